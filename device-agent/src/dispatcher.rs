@@ -1,0 +1,1 @@
+//! Owns the active runs; the only one who talks to `link`.

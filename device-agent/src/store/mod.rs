@@ -1,0 +1,1 @@
+//! The device's own SQLite database: journal, services, settings.

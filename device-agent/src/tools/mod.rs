@@ -1,0 +1,1 @@
+//! The tools an assistant may call, confined to the working directory.

@@ -1,0 +1,4 @@
+//! The always-on half of Deskgate: accepts, queues, hands out, reports.
+
+pub mod store;
+pub mod tunnel;

@@ -1,0 +1,1 @@
+//! A private PostgreSQL cluster of our own.

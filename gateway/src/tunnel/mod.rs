@@ -1,0 +1,1 @@
+//! SSH: paired devices come in here, and each yields one byte stream.

@@ -1,0 +1,32 @@
+//! Bytes to frames and back. One frame is one JSON text of at most [`MAX_FRAME_BYTES`].
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The largest frame in either direction: a body of 1 MiB has room in it, with its envelope.
+pub const MAX_FRAME_BYTES: usize = 2 * 1024 * 1024;
+
+/// Why bytes are not a frame, or a frame cannot be sent.
+#[derive(Debug, thiserror::Error)]
+pub enum FrameError {
+    /// Larger than [`MAX_FRAME_BYTES`].
+    #[error("a frame of {0} bytes is over the limit of {MAX_FRAME_BYTES} bytes")]
+    TooLarge(usize),
+    /// Not JSON, an unknown frame, or a member that is missing or wrong.
+    #[error("not a frame of this protocol: {0}")]
+    Malformed(#[from] serde_json::Error),
+}
+
+/// Writes a frame.
+pub fn encode(frame: &impl Serialize) -> Result<String, FrameError> {
+    let text = serde_json::to_string(frame)?;
+    if text.len() > MAX_FRAME_BYTES { Err(FrameError::TooLarge(text.len())) } else { Ok(text) }
+}
+
+/// Reads a frame.
+pub fn decode<F: DeserializeOwned>(text: &str) -> Result<F, FrameError> {
+    if text.len() > MAX_FRAME_BYTES {
+        return Err(FrameError::TooLarge(text.len()));
+    }
+    Ok(serde_json::from_str(text)?)
+}

@@ -1,0 +1,303 @@
+//! Who a device is: one Ed25519 key, its public half in a file, and the proof of possession.
+//!
+//! The key *is* the identity. The file a person carries to the gateway holds only the public half
+//! and a signature that proves that whoever made the file had the private one.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use ed25519_dalek::{Signature, Signer, SigningKey, Verifier, VerifyingKey};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::ids::GatewayId;
+use crate::time::Timestamp;
+
+/// The format name in every device identity file.
+pub const FORMAT: &str = "deskgate-device/1";
+const KEY_TYPE: &str = "ssh-ed25519";
+const FILE_CONTEXT: &str = "deskgate device identity file v1";
+const HELLO_CONTEXT: &str = "deskgate control channel hello v1";
+
+/// A device's public key, written as OpenSSH writes it: `ssh-ed25519 AAAA…`, without a comment.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PublicKey([u8; 32]);
+
+impl PublicKey {
+    /// The public half of a private key.
+    pub fn of(key: &SigningKey) -> Self {
+        Self(key.verifying_key().to_bytes())
+    }
+
+    /// From the 32 bytes of an Ed25519 public key.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The 32 bytes of the Ed25519 public key.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The SSH wire form (RFC 8709): two length-prefixed strings.
+    fn wire(&self) -> Vec<u8> {
+        let mut wire = Vec::with_capacity(51);
+        for part in [KEY_TYPE.as_bytes(), &self.0] {
+            wire.extend((part.len() as u32).to_be_bytes());
+            wire.extend(part);
+        }
+        wire
+    }
+
+    /// The fingerprint as `ssh-keygen -l` prints it: `SHA256:` and unpadded base64.
+    pub fn fingerprint(&self) -> String {
+        format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(self.wire())))
+    }
+
+    fn verify(&self, message: &[u8], signature: &str) -> bool {
+        let Ok(bytes) = STANDARD.decode(signature) else { return false };
+        let Ok(signature) = Signature::from_slice(&bytes) else { return false };
+        VerifyingKey::from_bytes(&self.0).is_ok_and(|key| key.verify(message, &signature).is_ok())
+    }
+}
+
+impl std::fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{KEY_TYPE} {}", STANDARD.encode(self.wire()))
+    }
+}
+
+impl std::fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PublicKey({})", self.fingerprint())
+    }
+}
+
+impl std::str::FromStr for PublicKey {
+    type Err = InvalidIdentity;
+
+    fn from_str(text: &str) -> Result<Self, InvalidIdentity> {
+        let mut words = text.split_ascii_whitespace();
+        if words.next() != Some(KEY_TYPE) {
+            return Err(InvalidIdentity::KeyType);
+        }
+        let wire = words.next().and_then(|word| STANDARD.decode(word).ok()).ok_or(InvalidIdentity::Key)?;
+        let bytes = wire.get(wire.len().saturating_sub(32)..).and_then(|tail| tail.try_into().ok());
+        let key = Self(bytes.ok_or(InvalidIdentity::Key)?);
+        if key.wire() != wire || VerifyingKey::from_bytes(&key.0).is_err() {
+            return Err(InvalidIdentity::Key);
+        }
+        Ok(key)
+    }
+}
+
+impl Serialize for PublicKey {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for PublicKey {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// What is wrong with an identity file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidIdentity {
+    /// Not JSON, or not with these members.
+    #[error("this is not a device identity file: {0}. Export one on the desktop with `deskgate identity export FILE`")]
+    NotAFile(String),
+    /// A format from another time.
+    #[error("the file's format is {0:?}; this version reads {FORMAT:?}")]
+    Format(String),
+    /// Another key type.
+    #[error("a device key is an Ed25519 key and begins with \"ssh-ed25519\"")]
+    KeyType,
+    /// Damaged key text.
+    #[error("the public key is damaged")]
+    Key,
+    /// The fingerprint belongs to another key.
+    #[error("the fingerprint in the file is not the fingerprint of its key")]
+    Fingerprint,
+    /// The proof does not hold.
+    #[error("the file's signature does not fit its contents: it was changed after it was exported")]
+    Signature,
+}
+
+/// The public half of a device's identity, as `deskgate identity export` writes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IdentityFile {
+    /// Always [`FORMAT`].
+    pub format: String,
+    /// The name the desktop user gave the device.
+    pub device_name: String,
+    /// The key itself.
+    pub public_key: PublicKey,
+    /// [`PublicKey::fingerprint`], for people to compare.
+    pub fingerprint: String,
+    /// When the file was exported.
+    pub created_at: Timestamp,
+    /// Base64 of the key's signature over the other members.
+    pub signature: String,
+}
+
+impl IdentityFile {
+    /// Signs a fresh file.
+    pub fn sign(key: &SigningKey, device_name: &str, created_at: Timestamp) -> Self {
+        let public_key = PublicKey::of(key);
+        let mut file = Self {
+            format: FORMAT.to_owned(),
+            device_name: device_name.to_owned(),
+            public_key,
+            fingerprint: public_key.fingerprint(),
+            created_at,
+            signature: String::new(),
+        };
+        file.signature = STANDARD.encode(key.sign(&file.message()).to_bytes());
+        file
+    }
+
+    /// Reads a file and checks everything that can be checked.
+    pub fn read(text: &str) -> Result<Self, InvalidIdentity> {
+        let value: serde_json::Value =
+            serde_json::from_str(text).map_err(|error| InvalidIdentity::NotAFile(error.to_string()))?;
+        match value.get("format").and_then(|format| format.as_str()) {
+            Some(FORMAT) => {}
+            Some(other) => return Err(InvalidIdentity::Format(other.chars().take(40).collect())),
+            None => return Err(InvalidIdentity::NotAFile("it has no \"format\" member".to_owned())),
+        }
+        let file: Self = serde_json::from_value(value).map_err(|error| InvalidIdentity::NotAFile(error.to_string()))?;
+        if file.fingerprint != file.public_key.fingerprint() {
+            return Err(InvalidIdentity::Fingerprint);
+        }
+        if !file.public_key.verify(&file.message(), &file.signature) {
+            return Err(InvalidIdentity::Signature);
+        }
+        Ok(file)
+    }
+
+    fn message(&self) -> Vec<u8> {
+        message(&[
+            FILE_CONTEXT,
+            &self.format,
+            &self.device_name,
+            &self.public_key.to_string(),
+            &self.fingerprint,
+            &self.created_at.to_string(),
+        ])
+    }
+}
+
+/// Length-prefixed parts, so that no two lists of parts make the same bytes.
+fn message(parts: &[&str]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for part in parts {
+        bytes.extend((part.len() as u64).to_be_bytes());
+        bytes.extend(part.as_bytes());
+    }
+    bytes
+}
+
+/// What a device signs to come in: this gateway, this moment's nonce, both versions.
+#[derive(Clone, Copy, Debug)]
+pub struct HelloProof<'a> {
+    /// From the challenge.
+    pub gateway_id: GatewayId,
+    /// From the challenge.
+    pub nonce: &'a str,
+    /// From the challenge.
+    pub gateway_version: &'a str,
+    /// The device's own.
+    pub device_version: &'a str,
+}
+
+impl HelloProof<'_> {
+    /// Base64 of the signature.
+    pub fn sign(&self, key: &SigningKey) -> String {
+        STANDARD.encode(key.sign(&self.message()).to_bytes())
+    }
+
+    /// Whether `signature` is this proof made with the private half of `key`.
+    pub fn verify(&self, key: &PublicKey, signature: &str) -> bool {
+        key.verify(&self.message(), signature)
+    }
+
+    fn message(&self) -> Vec<u8> {
+        message(&[HELLO_CONTEXT, &self.gateway_id.to_string(), self.nonce, self.gateway_version, self.device_version])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> SigningKey {
+        SigningKey::from_bytes(&[7; 32])
+    }
+
+    fn file() -> IdentityFile {
+        IdentityFile::sign(&key(), "anna's laptop", "2026-11-21T09:00:00Z".parse().expect("valid"))
+    }
+
+    fn reread(change: impl FnOnce(&mut serde_json::Value)) -> Result<IdentityFile, InvalidIdentity> {
+        let mut value = serde_json::to_value(file()).expect("serialises");
+        change(&mut value);
+        IdentityFile::read(&value.to_string())
+    }
+
+    #[test]
+    fn an_exported_file_reads_back() {
+        assert_eq!(reread(|_| {}), Ok(file()));
+    }
+
+    #[test]
+    fn a_changed_file_is_refused_by_what_is_wrong_with_it() {
+        assert_eq!(reread(|v| v["device_name"] = "other".into()), Err(InvalidIdentity::Signature));
+        assert_eq!(reread(|v| v["fingerprint"] = "SHA256:x".into()), Err(InvalidIdentity::Fingerprint));
+        assert_eq!(
+            reread(|v| v["format"] = "deskgate-device/9".into()),
+            Err(InvalidIdentity::Format("deskgate-device/9".into()))
+        );
+        assert!(matches!(reread(|v| v["extra"] = 1.into()), Err(InvalidIdentity::NotAFile(_))));
+        assert!(matches!(IdentityFile::read("ssh-ed25519 AAAA"), Err(InvalidIdentity::NotAFile(_))));
+        let other = IdentityFile::sign(&SigningKey::from_bytes(&[8; 32]), "x", file().created_at);
+        let swapped = reread(|v| {
+            v["public_key"] = other.public_key.to_string().into();
+            v["fingerprint"] = other.fingerprint.clone().into();
+        });
+        assert_eq!(swapped, Err(InvalidIdentity::Signature));
+    }
+
+    #[test]
+    fn the_key_text_is_what_openssh_writes() {
+        // Made with ssh-keygen; the fingerprint is what `ssh-keygen -lf` printed for it.
+        let text = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILRI0lf54e2o+kM7ySftCaYIRfdujbIamvVLFRzpj6js";
+        let key: PublicKey = text.parse().expect("an OpenSSH key");
+        assert_eq!(key.to_string(), text);
+        assert_eq!(key.fingerprint(), "SHA256:5TYAUnj1p7hSySxwLSzuo2ncngeS76sPafw9EyRvV6g");
+        assert_eq!(format!("{text} a comment").parse(), Ok(key));
+        assert_eq!("ssh-rsa AAAA".parse::<PublicKey>(), Err(InvalidIdentity::KeyType));
+        assert_eq!("ssh-ed25519 AAAA".parse::<PublicKey>(), Err(InvalidIdentity::Key));
+    }
+
+    #[test]
+    fn a_proof_holds_for_one_gateway_one_nonce_and_both_versions() {
+        let proof = HelloProof {
+            gateway_id: GatewayId::from(uuid::Uuid::nil()),
+            nonce: "n1",
+            gateway_version: "1.0.0",
+            device_version: "1.0.1",
+        };
+        let signature = proof.sign(&key());
+        let public = PublicKey::of(&key());
+        assert!(proof.verify(&public, &signature));
+        assert!(!HelloProof { nonce: "n2", ..proof }.verify(&public, &signature));
+        assert!(!HelloProof { gateway_id: GatewayId::new(), ..proof }.verify(&public, &signature));
+        assert!(!HelloProof { device_version: "1.0.2", ..proof }.verify(&public, &signature));
+        assert!(!proof.verify(&public, "not base64"));
+        assert!(!proof.verify(&PublicKey::of(&SigningKey::from_bytes(&[8; 32])), &signature));
+    }
+}

@@ -1,0 +1,351 @@
+//! What the desktop asks of its gateway over the control channel.
+//!
+//! Each request is a type, and names the type of its reply ([`Call`]). A device sees and changes
+//! only what is its own; there is no such call on the public address.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::canonical::Sha256Digest;
+use crate::ids::{ApplicationId, EndpointId, KeyId, RunId};
+use crate::run::{Run, RunEvent};
+use crate::time::Timestamp;
+
+/// A request with the reply that belongs to it.
+pub trait Call: Serialize + Into<ManagementRequest> {
+    /// What comes back when it works.
+    type Reply: Serialize + DeserializeOwned + Send + 'static;
+}
+
+macro_rules! calls {
+    ($($(#[$doc:meta])* $name:ident => $reply:ty;)*) => {
+        /// Everything a device may ask.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(tag = "call", rename_all = "snake_case")]
+        pub enum ManagementRequest {
+            $($(#[$doc])* $name($name),)*
+        }
+
+        $(
+            impl Call for $name {
+                type Reply = $reply;
+            }
+
+            impl From<$name> for ManagementRequest {
+                fn from(request: $name) -> Self {
+                    Self::$name(request)
+                }
+            }
+        )*
+    };
+}
+
+calls! {
+    /// A new application with its first key.
+    CreateApplication => CreatedApplication;
+    /// The device's applications, oldest first.
+    ListApplications => Vec<Application>;
+    /// One more key.
+    CreateKey => CreatedKey;
+    /// An application's keys, oldest first.
+    ListKeys => Vec<Key>;
+    /// Ends a key at once and for good.
+    RevokeKey => Key;
+    /// A checked service becomes callable, or a new version of it.
+    PublishEndpoint => PublishedEndpoint;
+    /// The device's published services, oldest first.
+    ListEndpoints => Vec<PublishedEndpoint>;
+    /// Enables or pauses external access to everything this device published.
+    SetAccess => Access;
+    /// Whether access is enabled.
+    GetAccess => Access;
+    /// Runs of the device's applications, newest first.
+    ListRuns => RunPage;
+    /// One run with its stored events.
+    ShowRun => RunDetail;
+}
+
+/// A new application with its first key, which has every scope.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateApplication {
+    /// A recognisable name, unique among the device's applications.
+    pub name: String,
+}
+
+/// The reply to [`CreateApplication`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreatedApplication {
+    /// The application.
+    pub application: Application,
+    /// Its first key.
+    pub key: CreatedKey,
+}
+
+/// Lists applications.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListApplications {}
+
+/// A business system that may call services.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Application {
+    /// Its identifier.
+    pub app_id: ApplicationId,
+    /// Its name.
+    pub name: String,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// How many of its keys are neither revoked nor expired.
+    pub live_keys: u32,
+}
+
+/// Creates a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateKey {
+    /// Whose key.
+    pub app_id: ApplicationId,
+    /// Its name, for people.
+    pub name: String,
+    /// What it may do.
+    pub scopes: Vec<Scope>,
+    /// The services it is limited to; empty means all of the application's.
+    #[serde(default)]
+    pub endpoints: Vec<EndpointId>,
+    /// The one subject it may name.
+    #[serde(default)]
+    pub fixed_subject: Option<String>,
+    /// When it ends by itself.
+    #[serde(default)]
+    pub expires_at: Option<Timestamp>,
+}
+
+/// A key's record with its full text, which is shown this once.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreatedKey {
+    /// The record.
+    pub key: Key,
+    /// The full text: `dgk_…`.
+    pub text: String,
+}
+
+impl std::fmt::Debug for CreatedKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CreatedKey").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// Lists an application's keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListKeys {
+    /// Whose keys.
+    pub app_id: ApplicationId,
+}
+
+/// Revokes a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RevokeKey {
+    /// Which key.
+    pub key_id: KeyId,
+}
+
+/// A key without its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Key {
+    /// Its identifier.
+    pub key_id: KeyId,
+    /// Whose key it is.
+    pub app_id: ApplicationId,
+    /// Its name, for people.
+    pub name: String,
+    /// The last four characters of its secret.
+    pub last4: String,
+    /// What it may do.
+    pub scopes: Vec<Scope>,
+    /// The services it is limited to; empty means all of the application's.
+    pub endpoints: Vec<EndpointId>,
+    /// The one subject it may name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fixed_subject: Option<String>,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it ends by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+    /// When it was revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked_at: Option<Timestamp>,
+}
+
+/// What a key may do (specification, section 5; http-api, section "Scopes").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Scope {
+    /// List published services.
+    #[serde(rename = "endpoints:read")]
+    EndpointsRead,
+    /// Submit work.
+    #[serde(rename = "runs:write")]
+    RunsWrite,
+    /// Retrieve runs and their results.
+    #[serde(rename = "runs:read")]
+    RunsRead,
+}
+
+impl Scope {
+    /// Every scope, as a first key has them.
+    pub const ALL: [Self; 3] = [Self::EndpointsRead, Self::RunsWrite, Self::RunsRead];
+
+    /// The word callers and people use.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::EndpointsRead => "endpoints:read",
+            Self::RunsWrite => "runs:write",
+            Self::RunsRead => "runs:read",
+        }
+    }
+}
+
+impl std::fmt::Display for Scope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl std::str::FromStr for Scope {
+    type Err = UnknownScope;
+
+    fn from_str(text: &str) -> Result<Self, UnknownScope> {
+        Self::ALL.into_iter().find(|scope| scope.as_str() == text).ok_or(UnknownScope)
+    }
+}
+
+/// No such scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a scope; scopes are endpoints:read, runs:write and runs:read")]
+pub struct UnknownScope;
+
+/// Publishes a version of a service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishEndpoint {
+    /// The application that will call it.
+    pub app_id: ApplicationId,
+    /// Chosen by the device, so that a repeated request publishes once.
+    pub endpoint_id: EndpointId,
+    /// The version to publish: 1, or one more than the published one.
+    pub version: u32,
+    /// Its name, unique among the application's services.
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// The digest of the whole definition, which stays on the device.
+    pub definition_sha256: Sha256Digest,
+}
+
+/// Lists published services.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListEndpoints {}
+
+/// A published service as its owner sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishedEndpoint {
+    /// Its identifier.
+    pub endpoint_id: EndpointId,
+    /// Whose service it is.
+    pub app_id: ApplicationId,
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// The published version.
+    pub version: u32,
+    /// The digest of that version's definition.
+    pub definition_sha256: Sha256Digest,
+    /// When that version was published.
+    pub published_at: Timestamp,
+}
+
+/// Enables or pauses access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetAccess {
+    /// Whether requests are to be accepted.
+    pub enabled: bool,
+}
+
+/// Asks whether access is enabled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GetAccess {}
+
+/// Whether the gateway accepts requests for this device's services.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Access {
+    /// Whether requests are accepted.
+    pub enabled: bool,
+    /// When that was last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_at: Option<Timestamp>,
+    /// The public address of the gateway, including `/api/v1`.
+    pub address: String,
+}
+
+/// Lists runs of the device's applications.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListRuns {
+    /// At most so many, 1 to 100.
+    pub limit: u32,
+    /// Only runs older than this one: the last of the page before.
+    #[serde(default)]
+    pub before: Option<RunId>,
+}
+
+/// A page of runs, newest first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunPage {
+    /// The runs.
+    pub runs: Vec<Run>,
+    /// Whether older ones exist.
+    pub has_more: bool,
+}
+
+/// Shows one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShowRun {
+    /// Which run.
+    pub run_id: RunId,
+    /// Events after this sequence only.
+    #[serde(default)]
+    pub after: u64,
+    /// Wait up to so many seconds, at most 60, until there is an event after `after`.
+    #[serde(default)]
+    pub wait_s: u32,
+}
+
+/// The reply to [`ShowRun`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunDetail {
+    /// The run.
+    pub run: Run,
+    /// Its stored events after the sequence asked for, oldest first, at most 1,000.
+    pub events: Vec<RunEvent>,
+}
+
+/// Why a management request was not done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct ManagementError {
+    /// For programs.
+    pub code: ManagementErrorCode,
+    /// For people: what is wrong and what to do next.
+    pub message: String,
+}
+
+/// The codes of [`ManagementError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ManagementErrorCode {
+    /// A value is not acceptable.
+    Invalid,
+    /// It does not exist, or is not this device's.
+    NotFound,
+    /// It cannot be done in the present state.
+    Conflict,
+    /// The gateway has no database at the moment; nothing was changed.
+    Unavailable,
+}
