@@ -1,1 +1,25 @@
-//! (filled below)
+//! The device door: sessions with devices over any byte stream.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | [`door`] | takes a stream, checks the control token, becomes a WebSocket |
+//! | `handshake` | challenge, hello, welcome or refused |
+//! | `session` | one device, from welcome to goodbye |
+//! | `wire` | frames in and out of the WebSocket |
+//! | `claims` | offers, as many as the device has room for |
+//! | `recorder` | what the device reports, written in its order and acknowledged |
+//! | `management` | the desktop's own requests |
+//! | [`socket`] | the private Unix socket |
+//!
+//! A session never waits on anything slow in the loop that reads: frames that change runs go to
+//! the recorder, requests to tasks of their own, so the line is always drained and a ping is
+//! answered by the same loop that takes offers.
+
+mod claims;
+pub mod door;
+mod handshake;
+mod management;
+mod recorder;
+mod session;
+pub mod socket;
+mod wire;

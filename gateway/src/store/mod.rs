@@ -1,3 +1,106 @@
 //! All SQL of the gateway. Only this room names the Postgres crates.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | [`cluster`] | the private PostgreSQL cluster, when no database is configured |
+//! | [`migrate`] | the schema |
+//! | [`listen`] | "something changed", between replicas |
+//! | [`admissions`] | the shared commit that stands before every 202 |
+//! | [`runs`] [`events`] | reading runs and their events |
+//! | [`attempts`] | what devices do to runs: claim, start, events, finish |
+//! | [`devices`] | pairing, sessions, presence, access |
+//! | [`applications`] [`endpoints`] | what devices publish, and the keys to it |
+//! | [`upkeep`] | time passing: offers, queue time, leases |
+//!
+//! Time is the database's: `now()` in the statements. So no replica's clock can expire, order or
+//! extend anything.
 
+pub mod admissions;
+pub mod applications;
+pub mod attempts;
 pub mod cluster;
+pub mod devices;
+pub mod endpoints;
+mod error;
+pub mod events;
+pub mod listen;
+pub mod migrate;
+mod pool;
+pub mod runs;
+pub mod upkeep;
+
+pub use error::Error;
+pub use pool::{Database, OpenError};
+
+use std::time::Duration;
+
+use deadpool_postgres::{Object, Pool};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Row, Statement};
+
+use crate::wake::Wake;
+
+/// The database, as the rest of the gateway sees it.
+#[derive(Clone)]
+pub struct Store {
+    /// Commits that wait for the disk.
+    durable: Pool,
+    /// Commits that need not: what a crash may forget without harm (claims, heartbeats).
+    relaxed: Pool,
+    /// Where changes are announced.
+    wake: Wake,
+}
+
+/// The longest a caller waits for one statement before the database counts as not available.
+const PATIENCE: Duration = Duration::from_millis(2500);
+
+impl Store {
+    /// Whether the database answers.
+    pub async fn ping(&self) -> Result<(), Error> {
+        self.durable_one("SELECT 1", &[]).await.map(drop)
+    }
+
+    /// Whom to ask for, and tell of, changes.
+    pub fn wake(&self) -> &Wake {
+        &self.wake
+    }
+
+    async fn client(&self) -> Result<Object, Error> {
+        Ok(self.durable.get().await?)
+    }
+
+    async fn durable_rows(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
+        rows(&self.durable, sql, params).await
+    }
+
+    async fn relaxed_rows(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
+        rows(&self.relaxed, sql, params).await
+    }
+
+    async fn durable_opt(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Option<Row>, Error> {
+        Ok(self.durable_rows(sql, params).await?.into_iter().next())
+    }
+
+    async fn durable_one(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Row, Error> {
+        self.durable_opt(sql, params)
+            .await?
+            .ok_or_else(|| Error::Data("a row that is always there is missing".to_owned()))
+    }
+}
+
+async fn rows(pool: &Pool, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
+    patiently(async {
+        let client = pool.get().await?;
+        let statement: Statement = client.prepare_cached(sql).await?;
+        Ok(client.query(&statement, params).await?)
+    })
+    .await
+}
+
+/// Gives up on a database that neither answers nor resets.
+async fn patiently<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    match tokio::time::timeout(PATIENCE, work).await {
+        Ok(result) => result,
+        Err(_) => Err(Error::Unavailable(format!("no answer within {} ms", PATIENCE.as_millis()))),
+    }
+}

@@ -1,0 +1,94 @@
+//! Takes a stream, checks the control token, becomes a WebSocket, lets the device say hello.
+
+use std::time::Duration;
+
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::identity::PublicKey;
+use deskgate_protocol::secret::{ControlToken, digests_equal};
+use deskgate_protocol::{DeviceId, GatewayId};
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
+use tokio_tungstenite::tungstenite::http::{StatusCode, header};
+use tokio_util::sync::CancellationToken;
+
+use super::wire::{self, BoxedStream};
+use super::{handshake, session};
+use crate::domain::Limits;
+use crate::domain::devices::Clocks;
+use crate::store::Store;
+
+/// What every session needs.
+#[derive(Clone)]
+pub struct Door {
+    /// The database.
+    pub store: Store,
+    /// This gateway's identifier.
+    pub gateway_id: GatewayId,
+    /// The times of a session.
+    pub clocks: Clocks,
+    /// How long ended runs are kept, among others.
+    pub limits: Limits,
+    /// What backends use, without `/api/v1`.
+    pub public_url: String,
+    /// Cancelled when the gateway stops.
+    pub stop: CancellationToken,
+}
+
+/// The time for the upgrade, and then again for the hello.
+const TIME_TO_ENTER: Duration = Duration::from_secs(10);
+
+impl Door {
+    /// Serves one stream to its end. `tunnel_key` is the key that the tunnel authenticated.
+    pub async fn serve(&self, stream: BoxedStream, tunnel_key: Option<PublicKey>) {
+        let tokens = match self.store.control_tokens().await {
+            Ok(tokens) => tokens,
+            // Without a database nobody can be let in; the device dials again.
+            Err(error) => return tracing::warn!(%error, "a device came while the database was away"),
+        };
+        let upgrade = tokio_tungstenite::accept_hdr_async_with_config(
+            stream,
+            |request: &Request, response| check(request, response, &tokens),
+            Some(wire::config()),
+        );
+        let socket = match timeout(TIME_TO_ENTER, upgrade).await {
+            Ok(Ok(socket)) => socket,
+            Ok(Err(error)) => return tracing::info!(%error, "a stream on the control channel was turned away"),
+            Err(_) => return tracing::info!("a stream on the control channel asked for nothing in time"),
+        };
+        let (reader, writer) = wire::split(socket);
+        let entered = handshake::enter(self, reader, writer, tunnel_key, TIME_TO_ENTER).await;
+        if let Some(entered) = entered {
+            let device_id: DeviceId = entered.session.device_id;
+            let epoch = entered.session.epoch;
+            tracing::info!(%device_id, epoch, "device connected");
+            let why = session::run(self, entered).await;
+            tracing::info!(%device_id, epoch, %why, "device disconnected");
+        }
+    }
+}
+
+/// The token opens the door; who comes in is said by the hello.
+#[allow(clippy::result_large_err, reason = "the signature is the WebSocket library's")]
+fn check(request: &Request, response: Response, tokens: &[Sha256Digest]) -> Result<Response, ErrorResponse> {
+    let deny = |status, text: &str| {
+        let mut denied = ErrorResponse::new(Some(text.to_owned()));
+        *denied.status_mut() = status;
+        denied
+    };
+    if request.uri().path() != "/control" {
+        return Err(deny(StatusCode::NOT_FOUND, "the control channel is at /control\n"));
+    }
+    let sent = request
+        .headers()
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|text| text.strip_prefix("Bearer "));
+    let Some(sent) = sent else {
+        return Err(deny(StatusCode::UNAUTHORIZED, "the private control token is missing\n"));
+    };
+    match sent.parse::<ControlToken>() {
+        Ok(token) if tokens.iter().any(|known| digests_equal(known, &token.digest())) => Ok(response),
+        Ok(_) => Err(deny(StatusCode::UNAUTHORIZED, "the private control token is not valid\n")),
+        Err(error) => Err(deny(StatusCode::UNAUTHORIZED, &format!("{error}\n"))),
+    }
+}

@@ -1,0 +1,120 @@
+//! Challenge, hello, and then welcome or refused.
+
+use std::time::Duration;
+
+use deskgate_protocol::control::{Challenge, DeviceFrame, GatewayFrame, Hello, Policy, Refused, RefusedCode, Welcome};
+use deskgate_protocol::identity::PublicKey;
+use deskgate_protocol::{PROTOCOL, VERSION};
+use tokio::time::timeout;
+
+use super::door::Door;
+use super::wire::{Reader, Writer};
+use crate::domain::devices::Settlement;
+use crate::domain::devices::{Challenged, check_hello, refuse_for_now, refuse_key, settle};
+use crate::store::devices::{HeldRun, SessionKey};
+use deskgate_protocol::RunId;
+
+/// Events of one run that may be under way unacknowledged.
+pub(super) const UNACKNOWLEDGED_EVENTS: u32 = 256;
+
+/// A device that was let in.
+pub(super) struct Entered {
+    pub(super) reader: Reader,
+    pub(super) writer: Writer,
+    pub(super) session: SessionKey,
+    pub(super) held: Vec<HeldRun>,
+    pub(super) settlements: Vec<(RunId, u32, Settlement)>,
+}
+
+/// Lets a device in, or tells it why not.
+pub(super) async fn enter(
+    door: &Door,
+    mut reader: Reader,
+    mut writer: Writer,
+    tunnel_key: Option<PublicKey>,
+    time: Duration,
+) -> Option<Entered> {
+    let nonce = uuid::Uuid::now_v7().simple().to_string() + &random_nonce();
+    let challenged = Challenged { gateway_id: door.gateway_id, nonce, tunnel_key };
+    let outcome = timeout(time, async {
+        let challenge = Challenge {
+            nonce: challenged.nonce.clone(),
+            gateway_id: door.gateway_id,
+            gateway_version: VERSION.to_owned(),
+            protocol: PROTOCOL,
+        };
+        writer.send(&GatewayFrame::Challenge(challenge)).await.ok()?;
+        let hello = match reader.next().await {
+            Ok(DeviceFrame::Hello(hello)) => hello,
+            Ok(_) => return Some(Err(bad_hello("The first frame was no hello."))),
+            Err(super::wire::Ended::Closed) => return None,
+            Err(error) => return Some(Err(bad_hello(&format!("The first frame was no hello: {error}.")))),
+        };
+        Some(admit(door, &challenged, hello).await)
+    })
+    .await;
+    let refused = match outcome {
+        Ok(None) => return None,
+        Ok(Some(Ok((welcome, session, held, settlements)))) => {
+            return match timeout(time, writer.send(&GatewayFrame::Welcome(welcome))).await {
+                Ok(Ok(())) => Some(Entered { reader, writer, session, held, settlements }),
+                _ => None,
+            };
+        }
+        Ok(Some(Err(refused))) => refused,
+        Err(_) => bad_hello("No hello came in time."),
+    };
+    tracing::info!(code = ?refused.code, reason = refused.message, "device refused");
+    // The reason is worth a moment, not more.
+    let _ = timeout(Duration::from_secs(2), writer.send(&GatewayFrame::Refused(*refused))).await;
+    None
+}
+
+type Admitted = (Welcome, SessionKey, Vec<HeldRun>, Vec<(RunId, u32, Settlement)>);
+
+async fn admit(door: &Door, challenged: &Challenged, hello: Hello) -> Result<Admitted, Box<Refused>> {
+    let for_now = |_| Box::new(refuse_for_now("The gateway cannot use its database at the moment."));
+    let protocol = match check_hello(challenged, &hello) {
+        Ok(protocol) => protocol,
+        Err(refused) => {
+            if refused.code == RefusedCode::VersionMismatch {
+                door.store.note_refusal(&hello.public_key, &hello.device_version, &refused).await.map_err(for_now)?;
+            }
+            return Err(refused);
+        }
+    };
+    if door.stop.is_cancelled() {
+        return Err(Box::new(refuse_for_now("The gateway is stopping.")));
+    }
+    let begun = door.store.begin_session(&hello.public_key, &hello.device_version, door.clocks.lease).await;
+    let Some((session, held)) = begun.map_err(for_now)? else {
+        let known = door.store.device_by_key(&hello.public_key).await.map_err(for_now)?;
+        return Err(Box::new(refuse_key(known.as_ref(), &hello)));
+    };
+    let settlements = settle(&held, &hello.in_flight);
+    let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let policy = Policy {
+        heartbeat_ms: milliseconds(door.clocks.heartbeat),
+        lease_ms: milliseconds(door.clocks.lease),
+        offer_ms: milliseconds(door.clocks.offer),
+        unacknowledged_events: UNACKNOWLEDGED_EVENTS,
+    };
+    let welcome = Welcome { device_id: session.device_id, epoch: session.epoch, protocol, policy };
+    Ok((welcome, session, held, settlements))
+}
+
+fn random_nonce() -> String {
+    use rand::TryRng;
+    let mut bytes = [0u8; 16];
+    rand::rngs::SysRng.try_fill_bytes(&mut bytes).expect("the operating system gives random bytes");
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn bad_hello(message: &str) -> Box<Refused> {
+    Box::new(Refused {
+        code: RefusedCode::BadHello,
+        should_retry: false,
+        retry_after_s: None,
+        ..refuse_for_now(message)
+    })
+}

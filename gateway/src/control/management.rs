@@ -1,0 +1,38 @@
+//! The desktop's own requests, each answered with the reply that belongs to it.
+
+use deskgate_protocol::control::ManagementResult;
+use deskgate_protocol::management::{Call, ManagementError, ManagementErrorCode, ManagementRequest};
+
+use crate::domain::desktop::Desktop;
+
+/// Answers one request.
+pub(super) async fn answer(desktop: Desktop, request: ManagementRequest) -> ManagementResult {
+    use ManagementRequest as Ask;
+    match request {
+        Ask::CreateApplication(request) => reply(&request.clone(), desktop.create_application(request).await),
+        Ask::ListApplications(request) => reply(&request, desktop.applications().await),
+        Ask::CreateKey(request) => reply(&request.clone(), desktop.create_key(request).await),
+        Ask::ListKeys(request) => reply(&request, desktop.keys(request).await),
+        Ask::RevokeKey(request) => reply(&request, desktop.revoke_key(request).await),
+        Ask::PublishEndpoint(request) => reply(&request.clone(), desktop.publish(request).await),
+        Ask::ListEndpoints(request) => reply(&request, desktop.endpoints().await),
+        Ask::SetAccess(request) => reply(&request, desktop.set_access(request).await),
+        Ask::GetAccess(request) => reply(&request, desktop.access().await),
+        Ask::ListRuns(request) => reply(&request, desktop.runs(request).await),
+        Ask::ShowRun(request) => reply(&request, desktop.run(request).await),
+    }
+}
+
+/// The type of the request decides the type of the reply.
+fn reply<C: Call>(_request: &C, answer: Result<C::Reply, ManagementError>) -> ManagementResult {
+    let value = answer.and_then(|reply| {
+        serde_json::to_value(reply).map_err(|error| {
+            tracing::error!(%error, "a reply cannot be written as JSON");
+            ManagementError { code: ManagementErrorCode::Unavailable, message: "the gateway failed".to_owned() }
+        })
+    });
+    match value {
+        Ok(value) => ManagementResult::Ok(value),
+        Err(error) => ManagementResult::Error(error),
+    }
+}

@@ -1,0 +1,290 @@
+//! One device, from welcome to goodbye.
+
+use std::time::Duration;
+
+use deskgate_protocol::control::{ByeCode, DeviceFrame, GatewayFrame, RefuseCode};
+use deskgate_protocol::management::ManagementRequest;
+use deskgate_protocol::run::EventType;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::door::Door;
+use super::handshake::{Entered, UNACKNOWLEDGED_EVENTS};
+use super::recorder::{self, Stopped};
+use super::wire::Ended;
+use super::{claims, management};
+use crate::domain::desktop::Desktop;
+use crate::domain::devices::Settlement;
+use crate::store::Error as StoreError;
+use crate::store::attempts::{Record, What, definition_mismatch};
+use crate::store::devices::{HeldRun, SessionKey};
+use crate::wake::Topic;
+
+/// Frames to the device that may wait in the queue.
+const OUTGOING: usize = 256;
+/// Reports that may wait to be written: every slot's window of events fits, honest devices never
+/// come near.
+const REPORTS: usize = 16 * UNACKNOWLEDGED_EVENTS as usize;
+/// Management requests under way at once.
+const REQUESTS: usize = 32;
+/// Room a device may declare in all of a session's unused slots.
+const MAX_SLOTS: u32 = 1024;
+
+/// Why a session ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Why {
+    #[error("the line ended")]
+    Line,
+    #[error("{1}")]
+    Bye(ByeCode, String),
+}
+
+enum Event {
+    Frame(Result<DeviceFrame, Ended>),
+    Heartbeat,
+    DeviceChanged,
+    Renewed(Result<bool, StoreError>),
+    Recorder(Stopped),
+    WriterEnded,
+    GatewayStops,
+    RequestAnswered,
+}
+
+/// Runs a session to its end.
+pub(super) async fn run(door: &Door, entered: Entered) -> Why {
+    let Entered { mut reader, writer, session, held, settlements } = entered;
+    let (frames, outgoing) = mpsc::channel(OUTGOING);
+    let (reports, reported) = mpsc::channel(REPORTS);
+    let (credit, declared) = watch::channel(0u64);
+    let mut writing = AbortOnDropHandle::new(tokio::spawn(writer.drain(outgoing, door.clocks.heartbeat * 2)));
+    let mut recording =
+        AbortOnDropHandle::new(tokio::spawn(recorder::record(door.clone(), session, reported, frames.clone())));
+    let claiming = claims::offer(door.clone(), session, declared, frames.clone());
+    let _claiming = AbortOnDropHandle::new(tokio::spawn(claiming));
+    let mut live = Session {
+        door,
+        session,
+        frames: frames.clone(),
+        reports,
+        credit,
+        requests: JoinSet::new(),
+        unanswered_pings: 0,
+        draining: false,
+    };
+    live.settle(&held, settlements);
+
+    let mut watcher = door.store.wake().watch(Topic::Session(session.device_id));
+    let mut heartbeat = interval_at(Instant::now() + door.clocks.heartbeat, door.clocks.heartbeat);
+    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut renewal: JoinSet<Result<bool, StoreError>> = JoinSet::new();
+    let why = loop {
+        let event = tokio::select! {
+            frame = reader.next() => Event::Frame(frame),
+            _ = heartbeat.tick() => Event::Heartbeat,
+            () = watcher.changed() => Event::DeviceChanged,
+            Some(renewed) = renewal.join_next() => Event::Renewed(renewed.unwrap_or_else(|error| Err(StoreError::Data(error.to_string())))),
+            stopped = &mut recording => Event::Recorder(stopped.unwrap_or(Stopped::SessionEnded)),
+            _ = &mut writing => Event::WriterEnded,
+            Some(_) = live.requests.join_next() => Event::RequestAnswered,
+            () = door.stop.cancelled(), if !live.draining => Event::GatewayStops,
+        };
+        let verdict = match event {
+            Event::Frame(Ok(frame)) => live.take(frame),
+            Event::Frame(Err(Ended::Closed)) | Event::WriterEnded => Err(Why::Line),
+            Event::Frame(Err(error)) => Err(violation(error.to_string())),
+            Event::Heartbeat => {
+                renewal.spawn(renew(door.clone(), session));
+                live.ping()
+            }
+            Event::DeviceChanged => {
+                renewal.spawn(current(door.clone(), session));
+                Ok(())
+            }
+            Event::Renewed(Ok(true)) | Event::RequestAnswered => Ok(()),
+            Event::Renewed(Ok(false)) => Err(ended(door, session).await),
+            Event::Renewed(Err(error)) => Err(Why::Bye(ByeCode::Unavailable, error.to_string())),
+            Event::Recorder(Stopped::Gap(run_id)) => Err(violation(format!("events of {run_id} are missing"))),
+            Event::Recorder(_) => {
+                Err(Why::Bye(ByeCode::Unavailable, "the gateway cannot use its database at the moment".to_owned()))
+            }
+            Event::GatewayStops => live.drain(),
+        };
+        if let Err(why) = verdict {
+            break why;
+        }
+    };
+    live.goodbye(&why).await;
+    drop(live);
+    drop(frames);
+    // Whatever was reported is still written, and the goodbye still sent, within a moment.
+    let _ = timeout(Duration::from_secs(2), async {
+        if !recording.is_finished() {
+            let _ = (&mut recording).await;
+        }
+    })
+    .await;
+    if let Err(error) = door.store.end_session(session).await {
+        tracing::debug!(%error, "the end of the session could not be written");
+    }
+    drop(_claiming);
+    let _ = timeout(Duration::from_secs(1), async {
+        if !writing.is_finished() {
+            let _ = (&mut writing).await;
+        }
+    })
+    .await;
+    why
+}
+
+struct Session<'a> {
+    door: &'a Door,
+    session: SessionKey,
+    frames: mpsc::Sender<GatewayFrame>,
+    reports: mpsc::Sender<Record>,
+    credit: watch::Sender<u64>,
+    requests: JoinSet<()>,
+    unanswered_pings: u32,
+    draining: bool,
+}
+
+impl Session<'_> {
+    /// Acts on a frame without waiting for anything.
+    fn take(&mut self, frame: DeviceFrame) -> Result<(), Why> {
+        match frame {
+            DeviceFrame::Hello(_) => Err(violation("a second hello".to_owned())),
+            DeviceFrame::Pong => {
+                self.unanswered_pings = 0;
+                Ok(())
+            }
+            DeviceFrame::Ready { slots } => self.ready(slots),
+            DeviceFrame::Accept { run_id, attempt } => self.report(Record { run_id, attempt, what: What::Start }),
+            DeviceFrame::Refuse { run_id, attempt, code } => {
+                let what = match code {
+                    RefuseCode::Busy => What::Return,
+                    RefuseCode::DefinitionMismatch => What::End { seq: 0, outcome: definition_mismatch() },
+                };
+                tracing::info!(%run_id, attempt, ?code, device_id = %self.session.device_id, "offer refused");
+                self.report(Record { run_id, attempt, what })
+            }
+            DeviceFrame::Event { run_id, attempt, seq, event } => {
+                let events: Vec<(EventType, _)> = vec![recorder::stored(event)];
+                self.report(Record { run_id, attempt, what: What::Events { first: seq, events } })
+            }
+            DeviceFrame::Finish { run_id, attempt, seq, outcome } => {
+                self.report(Record { run_id, attempt, what: What::End { seq, outcome } })
+            }
+            DeviceFrame::Request { request_id, request } => self.answer(request_id, request),
+        }
+    }
+
+    fn ready(&mut self, slots: u32) -> Result<(), Why> {
+        if slots > MAX_SLOTS {
+            return Err(violation(format!("{slots} slots at once")));
+        }
+        if !self.draining {
+            self.credit.send_modify(|credit| *credit += u64::from(slots));
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, record: Record) -> Result<(), Why> {
+        self.reports.try_send(record).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => violation("more reports under way than were allowed".to_owned()),
+            mpsc::error::TrySendError::Closed(_) => Why::Line,
+        })
+    }
+
+    fn answer(&mut self, request_id: u64, request: ManagementRequest) -> Result<(), Why> {
+        if self.requests.len() >= REQUESTS {
+            return Err(violation("more requests under way than are allowed".to_owned()));
+        }
+        let desktop = Desktop::new(self.door.store.clone(), self.session.device_id, self.door.public_url.clone());
+        let frames = self.frames.clone();
+        self.requests.spawn(async move {
+            let result = management::answer(desktop, request).await;
+            // A session that ended needs no answer.
+            let _ = frames.send(GatewayFrame::Reply { request_id, result }).await;
+        });
+        Ok(())
+    }
+
+    /// What is to be done about the runs that the device held when it came.
+    fn settle(&mut self, held: &[HeldRun], settlements: Vec<(deskgate_protocol::RunId, u32, Settlement)>) {
+        for (run_id, attempt, settlement) in settlements {
+            let stored = held.iter().find(|run| run.run_id == run_id).map_or(0, |run| run.device_seq);
+            let ack = GatewayFrame::Ack { run_id, attempt, through: stored };
+            let what = match settlement {
+                Settlement::Start => What::Start,
+                Settlement::Return => What::Return,
+                Settlement::Restart => What::Restart,
+                Settlement::Lose => What::Lose,
+                Settlement::Resume { in_doubt: true } => {
+                    self.say(ack);
+                    What::Reconcile
+                }
+                Settlement::Resume { in_doubt: false } | Settlement::ExpectFinish => {
+                    self.say(ack);
+                    continue;
+                }
+                Settlement::Revoke(code) => {
+                    self.say(GatewayFrame::Revoke { run_id, attempt, code });
+                    continue;
+                }
+            };
+            // The queue is empty and longer than any device has runs; if not, the next session settles.
+            let _ = self.reports.try_send(Record { run_id, attempt, what });
+        }
+    }
+
+    fn ping(&mut self) -> Result<(), Why> {
+        if self.unanswered_pings >= 2 {
+            return Err(Why::Bye(ByeCode::Unresponsive, "two pings were not answered".to_owned()));
+        }
+        self.unanswered_pings += 1;
+        self.say(GatewayFrame::Ping);
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<(), Why> {
+        self.draining = true;
+        self.say(GatewayFrame::Drain);
+        Err(Why::Bye(ByeCode::Unavailable, "the gateway stops".to_owned()))
+    }
+
+    async fn goodbye(&mut self, why: &Why) {
+        if let Why::Bye(code, message) = why {
+            let bye = GatewayFrame::Bye { code: *code, message: message.clone() };
+            let _ = timeout(Duration::from_secs(1), self.frames.send(bye)).await;
+        }
+    }
+
+    /// Queues a frame. A queue that is full belongs to a device that does not read, which the
+    /// pings will find out.
+    fn say(&self, frame: GatewayFrame) {
+        let _ = self.frames.try_send(frame);
+    }
+}
+
+async fn renew(door: Door, session: SessionKey) -> Result<bool, StoreError> {
+    door.store.renew_session(session, door.clocks.lease).await
+}
+
+async fn current(door: Door, session: SessionKey) -> Result<bool, StoreError> {
+    door.store.session_is_current(session).await
+}
+
+/// Why a session is not current any more.
+async fn ended(door: &Door, session: SessionKey) -> Why {
+    match door.store.device(session.device_id).await {
+        Ok(Some(device)) if device.revoked_at.is_some() => {
+            Why::Bye(ByeCode::Revoked, "this device was removed from the gateway".to_owned())
+        }
+        _ => Why::Bye(ByeCode::Replaced, "a newer session with this device's key took over".to_owned()),
+    }
+}
+
+fn violation(message: String) -> Why {
+    Why::Bye(ByeCode::ProtocolViolation, message)
+}

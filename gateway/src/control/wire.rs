@@ -1,0 +1,102 @@
+//! Frames in and out of the WebSocket.
+
+use std::time::Duration;
+
+use deskgate_protocol::control::{DeviceFrame, GatewayFrame};
+use deskgate_protocol::frame::{self, FrameError, MAX_FRAME_BYTES};
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+
+/// Any stream a device may come in on.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A stream of whatever kind.
+pub(crate) type BoxedStream = Box<dyn Stream>;
+
+type Socket = WebSocketStream<BoxedStream>;
+
+/// How the WebSocket is set up: frames of our size, nothing larger.
+pub(super) fn config() -> WebSocketConfig {
+    WebSocketConfig::default().max_message_size(Some(MAX_FRAME_BYTES)).max_frame_size(Some(MAX_FRAME_BYTES))
+}
+
+/// Why no further frame comes.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Ended {
+    /// The other side closed, or the line broke.
+    #[error("the line is closed")]
+    Closed,
+    /// Something that is no frame.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// A message that is not text.
+    #[error("a message that is not text")]
+    NotText,
+}
+
+/// The half that reads.
+pub(super) struct Reader(SplitStream<Socket>);
+
+impl Reader {
+    /// The next frame.
+    pub(super) async fn next(&mut self) -> Result<DeviceFrame, Ended> {
+        loop {
+            match self.0.next().await {
+                Some(Ok(Message::Text(text))) => return Ok(frame::decode(&text)?),
+                Some(Ok(Message::Binary(_))) => return Err(Ended::NotText),
+                Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
+                Some(Err(tokio_tungstenite::tungstenite::Error::Capacity(error))) => {
+                    tracing::debug!(%error, "a message over the limit");
+                    return Err(FrameError::TooLarge(MAX_FRAME_BYTES + 1).into());
+                }
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return Err(Ended::Closed),
+            }
+        }
+    }
+}
+
+/// The half that writes.
+pub(super) struct Writer(SplitSink<Socket, Message>);
+
+impl Writer {
+    /// Sends one frame.
+    pub(super) async fn send(&mut self, frame: &GatewayFrame) -> Result<(), Ended> {
+        let text = frame::encode(frame)?;
+        self.0.send(Message::text(text)).await.map_err(|_| Ended::Closed)
+    }
+
+    /// Sends whatever comes through the queue, several frames in one write when they are there,
+    /// until the queue or the line ends. A peer that takes nothing for `patience` ends it too.
+    pub(super) async fn drain(mut self, mut queue: mpsc::Receiver<GatewayFrame>, patience: Duration) {
+        let mut frames = Vec::new();
+        while queue.recv_many(&mut frames, 64).await > 0 {
+            let written = async {
+                for frame in frames.drain(..) {
+                    let text = frame::encode(&frame)?;
+                    self.0.feed(Message::text(text)).await.map_err(|_| Ended::Closed)?;
+                }
+                self.0.flush().await.map_err(|_| Ended::Closed)
+            };
+            match timeout(patience, written).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => return tracing::debug!(%error, "the session's line cannot be written"),
+                Err(_) => return tracing::warn!("the device does not read; its session ends"),
+            }
+        }
+        // The other side sees the end either way.
+        let _ = timeout(Duration::from_secs(1), self.0.close()).await;
+    }
+}
+
+/// Both halves of an open WebSocket.
+pub(super) fn split(socket: Socket) -> (Reader, Writer) {
+    let (writer, reader) = socket.split();
+    (Reader(reader), Writer(writer))
+}

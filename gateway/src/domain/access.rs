@@ -1,0 +1,163 @@
+//! Who a caller is: an application key, the rights it carries, and the subject it speaks for.
+//!
+//! Holding a [`Caller`] means that key, scope and subject were checked, in this order. Keys are remembered for half a second, so
+//! a revocation holds on every replica within one second and a busy key costs no look-ups.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use deskgate_protocol::management::Scope;
+use deskgate_protocol::secret::{ApplicationKey, InvalidSecret, digests_equal};
+use deskgate_protocol::{ApplicationId, EndpointId, KeyId};
+
+use super::refusal::Refusal;
+use crate::store::Store;
+use crate::store::applications::StoredKey;
+
+/// A request whose key was checked. What it may do, and for whom, is still to be asked.
+#[derive(Clone, Debug)]
+pub struct Authenticated {
+    key: Arc<StoredKey>,
+    subject: Subject,
+}
+
+/// What a request says about its subject.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// Nothing.
+    Absent,
+    /// A usable name.
+    Named(String),
+    /// Something that is no name: sent twice, too long, not visible ASCII.
+    Unusable,
+}
+
+impl Authenticated {
+    /// Checks the scope, then the subject.
+    pub fn authorise(self, scope: Scope) -> Result<Caller, Refusal> {
+        if !self.key.key.scopes.contains(&scope) {
+            return Err(Refusal::InsufficientScope(scope));
+        }
+        let subject = match (self.subject, &self.key.key.fixed_subject) {
+            (Subject::Unusable, _) => return Err(Refusal::SubjectInvalid),
+            (Subject::Named(named), Some(fixed)) if named != *fixed => return Err(Refusal::SubjectNotAllowed),
+            (Subject::Named(named), _) => named,
+            (Subject::Absent, Some(fixed)) => fixed.clone(),
+            (Subject::Absent, None) => return Err(Refusal::SubjectMissing),
+        };
+        Ok(Caller { key: self.key, subject })
+    }
+}
+
+/// A caller with a right: its key, the scope asked for and its subject were checked.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    key: Arc<StoredKey>,
+    subject: String,
+}
+
+impl Caller {
+    /// The application it calls for.
+    pub fn app_id(&self) -> ApplicationId {
+        self.key.key.app_id
+    }
+
+    /// The business user it calls for.
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+
+    /// Whether the key is good for this service. One that is not does not learn that it exists.
+    pub fn may_use(&self, endpoint_id: EndpointId) -> bool {
+        self.key.key.endpoints.is_empty() || self.key.key.endpoints.contains(&endpoint_id)
+    }
+}
+
+/// Whether a text can name a subject: 1 to 255 visible ASCII characters.
+pub fn is_subject(text: &str) -> bool {
+    (1..=255).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// How long a key's record is believed.
+const BELIEVED: Duration = Duration::from_millis(500);
+/// Records that are remembered at most.
+const REMEMBERED: usize = 10_000;
+
+/// One key's record, with the lock of whoever reads it again.
+#[derive(Default)]
+struct Slot {
+    known: Mutex<Option<(Instant, Option<Arc<StoredKey>>)>>,
+    reading: tokio::sync::Mutex<()>,
+}
+
+/// Checks keys.
+#[derive(Clone)]
+pub struct Access {
+    store: Store,
+    slots: Arc<Mutex<HashMap<KeyId, Arc<Slot>>>>,
+}
+
+impl Access {
+    /// Checks keys against this store.
+    pub fn new(store: Store) -> Self {
+        Self { store, slots: Arc::default() }
+    }
+
+    /// Checks the key's text. Which of unknown, revoked and expired it was is not said.
+    pub async fn authenticate(&self, credential: &str, subject: Subject) -> Result<Authenticated, Refusal> {
+        let sent: ApplicationKey =
+            credential.parse().map_err(|error| Refusal::CredentialInvalid { hint: hint(&error) })?;
+        let known = self.key(sent.id()).await?;
+        let fits = known.as_ref().is_some_and(|known| digests_equal(&known.digest, &sent.digest()));
+        let key = known.filter(|key| fits && key.live).ok_or(Refusal::CredentialInvalid { hint: String::new() })?;
+        Ok(Authenticated { key, subject })
+    }
+
+    async fn key(&self, key_id: KeyId) -> Result<Option<Arc<StoredKey>>, Refusal> {
+        let slot = self.slot(key_id);
+        if let Some(known) = slot.fresh() {
+            return Ok(known);
+        }
+        // One caller reads, the others wait for what it finds.
+        let _reading = slot.reading.lock().await;
+        if let Some(known) = slot.fresh() {
+            return Ok(known);
+        }
+        let asked = Instant::now();
+        let known = self.store.key(key_id).await?.map(Arc::new);
+        *lock(&slot.known) = Some((asked, known.clone()));
+        Ok(known)
+    }
+
+    fn slot(&self, key_id: KeyId) -> Arc<Slot> {
+        let mut slots = lock(&self.slots);
+        if slots.len() >= REMEMBERED {
+            slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.fresh().is_some());
+        }
+        slots.entry(key_id).or_default().clone()
+    }
+}
+
+impl Slot {
+    /// What is known, if it is still believed.
+    fn fresh(&self) -> Option<Option<Arc<StoredKey>>> {
+        let known = lock(&self.known);
+        known.as_ref().filter(|(asked, _)| asked.elapsed() < BELIEVED).map(|(_, key)| key.clone())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while it holds one of these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Names what was sent instead of a key; a damaged or unknown key gets no hint.
+fn hint(error: &InvalidSecret) -> String {
+    match error {
+        InvalidSecret::OtherKind { found, expected } => {
+            format!(" This is {found}; {expected} starts with \"{}\".", expected.prefix())
+        }
+        _ => String::new(),
+    }
+}

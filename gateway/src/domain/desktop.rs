@@ -1,0 +1,201 @@
+//! What a device may ask about its own applications, keys, services and runs.
+
+use std::time::Duration;
+
+use deskgate_protocol::management::{
+    Access, Application, CreateApplication, CreateKey, CreatedApplication, CreatedKey, Key, ListKeys, ListRuns,
+    ManagementError, ManagementErrorCode, PublishEndpoint, PublishedEndpoint, RevokeKey, RunDetail, RunPage, Scope,
+    SetAccess, ShowRun,
+};
+use deskgate_protocol::secret::ApplicationKey;
+use deskgate_protocol::service::{DESCRIPTION_LIMIT, check_name};
+use deskgate_protocol::{ApplicationId, DeviceId, KeyId};
+
+use super::runs::seen;
+use crate::store::applications::NewKey;
+use crate::store::endpoints::Publication;
+use crate::store::{self, Store};
+use crate::wake::Topic;
+
+/// Answers one device. Everything it returns or changes is the device's own.
+#[derive(Clone)]
+pub struct Desktop {
+    store: Store,
+    device_id: DeviceId,
+    public_url: String,
+}
+
+type Answer<T> = Result<T, ManagementError>;
+
+const EVENTS_SHOWN: i64 = 1000;
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+impl Desktop {
+    /// Answers `device_id`; `public_url` is what backends use, without `/api/v1`.
+    pub fn new(store: Store, device_id: DeviceId, public_url: String) -> Self {
+        Self { store, device_id, public_url }
+    }
+
+    /// Creates an application with a key that has every scope.
+    pub async fn create_application(&self, request: CreateApplication) -> Answer<CreatedApplication> {
+        check_name(&request.name).map_err(invalid)?;
+        let secret = ApplicationKey::generate(KeyId::new());
+        let key = new_key(&secret, "first key", &Scope::ALL);
+        let created = self.store.create_application(self.device_id, ApplicationId::new(), &request.name, &key).await?;
+        let (application, key) = created.ok_or_else(|| {
+            conflict(format!("there is already an application named {:?}; choose another name", request.name))
+        })?;
+        tracing::info!(app_id = %application.app_id, device_id = %self.device_id, "application created");
+        Ok(CreatedApplication { application, key: CreatedKey { key, text: secret.reveal().to_owned() } })
+    }
+
+    /// The applications, oldest first.
+    pub async fn applications(&self) -> Answer<Vec<Application>> {
+        Ok(self.store.applications(self.device_id).await?)
+    }
+
+    /// Adds a key.
+    pub async fn create_key(&self, request: CreateKey) -> Answer<CreatedKey> {
+        check_name(&request.name).map_err(invalid)?;
+        if request.scopes.is_empty() {
+            return Err(invalid("a key needs at least one scope".to_owned()));
+        }
+        if let Some(subject) = &request.fixed_subject
+            && !super::access::is_subject(subject)
+        {
+            return Err(invalid("a fixed subject has 1 to 255 visible ASCII characters".to_owned()));
+        }
+        let own = self.store.published_by(self.device_id).await?;
+        let foreign = |id| !own.iter().any(|endpoint| endpoint.endpoint_id == id && endpoint.app_id == request.app_id);
+        if let Some(id) = request.endpoints.iter().copied().find(|id| foreign(*id)) {
+            return Err(not_found(format!("{id} is no published service of this application")));
+        }
+        let secret = ApplicationKey::generate(KeyId::new());
+        let key = NewKey {
+            endpoints: &request.endpoints,
+            fixed_subject: request.fixed_subject.as_deref(),
+            expires_at: request.expires_at,
+            ..new_key(&secret, &request.name, &request.scopes)
+        };
+        let key = self.store.create_key(self.device_id, request.app_id, &key).await?;
+        let key = key.ok_or_else(|| not_found(format!("there is no application {}", request.app_id)))?;
+        Ok(CreatedKey { key, text: secret.reveal().to_owned() })
+    }
+
+    /// An application's keys, oldest first.
+    pub async fn keys(&self, request: ListKeys) -> Answer<Vec<Key>> {
+        let keys = self.store.keys(self.device_id, request.app_id).await?;
+        // Every application was created with a key.
+        if keys.is_empty() { Err(not_found(format!("there is no application {}", request.app_id))) } else { Ok(keys) }
+    }
+
+    /// Revokes a key.
+    pub async fn revoke_key(&self, request: RevokeKey) -> Answer<Key> {
+        let key = self.store.revoke_key(self.device_id, request.key_id).await?;
+        key.ok_or_else(|| not_found(format!("there is no key {}", request.key_id)))
+    }
+
+    /// Publishes a version of a service.
+    pub async fn publish(&self, request: PublishEndpoint) -> Answer<PublishedEndpoint> {
+        check_name(&request.name).map_err(invalid)?;
+        if request.description.chars().count() > DESCRIPTION_LIMIT {
+            return Err(invalid(format!("a description has at most {DESCRIPTION_LIMIT} characters")));
+        }
+        match self.store.publish(self.device_id, &request).await? {
+            Publication::Published(endpoint) => Ok(endpoint),
+            Publication::NoSuchApplication => Err(not_found(format!("there is no application {}", request.app_id))),
+            Publication::NameTaken => Err(conflict(format!(
+                "the application already has a service named {:?}; choose another name",
+                request.name
+            ))),
+            Publication::WrongVersion { published } => Err(conflict(format!(
+                "version {} cannot be published: the published version is {published}",
+                request.version
+            ))),
+        }
+    }
+
+    /// The published services, oldest first.
+    pub async fn endpoints(&self) -> Answer<Vec<PublishedEndpoint>> {
+        Ok(self.store.published_by(self.device_id).await?)
+    }
+
+    /// Enables or pauses access.
+    pub async fn set_access(&self, request: SetAccess) -> Answer<Access> {
+        self.store.set_access(self.device_id, request.enabled).await?;
+        tracing::info!(device_id = %self.device_id, enabled = request.enabled, "access changed");
+        self.access().await
+    }
+
+    /// Whether access is enabled.
+    pub async fn access(&self) -> Answer<Access> {
+        let device = self.store.device(self.device_id).await?;
+        let device = device.ok_or_else(|| not_found("this device is not paired any more".to_owned()))?;
+        Ok(Access {
+            enabled: device.access_enabled,
+            changed_at: device.access_changed_at,
+            address: format!("{}/api/v1", self.public_url),
+        })
+    }
+
+    /// A page of runs, newest first.
+    pub async fn runs(&self, request: ListRuns) -> Answer<RunPage> {
+        let limit = request.limit.clamp(1, 100) as usize;
+        let mut runs = self.store.runs_of_device(self.device_id, request.before, limit as i64 + 1).await?;
+        let has_more = runs.len() > limit;
+        runs.truncate(limit);
+        Ok(RunPage { runs: runs.into_iter().map(seen).collect(), has_more })
+    }
+
+    /// One run with its events. With `wait_s`, waits until there is an event to show.
+    pub async fn run(&self, request: ShowRun) -> Answer<RunDetail> {
+        let mut watcher = self.store.wake().watch(Topic::Run(request.run_id));
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(request.wait_s.into()).min(LONGEST_WAIT);
+        loop {
+            let stored = self.store.run_of_device(self.device_id, request.run_id).await?;
+            let run = stored.map(seen).ok_or_else(|| not_found(format!("there is no run {}", request.run_id)))?;
+            let events = self.store.events_after(request.run_id, request.after, EVENTS_SHOWN).await?;
+            let settled = !events.is_empty() || run.state.successors().is_empty();
+            if settled || tokio::time::Instant::now() >= deadline {
+                return Ok(RunDetail { run, events });
+            }
+            let look_again = (tokio::time::Instant::now() + Duration::from_secs(1)).min(deadline);
+            let _ = tokio::time::timeout_at(look_again, watcher.changed()).await;
+        }
+    }
+}
+
+fn new_key<'a>(secret: &'a ApplicationKey, name: &'a str, scopes: &'a [Scope]) -> NewKey<'a> {
+    NewKey {
+        key_id: secret.id(),
+        name,
+        last4: secret.last4(),
+        digest: secret.digest(),
+        scopes,
+        endpoints: &[],
+        fixed_subject: None,
+        expires_at: None,
+    }
+}
+
+impl From<store::Error> for ManagementError {
+    fn from(error: store::Error) -> Self {
+        tracing::warn!(%error, "a management request failed");
+        Self {
+            code: ManagementErrorCode::Unavailable,
+            message: "the gateway cannot use its database at the moment; nothing was changed, try again".to_owned(),
+        }
+    }
+}
+
+fn invalid(message: String) -> ManagementError {
+    ManagementError { code: ManagementErrorCode::Invalid, message }
+}
+
+fn not_found(message: String) -> ManagementError {
+    ManagementError { code: ManagementErrorCode::NotFound, message }
+}
+
+fn conflict(message: String) -> ManagementError {
+    ManagementError { code: ManagementErrorCode::Conflict, message }
+}

@@ -1,0 +1,256 @@
+//! Who may open a session, and what happens to the runs it holds.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use deskgate_protocol::control::{Hello, InFlight, InFlightStatus, Refused, RefusedCode, RevokeCode};
+use deskgate_protocol::identity::{HelloProof, IdentityFile, PublicKey};
+use deskgate_protocol::run::RunState;
+use deskgate_protocol::service::check_name;
+use deskgate_protocol::{GatewayId, Half, PROTOCOL, RunId, VERSION, versions_match};
+
+use crate::store::devices::{Device, HeldRun};
+use crate::store::{self, Store};
+
+/// The times of the control channel.
+#[derive(Clone, Copy, Debug)]
+pub struct Clocks {
+    /// Between two pings.
+    pub heartbeat: Duration,
+    /// From the last sign of life until started runs await reconciliation.
+    pub lease: Duration,
+    /// For accepting an offer.
+    pub offer: Duration,
+}
+
+impl Default for Clocks {
+    fn default() -> Self {
+        Self { heartbeat: Duration::from_secs(15), lease: Duration::from_secs(45), offer: Duration::from_secs(15) }
+    }
+}
+
+/// Why a device was not paired.
+#[derive(Debug, thiserror::Error)]
+pub enum PairError {
+    /// The name in the file cannot be used.
+    #[error("the device's name in the file cannot be used: {0}")]
+    Name(String),
+    /// The key was revoked here.
+    #[error(
+        "this device was revoked on this gateway and its key stays refused; make a new identity on the desktop and export that"
+    )]
+    Revoked,
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+}
+
+/// Pairs the device of an identity file, whose proof was checked when it was read. Pairing again
+/// changes nothing.
+pub async fn pair(store: &Store, file: &IdentityFile) -> Result<Device, PairError> {
+    check_name(&file.device_name).map_err(PairError::Name)?;
+    let device = store.pair_device(&file.device_name, &file.public_key).await?;
+    if device.revoked_at.is_some() { Err(PairError::Revoked) } else { Ok(device) }
+}
+
+/// What a gateway challenged a device with.
+#[derive(Clone, Debug)]
+pub struct Challenged {
+    /// The gateway.
+    pub gateway_id: GatewayId,
+    /// The nonce of this session.
+    pub nonce: String,
+    /// The key that the tunnel authenticated, if it was a tunnel of ours.
+    pub tunnel_key: Option<PublicKey>,
+}
+
+/// Checks everything in a hello that needs no database. Returns the protocol to speak.
+pub fn check_hello(challenged: &Challenged, hello: &Hello) -> Result<u32, Box<Refused>> {
+    let refused = |code, message: &str, upgrade| {
+        Box::new(Refused {
+            code,
+            message: message.to_owned(),
+            should_retry: false,
+            retry_after_s: None,
+            gateway_version: VERSION.to_owned(),
+            device_version: Some(hello.device_version.chars().take(40).collect()),
+            upgrade,
+        })
+    };
+    if challenged.tunnel_key.is_some_and(|key| key != hello.public_key) {
+        let message = "The SSH key and the key in the hello differ; a device signs in with one key.";
+        return Err(refused(RefusedCode::BadProof, message, None));
+    }
+    let proof = HelloProof {
+        gateway_id: challenged.gateway_id,
+        nonce: &challenged.nonce,
+        gateway_version: VERSION,
+        device_version: &hello.device_version,
+    };
+    if !proof.verify(&hello.public_key, &hello.signature) {
+        return Err(refused(RefusedCode::BadProof, "The signature of the hello does not hold.", None));
+    }
+    let mismatch = |half| {
+        let (subject, command) = match half {
+            Half::Gateway => ("gateway", "upgrade the package deskgate-gateway on the server"),
+            Half::Device => ("desktop", "upgrade the package deskgate on this computer"),
+        };
+        let message = format!(
+            "The gateway is version {VERSION}, this device is version {}. The {subject} is the older one: {command}.",
+            hello.device_version.chars().take(40).collect::<String>()
+        );
+        refused(RefusedCode::VersionMismatch, &message, Some(half))
+    };
+    versions_match(VERSION, &hello.device_version).map_err(mismatch)?;
+    PROTOCOL
+        .agree(hello.protocol)
+        .ok_or_else(|| mismatch(if hello.protocol.max < PROTOCOL.min { Half::Device } else { Half::Gateway }))
+}
+
+/// Refuses a key that is not paired, or not any more.
+pub fn refuse_key(known: Option<&Device>, hello: &Hello) -> Refused {
+    let fingerprint = hello.public_key.fingerprint();
+    let (code, message) = match known {
+        Some(_) => (
+            RefusedCode::RevokedDevice,
+            format!("This device ({fingerprint}) was removed from the gateway. Make a new identity to pair it again."),
+        ),
+        None => (
+            RefusedCode::UnknownDevice,
+            format!(
+                "This device ({fingerprint}) is not paired with this gateway. Export its identity with `deskgate identity \
+                 export FILE` and add it on the server with `deskgate-gateway admin device add FILE`."
+            ),
+        ),
+    };
+    Refused {
+        code,
+        message,
+        should_retry: known.is_none(),
+        retry_after_s: known.is_none().then_some(30),
+        gateway_version: VERSION.to_owned(),
+        device_version: Some(hello.device_version.clone()),
+        upgrade: None,
+    }
+}
+
+/// Refuses because the gateway itself cannot work now.
+pub fn refuse_for_now(message: &str) -> Refused {
+    Refused {
+        code: RefusedCode::Unavailable,
+        message: message.to_owned(),
+        should_retry: true,
+        retry_after_s: Some(2),
+        gateway_version: VERSION.to_owned(),
+        device_version: None,
+        upgrade: None,
+    }
+}
+
+/// What is to be done about one run when its device is back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settlement {
+    /// The offer was taken: write the start down, and tell the device to begin.
+    Start,
+    /// The offer was lost on the way: queue the run again.
+    Return,
+    /// The device still executes it: write that down if it was in doubt, and say what is stored.
+    Resume {
+        /// Whether the run awaits reconciliation.
+        in_doubt: bool,
+    },
+    /// The device was cut off before it wrote anything: it starts again, with the next attempt.
+    Restart,
+    /// The device executed it and knows nothing of it any more.
+    Lose,
+    /// The device finished; its report follows. Say what is stored.
+    ExpectFinish,
+    /// The device holds an attempt that is not the run's.
+    Revoke(RevokeCode),
+}
+
+/// Compares what the tables say a device holds with what it says itself.
+pub fn settle(held: &[HeldRun], in_flight: &[InFlight]) -> Vec<(RunId, u32, Settlement)> {
+    let held_by_id: HashMap<RunId, &HeldRun> = held.iter().map(|run| (run.run_id, run)).collect();
+    let claimed = in_flight.iter().map(|entry| {
+        let settlement = match held_by_id.get(&entry.run_id) {
+            None => Settlement::Revoke(RevokeCode::UnknownRun),
+            Some(run) if run.attempt != entry.attempt => Settlement::Revoke(RevokeCode::StaleAttempt),
+            Some(run) => settle_one(run.state, entry.status),
+        };
+        (entry.run_id, entry.attempt, settlement)
+    });
+    let claims =
+        |run: &HeldRun| in_flight.iter().any(|entry| (entry.run_id, entry.attempt) == (run.run_id, run.attempt));
+    let unclaimed = held.iter().filter(|run| !claims(run)).map(|run| {
+        let settlement = if run.state == RunState::Queued { Settlement::Return } else { Settlement::Lose };
+        (run.run_id, run.attempt, settlement)
+    });
+    claimed.chain(unclaimed).collect()
+}
+
+fn settle_one(state: RunState, status: InFlightStatus) -> Settlement {
+    use InFlightStatus::*;
+    match (state, status) {
+        (RunState::Queued, Taken) => Settlement::Start,
+        // A device executes only after a durable start; this one did not, so it must not go on.
+        (RunState::Queued, _) => Settlement::Revoke(RevokeCode::StaleAttempt),
+        // The start was written down and never arrived.
+        (_, Taken) => Settlement::Start,
+        (_, Running) => Settlement::Resume { in_doubt: state == RunState::AwaitingReconciliation },
+        (_, Interrupted) => Settlement::Restart,
+        (_, Finished) => Settlement::ExpectFinish,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(state: RunState, attempt: u32) -> HeldRun {
+        HeldRun { run_id: RunId::from(uuid::Uuid::nil()), attempt, state, device_seq: 0 }
+    }
+
+    fn says(status: InFlightStatus, attempt: u32) -> InFlight {
+        InFlight { run_id: RunId::from(uuid::Uuid::nil()), attempt, status }
+    }
+
+    fn settled(state: RunState, status: InFlightStatus) -> Settlement {
+        settle(&[held(state, 1)], &[says(status, 1)])[0].2
+    }
+
+    #[test]
+    fn an_offer_that_arrived_is_started_and_one_that_did_not_is_queued_again() {
+        assert_eq!(settled(RunState::Queued, InFlightStatus::Taken), Settlement::Start);
+        assert_eq!(settle(&[held(RunState::Queued, 1)], &[])[0].2, Settlement::Return);
+    }
+
+    #[test]
+    fn a_run_the_device_forgot_awaits_reconciliation_and_is_never_offered_again() {
+        assert_eq!(settle(&[held(RunState::Running, 1)], &[])[0].2, Settlement::Lose);
+    }
+
+    #[test]
+    fn an_attempt_that_is_not_the_runs_is_revoked_and_the_run_settled_without_it() {
+        let settlements = settle(&[held(RunState::Running, 2)], &[says(InFlightStatus::Running, 1)]);
+        let what: Vec<_> = settlements.iter().map(|(_, attempt, settlement)| (*attempt, *settlement)).collect();
+        assert_eq!(what, [(1, Settlement::Revoke(RevokeCode::StaleAttempt)), (2, Settlement::Lose)]);
+        assert_eq!(settle(&[], &[says(InFlightStatus::Finished, 1)])[0].2, Settlement::Revoke(RevokeCode::UnknownRun));
+    }
+
+    #[test]
+    fn a_device_that_executed_without_a_start_must_not_go_on() {
+        for status in [InFlightStatus::Running, InFlightStatus::Interrupted, InFlightStatus::Finished] {
+            assert_eq!(settled(RunState::Queued, status), Settlement::Revoke(RevokeCode::StaleAttempt));
+        }
+    }
+
+    #[test]
+    fn a_started_run_goes_on_from_where_the_device_is() {
+        assert_eq!(settled(RunState::Running, InFlightStatus::Running), Settlement::Resume { in_doubt: false });
+        let doubtful = RunState::AwaitingReconciliation;
+        assert_eq!(settled(doubtful, InFlightStatus::Running), Settlement::Resume { in_doubt: true });
+        assert_eq!(settled(doubtful, InFlightStatus::Interrupted), Settlement::Restart);
+        assert_eq!(settled(doubtful, InFlightStatus::Finished), Settlement::ExpectFinish);
+    }
+}

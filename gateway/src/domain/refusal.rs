@@ -1,0 +1,95 @@
+//! Why not: every reason for which the gateway declines a caller's request.
+
+use deskgate_protocol::RunId;
+use deskgate_protocol::management::Scope;
+
+use crate::store;
+
+/// A declined request. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No credential was sent.
+    #[error("The request has no application key. Send it as \"Authorization: Bearer <application key>\".")]
+    CredentialMissing,
+    /// Unknown, revoked and expired look alike. `hint` names what was sent instead of a key.
+    #[error("The application key is not valid.{hint}")]
+    CredentialInvalid {
+        /// Empty, or a sentence with a space before it.
+        hint: String,
+    },
+    /// The key may not do this.
+    #[error("This application key lacks the scope \"{0}\".")]
+    InsufficientScope(Scope),
+    /// No subject was named.
+    #[error("The request names no business user. Send the header X-Gateway-Subject.")]
+    SubjectMissing,
+    /// The subject is not a usable name.
+    #[error("X-Gateway-Subject must be sent once and hold 1 to 255 visible ASCII characters.")]
+    SubjectInvalid,
+    /// The key is bound to another subject.
+    #[error("This application key is bound to another subject.")]
+    SubjectNotAllowed,
+    /// It does not exist, or the caller may not know of it.
+    #[error("There is nothing at this address that this caller may see.")]
+    NotFound,
+    /// The desktop user paused access.
+    #[error("The owner of this service has paused external access. Nothing was accepted; try again later.")]
+    AccessPaused,
+    /// The key of the request belongs to other work.
+    #[error("This Idempotency-Key was used for a request with a different body. New work needs a new key.")]
+    IdempotencyKeyReused {
+        /// The run of that other request.
+        existing_run_id: RunId,
+    },
+    /// Too many runs wait.
+    #[error("The application already has {limit} runs waiting for its devices. Nothing was accepted; try again later.")]
+    QueueFull {
+        /// How many may wait.
+        limit: u32,
+    },
+    /// Values that are not acceptable.
+    #[error("The request body is not acceptable.")]
+    Invalid(Vec<Flaw>),
+    /// The database does not work at the moment.
+    #[error("The gateway cannot reach its database. Try again with the same Idempotency-Key.")]
+    StoreUnavailable,
+    /// The gateway is stopping.
+    #[error("This gateway is stopping. Nothing was accepted; try again.")]
+    Draining,
+    /// A fault of ours, which the log describes.
+    #[error("The gateway failed. The log names this request.")]
+    Internal,
+}
+
+/// One thing that is wrong with a body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flaw {
+    /// Where: a JSON Pointer (RFC 6901).
+    pub pointer: String,
+    /// For programs.
+    pub code: &'static str,
+    /// For people.
+    pub detail: String,
+}
+
+impl Flaw {
+    /// A flaw at a place.
+    pub fn new(pointer: impl Into<String>, code: &'static str, detail: impl Into<String>) -> Self {
+        Self { pointer: pointer.into(), code, detail: detail.into() }
+    }
+}
+
+impl From<store::Error> for Refusal {
+    fn from(error: store::Error) -> Self {
+        match error {
+            store::Error::Unavailable(reason) => {
+                tracing::warn!(%reason, "the database is not available");
+                Self::StoreUnavailable
+            }
+            other => {
+                tracing::error!(error = %other, "the store failed");
+                Self::Internal
+            }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! How a stored run is seen.
+
+use std::time::Duration;
+
+use deskgate_protocol::RunId;
+use deskgate_protocol::run::{Run, RunState, StateReasonCode};
+
+use super::access::Caller;
+use super::refusal::Refusal;
+use crate::store::Store;
+use crate::store::devices::Presence;
+use crate::store::runs::StoredRun;
+use crate::wake::Topic;
+
+/// Hints can be lost, so whoever waits looks for itself this often.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// The run as a caller sees it at this moment: `queued` reads `waiting_for_device` while the device
+/// is away.
+pub fn seen(stored: StoredRun) -> Run {
+    let StoredRun { mut run, presence } = stored;
+    let (state, reason) = seen_state(run.state, presence);
+    run.state = state;
+    run.state_reason = reason.map(StateReasonCode::reason);
+    run
+}
+
+/// The state a caller sees, and why.
+pub fn seen_state(stored: RunState, presence: Presence) -> (RunState, Option<StateReasonCode>) {
+    use StateReasonCode::*;
+    match (stored, presence) {
+        (RunState::Queued, Presence::Connected) => (RunState::Queued, Some(DeviceBusy)),
+        (RunState::Queued, Presence::Paused) => (RunState::WaitingForDevice, Some(DevicePaused)),
+        (RunState::Queued, Presence::Incompatible) => (RunState::WaitingForDevice, Some(DeviceIncompatible)),
+        (RunState::Queued, Presence::Offline) => (RunState::WaitingForDevice, Some(DeviceOffline)),
+        (RunState::AwaitingApproval, _) => (stored, Some(ApprovalPending)),
+        (RunState::AwaitingReconciliation, _) => (stored, Some(OutcomeUnknown)),
+        (RunState::Cancelling, _) => (stored, Some(StopRequested)),
+        _ => (stored, None),
+    }
+}
+
+/// Reads a run of this caller. With `wait`, returns when its state or its newest event differs
+/// from what it was first, or when the time is up.
+pub async fn read(store: &Store, caller: &Caller, run_id: RunId, wait: Duration) -> Result<Run, Refusal> {
+    let mut watcher = store.wake().watch(Topic::Run(run_id));
+    let look = async || -> Result<Run, Refusal> {
+        let stored = store.run(caller.app_id(), caller.subject(), run_id).await?;
+        stored.filter(|stored| caller.may_use(stored.run.endpoint_id)).map(seen).ok_or(Refusal::NotFound)
+    };
+    let first = look().await?;
+    if wait.is_zero() || first.state.successors().is_empty() {
+        return Ok(first);
+    }
+    let changed = async {
+        loop {
+            // Either way it is time to look.
+            let _ = tokio::time::timeout(LOOK_AGAIN, watcher.changed()).await;
+            let now = look().await?;
+            if (now.state, now.last_sequence) != (first.state, first.last_sequence) {
+                return Ok(now);
+            }
+        }
+    };
+    match tokio::time::timeout(wait, changed).await {
+        Ok(changed) => changed,
+        Err(_) => look().await,
+    }
+}

@@ -1,0 +1,211 @@
+//! JSON bodies: read within size and time, parsed within depth, checked member by member.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, header};
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::run::Input;
+use http_body_util::{BodyExt, Limited};
+use serde_json::{Map, Value};
+
+use super::error::Error;
+use crate::domain::refusal::{Flaw, Refusal};
+
+/// The largest body.
+pub(super) const MAX_BODY: usize = 1024 * 1024;
+const MAX_TEXT: usize = 256 * 1024;
+const MAX_DEPTH: usize = 64;
+const TIME_FOR_BODY: Duration = Duration::from_secs(30);
+const MAX_QUEUE_TTL_S: u32 = 7 * 24 * 3600;
+const DEFAULT_QUEUE_TTL_S: u32 = 24 * 3600;
+const MAX_DURATION_S: u32 = 24 * 3600;
+const DEFAULT_DURATION_S: u32 = 3600;
+
+/// A submission's body.
+#[derive(Debug)]
+pub(super) struct Submitted {
+    /// Of the canonical JSON.
+    pub fingerprint: Sha256Digest,
+    /// What is submitted.
+    pub input: Input,
+    /// The caller's labels.
+    pub metadata: BTreeMap<String, String>,
+    /// Seconds it may wait for a start.
+    pub queue_ttl_s: u32,
+    /// Awake seconds it may execute.
+    pub max_duration_s: u32,
+}
+
+/// Reads and checks a submission.
+pub(super) async fn submission(headers: &HeaderMap, body: Body) -> Result<Submitted, Error> {
+    let members = object(headers, body).await?;
+    if let Some(unknown) = members.keys().find(|name| !MEMBERS.contains(&name.as_str())) {
+        return Err(Error::unknown_field(unknown));
+    }
+    let value = Value::Object(members);
+    let fingerprint =
+        Sha256Digest::of_json(&value).map_err(|_| Error::malformed_json("The body has no canonical form."))?;
+    let Value::Object(mut members) = value else { unreachable!("it was made from an object two lines above") };
+    let mut flaws = Vec::new();
+    let input = input(members.remove("input"), &mut flaws);
+    let metadata = metadata(members.remove("metadata"), &mut flaws);
+    let mut seconds = |name: &str, default, most| match members.remove(name) {
+        None => default,
+        Some(value) => {
+            value.as_u64().and_then(|n| u32::try_from(n).ok()).filter(|n| (1..=most).contains(n)).unwrap_or_else(|| {
+                flaws.push(Flaw::new(format!("/{name}"), "out_of_range", format!("a whole number from 1 to {most}")));
+                default
+            })
+        }
+    };
+    let queue_ttl_s = seconds("queue_ttl_s", DEFAULT_QUEUE_TTL_S, MAX_QUEUE_TTL_S);
+    let max_duration_s = seconds("max_duration_s", DEFAULT_DURATION_S, MAX_DURATION_S);
+    match input {
+        Some(input) if flaws.is_empty() => Ok(Submitted { fingerprint, input, metadata, queue_ttl_s, max_duration_s }),
+        _ => Err(Refusal::Invalid(flaws).into()),
+    }
+}
+
+const MEMBERS: [&str; 4] = ["input", "metadata", "queue_ttl_s", "max_duration_s"];
+
+fn input(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<Input> {
+    let mut more = match value {
+        None => {
+            flaws.push(Flaw::new("/input", "required", "an object with a member \"text\""));
+            return None;
+        }
+        Some(Value::Object(members)) => members,
+        Some(_) => {
+            flaws.push(Flaw::new("/input", "wrong_type", "an object with a member \"text\""));
+            return None;
+        }
+    };
+    match more.remove("text") {
+        Some(Value::String(text)) if (1..=MAX_TEXT).contains(&text.len()) => return Some(Input { text, more }),
+        None => flaws.push(Flaw::new("/input/text", "required", "a string")),
+        Some(Value::String(text)) => {
+            let detail = format!("1 to {MAX_TEXT} bytes of UTF-8; this has {}", text.len());
+            flaws.push(Flaw::new("/input/text", "out_of_range", detail));
+        }
+        Some(_) => flaws.push(Flaw::new("/input/text", "wrong_type", "a string")),
+    }
+    None
+}
+
+fn metadata(value: Option<Value>, flaws: &mut Vec<Flaw>) -> BTreeMap<String, String> {
+    let members = match value {
+        None => return BTreeMap::new(),
+        Some(Value::Object(members)) => members,
+        Some(_) => {
+            flaws.push(Flaw::new("/metadata", "wrong_type", "an object of strings"));
+            return BTreeMap::new();
+        }
+    };
+    if members.len() > 16 {
+        flaws.push(Flaw::new("/metadata", "out_of_range", format!("at most 16 members; this has {}", members.len())));
+    }
+    let mut labels = BTreeMap::new();
+    for (name, value) in members {
+        let pointer = format!("/metadata/{}", name.replace('~', "~0").replace('/', "~1"));
+        match value {
+            Value::String(text) if (1..=64).contains(&name.len()) && text.len() <= 512 => {
+                labels.insert(name, text);
+            }
+            Value::String(_) => {
+                flaws.push(Flaw::new(pointer, "out_of_range", "names of 1 to 64 bytes and values of up to 512"));
+            }
+            _ => flaws.push(Flaw::new(pointer, "wrong_type", "a string")),
+        }
+    }
+    labels
+}
+
+/// Reads a body that must be one JSON object.
+async fn object(headers: &HeaderMap, body: Body) -> Result<Map<String, Value>, Error> {
+    let is_json = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|text| text.split(';').next())
+        .is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"));
+    if !is_json {
+        return Err(Error::unsupported_media_type());
+    }
+    let too_large = Error::payload_too_large(MAX_BODY);
+    let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if announced.is_some_and(|length| length > MAX_BODY) {
+        return Err(too_large);
+    }
+    let collected = tokio::time::timeout(TIME_FOR_BODY, Limited::new(body, MAX_BODY).collect()).await;
+    let bytes = match collected {
+        Err(_) => return Err(Error::body_timeout(TIME_FOR_BODY.as_secs())),
+        Ok(Ok(collected)) => collected.to_bytes(),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => return Err(too_large),
+        Ok(Err(_)) => return Err(Error::malformed_json("The body ended before it was complete.")),
+    };
+    if depth(&bytes) > MAX_DEPTH {
+        return Err(Error::malformed_json(format!("The body is nested deeper than {MAX_DEPTH} levels.")));
+    }
+    match serde_json::from_slice(&bytes) {
+        Ok(Value::Object(members)) => Ok(members),
+        Ok(_) => Err(Refusal::Invalid(vec![Flaw::new("", "wrong_type", "a JSON object")]).into()),
+        Err(error) => Err(Error::malformed_json(format!(
+            "The body is not JSON: it breaks off or errs at line {}, column {}.",
+            error.line(),
+            error.column()
+        ))),
+    }
+}
+
+/// How deep a JSON text is nested, without building it.
+fn depth(json: &[u8]) -> usize {
+    let (mut deepest, mut depth, mut in_string, mut escaped) = (0usize, 0usize, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::HeaderValue;
+
+    async fn read(body: &str) -> Result<Submitted, Error> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json; charset=utf-8"));
+        submission(&headers, Body::from(body.to_owned())).await
+    }
+
+    #[tokio::test]
+    async fn further_members_of_the_input_are_kept() {
+        let read = read(r#"{"input":{"text":"hello","order":7}}"#).await.expect("valid");
+        assert_eq!((read.input.text.as_str(), &read.input.more["order"]), ("hello", &Value::from(7)));
+        assert_eq!((read.queue_ttl_s, read.max_duration_s), (DEFAULT_QUEUE_TTL_S, DEFAULT_DURATION_S));
+    }
+
+    #[tokio::test]
+    async fn key_order_does_not_change_the_fingerprint_and_content_does() {
+        let print = async |body| read(body).await.expect("valid").fingerprint;
+        let one = print(r#"{"input":{"text":"a","n":1},"queue_ttl_s":5}"#).await;
+        assert_eq!(one, print(r#" { "queue_ttl_s": 5, "input": { "n": 1.0, "text": "\u0061" } } "#).await);
+        assert_ne!(one, print(r#"{"input":{"text":"a","n":1},"queue_ttl_s":6}"#).await);
+    }
+
+    #[test]
+    fn depth_counts_brackets_outside_strings() {
+        assert_eq!(depth(br#"{"a":[[1]],"b":"[[[[\"[["}"#), 3);
+        assert_eq!(depth("]]]]".as_bytes()), 0);
+    }
+}

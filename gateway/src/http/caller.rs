@@ -1,0 +1,96 @@
+//! Who calls: the headers of authentication, each sent once and well-formed.
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, Uri, header};
+use deskgate_protocol::secret::SecretKind;
+
+use super::Api;
+use super::error::Error;
+use crate::domain::access::{Authenticated, Subject, is_subject};
+use crate::domain::refusal::Refusal;
+
+const SUBJECT: HeaderName = HeaderName::from_static("x-gateway-subject");
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+impl FromRequestParts<Api> for Authenticated {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Error> {
+        let credential = credential(&parts.headers)?;
+        let subject = match once(&parts.headers, &SUBJECT) {
+            Once::Absent => Subject::Absent,
+            Once::Value(text) if is_subject(text) => Subject::Named(text.to_owned()),
+            _ => Subject::Unusable,
+        };
+        Ok(api.access.authenticate(credential, subject).await?)
+    }
+}
+
+/// The text behind `Bearer`.
+fn credential(headers: &HeaderMap) -> Result<&str, Refusal> {
+    let invalid = || Refusal::CredentialInvalid { hint: String::new() };
+    let text = match once(headers, &header::AUTHORIZATION) {
+        Once::Absent => return Err(Refusal::CredentialMissing),
+        Once::Value(text) => text,
+        Once::Unusable => return Err(invalid()),
+    };
+    let (scheme, credential) = text.split_once(' ').ok_or_else(invalid)?;
+    if scheme.eq_ignore_ascii_case("bearer") { Ok(credential.trim()) } else { Err(invalid()) }
+}
+
+/// The caller's name for a piece of work, bare or in quotes.
+pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<String, Error> {
+    let text = match once(headers, &IDEMPOTENCY_KEY) {
+        Once::Absent => return Err(Error::idempotency_key_missing()),
+        Once::Value(text) => text,
+        Once::Unusable => return Err(Error::idempotency_key_invalid()),
+    };
+    let bare = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text);
+    // The same rule as for subjects: 1 to 255 visible ASCII characters.
+    if is_subject(bare) && !bare.contains('"') { Ok(bare.to_owned()) } else { Err(Error::idempotency_key_invalid()) }
+}
+
+/// A well-formed W3C trace context; anything else is as if it were not sent.
+pub(super) fn traceparent(headers: &HeaderMap) -> Option<String> {
+    let Once::Value(text) = once(headers, &TRACEPARENT) else { return None };
+    let lengths: Vec<_> = text.split('-').map(str::len).collect();
+    let hexadecimal = text.bytes().all(|byte| matches!(byte, b'-' | b'0'..=b'9' | b'a'..=b'f'));
+    (lengths == [2, 32, 16, 2] && hexadecimal && !text.starts_with("ff")).then(|| text.to_owned())
+}
+
+enum Once<'a> {
+    Absent,
+    Value(&'a str),
+    /// Sent twice, or not readable as text.
+    Unusable,
+}
+
+fn once<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Once<'a> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Once::Absent,
+        (Some(value), None) => value.to_str().map_or(Once::Unusable, Once::Value),
+        _ => Once::Unusable,
+    }
+}
+
+/// Whether the query string holds one of our secrets, or a parameter made for one.
+pub(super) fn credential_in_url(uri: &Uri) -> bool {
+    let Some(query) = uri.query() else { return false };
+    query.split('&').any(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let named = ["access_token", "api_key", "apikey", "app_key", "authorization", "token", "key"];
+        let is_secret = matches!(
+            SecretKind::of(value),
+            Some(
+                SecretKind::ApplicationKey
+                    | SecretKind::ControlToken
+                    | SecretKind::LaunchLink
+                    | SecretKind::WebhookSecret
+            )
+        );
+        is_secret || named.iter().any(|known| name.eq_ignore_ascii_case(known))
+    })
+}

@@ -1,0 +1,99 @@
+//! Runs: submitting one, reading one.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use deskgate_protocol::management::Scope;
+use deskgate_protocol::run::Run;
+use deskgate_protocol::{EndpointId, RunId};
+
+use super::error::Error;
+use super::{Api, body, caller};
+use crate::domain::access::Authenticated;
+use crate::domain::admission::{Admitted, Request};
+use crate::domain::refusal::Refusal;
+use crate::domain::runs;
+
+/// `POST /agent-endpoints/{endpoint_id}/runs`: 202 after the commit.
+pub(super) async fn submit(
+    State(api): State<Api>,
+    authenticated: Authenticated,
+    Path(endpoint_id): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Error> {
+    if api.draining.is_cancelled() {
+        return Err(Refusal::Draining.into());
+    }
+    let caller = authenticated.authorise(Scope::RunsWrite)?;
+    let endpoint_id: EndpointId = endpoint_id.parse().map_err(|_| Refusal::NotFound)?;
+    let idempotency_key = caller::idempotency_key(&headers)?;
+    let submitted = body::submission(&headers, body).await?;
+    let request = Request {
+        endpoint_id,
+        idempotency_key,
+        fingerprint: submitted.fingerprint,
+        input: submitted.input,
+        metadata: submitted.metadata,
+        queue_ttl_s: submitted.queue_ttl_s,
+        max_duration_s: submitted.max_duration_s,
+        traceparent: caller::traceparent(&headers),
+    };
+    let Admitted { run, replayed } = api.desk.admit(&caller, request).await?;
+    let location = run.links.this.clone();
+    let mut response = (StatusCode::ACCEPTED, Json(run)).into_response();
+    let location = HeaderValue::from_str(&location).expect("a path of letters, digits, slashes and underscores");
+    response.headers_mut().insert(header::LOCATION, location);
+    if replayed {
+        response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
+    }
+    Ok(response)
+}
+
+/// `GET /runs/{run_id}?wait=SECONDS`.
+pub(super) async fn read(
+    State(api): State<Api>,
+    authenticated: Authenticated,
+    Path(run_id): Path<String>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, Error> {
+    let caller = authenticated.authorise(Scope::RunsRead)?;
+    let run_id: RunId = run_id.parse().map_err(|_| Refusal::NotFound)?;
+    let wait = wait(query.as_deref().unwrap_or_default())?;
+    let stopped = api.draining.clone();
+    let run = tokio::select! {
+        run = runs::read(&api.store, &caller, run_id, wait) => run?,
+        () = stopped.cancelled(), if !wait.is_zero() => runs::read(&api.store, &caller, run_id, Duration::ZERO).await?,
+    };
+    let etag = etag(&run)?;
+    let unchanged = headers.get_all(header::IF_NONE_MATCH).iter().any(|sent| sent == etag);
+    let mut response = if unchanged { StatusCode::NOT_MODIFIED.into_response() } else { Json(run).into_response() };
+    response.headers_mut().insert(header::ETAG, etag);
+    Ok(response)
+}
+
+/// A weak validator over everything the record says.
+fn etag(run: &Run) -> Result<HeaderValue, Refusal> {
+    let digest = deskgate_protocol::canonical::Sha256Digest::of_json(run).map_err(|_| Refusal::Internal)?;
+    let text = format!("W/\"{}\"", &digest.to_string()[..32]);
+    Ok(HeaderValue::from_str(&text).expect("hexadecimal digits in quotes"))
+}
+
+fn wait(query: &str) -> Result<Duration, Error> {
+    let mut wait = Duration::ZERO;
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        match pair.split_once('=') {
+            Some(("wait", seconds)) => match seconds.parse::<u64>() {
+                Ok(seconds) if seconds <= 60 => wait = Duration::from_secs(seconds),
+                _ => return Err(Error::invalid_parameter("wait", "wait is a whole number of seconds from 0 to 60.")),
+            },
+            _ => return Err(Error::invalid_parameter("wait", "The only parameter here is \"wait\".")),
+        }
+    }
+    Ok(wait)
+}

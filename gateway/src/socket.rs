@@ -1,0 +1,150 @@
+//! Private Unix sockets: bound with a mode, and spoken to in lines of JSON.
+//!
+//! One connection carries one request, and one answer of one or more lines. Both daemons and both
+//! command lines use it.
+
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// The longest request or answer line.
+const MAX_LINE: u64 = 16 * 1024 * 1024;
+const CONNECTIONS: usize = 64;
+
+/// Binds a socket with a mode. A socket that a killed predecessor left is replaced; one that
+/// somebody answers on is not.
+pub fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
+    if let Ok(metadata) = std::fs::symlink_metadata(path) {
+        if !metadata.file_type().is_socket() {
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                format!("{} exists and is no socket", path.display()),
+            ));
+        }
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            return Err(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                format!("another process answers on {}", path.display()),
+            ));
+        }
+        std::fs::remove_file(path)?;
+    }
+    // Bound under another name first, so that nobody connects before the mode is set.
+    let hidden = path.with_extension(format!("{}.new", std::process::id()));
+    let _ = std::fs::remove_file(&hidden);
+    let listener = UnixListener::bind(&hidden)?;
+    std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(mode))?;
+    std::fs::rename(&hidden, path)?;
+    Ok(listener)
+}
+
+/// Answers requests until `stop`. Only this process's own user and root are answered, unless the
+/// socket's mode lets a group in (`group_may`).
+pub async fn serve<Q, A, R>(
+    listener: UnixListener,
+    group_may: bool,
+    stop: CancellationToken,
+    answer: impl Fn(Q) -> R + Clone + Send + 'static,
+) where
+    Q: DeserializeOwned + Send + 'static,
+    A: Serialize + Send + 'static,
+    R: Future<Output = A> + Send + 'static,
+{
+    let own = rustix::process::geteuid().as_raw();
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept(), if connections.len() < CONNECTIONS => {
+                let Ok((stream, _)) = accepted else {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                };
+                let known = stream.peer_cred().is_ok_and(|peer| peer.uid() == own || peer.uid() == 0);
+                if !known && !group_may {
+                    tracing::warn!("another user was turned away from the private socket");
+                    continue;
+                }
+                let answer = answer.clone();
+                connections.spawn(async move {
+                    if let Err(error) = converse(stream, answer).await {
+                        tracing::debug!(%error, "a conversation on the private socket ended");
+                    }
+                });
+            }
+        }
+    }
+    // Who asked for the stop still gets the answer.
+    let _ =
+        tokio::time::timeout(Duration::from_secs(1), async { while connections.join_next().await.is_some() {} }).await;
+}
+
+async fn converse<Q: DeserializeOwned, A: Serialize, R: Future<Output = A>>(
+    stream: UnixStream,
+    answer: impl Fn(Q) -> R,
+) -> io::Result<()> {
+    let (reader, mut writer) = stream.into_split();
+    let mut line = String::new();
+    let mut reader = BufReader::new(reader).take(MAX_LINE);
+    tokio::time::timeout(Duration::from_secs(10), reader.read_line(&mut line)).await.map_err(io::Error::other)??;
+    let request = serde_json::from_str(&line)?;
+    let mut gone = String::new();
+    let answer = tokio::select! {
+        answer = answer(request) => answer,
+        // The command line was interrupted.
+        _ = reader.read_line(&mut gone) => return Ok(()),
+    };
+    let mut text = serde_json::to_string(&answer)?;
+    text.push('\n');
+    writer.write_all(text.as_bytes()).await
+}
+
+/// Why a daemon could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// There is no socket, or nobody answers on it.
+    #[error("nothing answers on {path}")]
+    NotRunning {
+        /// The socket.
+        path: String,
+    },
+    /// The socket's mode keeps this user out.
+    #[error("this user may not use {path}")]
+    NotAllowed {
+        /// The socket.
+        path: String,
+    },
+    /// It answered something else, or broke off.
+    #[error("the answer on {path} broke off: {problem}")]
+    Broken {
+        /// The socket.
+        path: String,
+        /// What happened.
+        problem: String,
+    },
+}
+
+/// Asks one request.
+pub async fn call<Q: Serialize, A: DeserializeOwned>(path: &Path, request: &Q) -> Result<A, CallError> {
+    let shown = path.display().to_string();
+    let mut stream = UnixStream::connect(path).await.map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => CallError::NotAllowed { path: shown.clone() },
+        _ => CallError::NotRunning { path: shown.clone() },
+    })?;
+    let broken = |error: io::Error| CallError::Broken { path: shown.clone(), problem: error.to_string() };
+    let mut text = serde_json::to_string(request).map_err(|error| broken(error.into()))?;
+    text.push('\n');
+    stream.write_all(text.as_bytes()).await.map_err(broken)?;
+    let mut line = String::new();
+    BufReader::new(stream).take(MAX_LINE).read_line(&mut line).await.map_err(broken)?;
+    serde_json::from_str(&line).map_err(|error| broken(error.into()))
+}

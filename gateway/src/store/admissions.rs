@@ -1,0 +1,272 @@
+//! The shared commit that stands before every 202.
+//!
+//! Submissions that arrive while a commit is under way wait for the next one and share it; an idle
+//! gateway commits at once. One statement decides everything that only the tables know — is it a
+//! repetition, does the service exist, is access enabled — and writes what it decides, so nothing
+//! can change in between.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::{ApplicationId, DeviceId, EndpointId, EventId, RunId, Timestamp};
+use tokio::sync::{Mutex, mpsc, oneshot};
+
+use super::devices::{PRESENCE, Presence};
+use super::{Error, Store, patiently};
+use crate::tasks::Tasks;
+use crate::wake::Topic;
+
+/// A run that wants to be admitted.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    /// Its identifier, if it is admitted.
+    pub run_id: RunId,
+    /// Who submits.
+    pub app_id: ApplicationId,
+    /// For whom.
+    pub subject: String,
+    /// To which service.
+    pub endpoint_id: EndpointId,
+    /// Of the application, subject, method and target, and Idempotency-Key.
+    pub identity: Sha256Digest,
+    /// Of the body.
+    pub fingerprint: Sha256Digest,
+    /// The `input` object, as JSON text.
+    pub input: String,
+    /// The `metadata` object, as JSON text.
+    pub metadata: String,
+    /// Seconds it may wait for a start.
+    pub queue_ttl_s: i32,
+    /// Awake seconds it may execute.
+    pub max_duration_s: i32,
+    /// The caller's trace.
+    pub traceparent: Option<String>,
+    /// Whether the application's queue has room.
+    pub queue_open: bool,
+}
+
+/// What became of a submission.
+#[derive(Clone, Debug)]
+pub enum Admission {
+    /// It is durable.
+    Accepted(Accepted),
+    /// The same identity was admitted before.
+    Known {
+        /// The run of that time.
+        run_id: RunId,
+        /// The digest of its body.
+        fingerprint: Sha256Digest,
+    },
+    /// The application has no such published service.
+    NoSuchEndpoint,
+    /// The desktop user paused access.
+    Paused,
+    /// The application's queue is full.
+    QueueFull,
+}
+
+/// What the tables knew at the moment of acceptance.
+#[derive(Clone, Copy, Debug)]
+pub struct Accepted {
+    /// When.
+    pub created_at: Timestamp,
+    /// Until when it may wait for a start.
+    pub queue_expires_at: Timestamp,
+    /// The version of the service that will execute.
+    pub endpoint_version: u32,
+    /// The device that will execute it.
+    pub device_id: DeviceId,
+    /// Where that device was.
+    pub presence: Presence,
+}
+
+type Pending = (Submission, oneshot::Sender<Result<Admission, Error>>);
+
+/// Submissions in one statement. More would only make each of them wait longer.
+const BATCH: usize = 256;
+/// Submissions that may wait for a committer; beyond that their senders wait.
+const WAITING: usize = 4096;
+
+/// The entrance to the shared commits.
+#[derive(Clone)]
+pub struct Admissions {
+    queue: mpsc::Sender<Pending>,
+}
+
+impl Admissions {
+    /// Starts `committers` tasks. They end when every clone of the entrance is gone.
+    pub fn start(store: &Store, tasks: &Tasks, committers: usize) -> Self {
+        let (queue, receiver) = mpsc::channel(WAITING);
+        let receiver = Arc::new(Mutex::new(receiver));
+        for _ in 0..committers.max(1) {
+            tasks.spawn("admissions", commit_for_ever(store.clone(), receiver.clone()));
+        }
+        Self { queue }
+    }
+
+    /// Returns after the commit. An error means that nothing is known to be stored: the same
+    /// submission may be tried again with the same identity.
+    pub async fn admit(&self, submission: Submission) -> Result<Admission, Error> {
+        let gone = || Error::Unavailable("the gateway is stopping".to_owned());
+        let (reply, answer) = oneshot::channel();
+        self.queue.send((submission, reply)).await.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+}
+
+async fn commit_for_ever(store: Store, receiver: Arc<Mutex<mpsc::Receiver<Pending>>>) {
+    let mut batch = Vec::with_capacity(BATCH);
+    loop {
+        if receiver.lock().await.recv_many(&mut batch, BATCH).await == 0 {
+            return;
+        }
+        // One order for everybody, so that two commits never wait for each other.
+        batch.sort_unstable_by_key(|(submission, _)| submission.identity.0);
+        let (submissions, replies): (Vec<_>, Vec<_>) = batch.drain(..).unzip();
+        let results = store.commit(&submissions).await;
+        match results {
+            // A caller that is gone needs no answer.
+            Ok(admissions) => replies.into_iter().zip(admissions).for_each(|(reply, admission)| {
+                let _ = reply.send(Ok(admission));
+            }),
+            Err(error) => {
+                tracing::warn!(%error, submissions = submissions.len(), "submissions could not be committed");
+                replies.into_iter().for_each(|reply| {
+                    let _ = reply.send(Err(Error::Unavailable(error.to_string())));
+                });
+            }
+        }
+    }
+}
+
+impl Store {
+    async fn commit(&self, submissions: &[Submission]) -> Result<Vec<Admission>, Error> {
+        let admissions = patiently(self.admit_all(submissions)).await?;
+        let devices: HashSet<DeviceId> = admissions
+            .iter()
+            .filter_map(|admission| match admission {
+                Admission::Accepted(accepted) => Some(accepted.device_id),
+                _ => None,
+            })
+            .collect();
+        devices.into_iter().for_each(|device| self.wake().changed(Topic::Queue(device)));
+        Ok(admissions)
+    }
+
+    async fn admit_all(&self, submissions: &[Submission]) -> Result<Vec<Admission>, Error> {
+        let sql = format!(
+            "-- admissions::admit_all
+            WITH submitted AS (
+                SELECT * FROM unnest(
+                    $1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bytea[], $6::bytea[], $7::text[],
+                    $8::text[], $9::int[], $10::int[], $11::text[], $12::bool[], $13::uuid[])
+                WITH ORDINALITY AS s(run_id, app_id, subject, endpoint_id, identity, fingerprint, input,
+                    metadata, queue_ttl_s, max_duration_s, traceparent, queue_open, event_id, place)
+            ), known AS (
+                SELECT s.place, r.run_id, r.fingerprint FROM submitted s JOIN runs r USING (identity)
+            ), target AS (
+                SELECT s.place, e.version, e.definition_sha256, e.device_id, d.access_enabled, {PRESENCE} AS presence
+                FROM submitted s
+                JOIN endpoints e ON e.endpoint_id = s.endpoint_id AND e.app_id = s.app_id
+                JOIN devices d ON d.device_id = e.device_id AND d.revoked_at IS NULL
+            ), admitted AS (
+                INSERT INTO runs (run_id, app_id, subject, endpoint_id, endpoint_version, definition_sha256,
+                    device_id, identity, fingerprint, input, metadata, max_duration_s, traceparent, queue_expires_at)
+                SELECT s.run_id, s.app_id, s.subject, s.endpoint_id, t.version, t.definition_sha256,
+                    t.device_id, s.identity, s.fingerprint, s.input::json, s.metadata::json, s.max_duration_s,
+                    s.traceparent, now() + make_interval(secs => s.queue_ttl_s)
+                FROM submitted s JOIN target t USING (place)
+                WHERE t.access_enabled AND s.queue_open AND NOT EXISTS (SELECT FROM known k WHERE k.place = s.place)
+                ORDER BY s.place
+                ON CONFLICT (identity) DO NOTHING
+                RETURNING run_id, created_at, queue_expires_at
+            ), first_event AS (
+                INSERT INTO run_events (run_id, sequence, event_id, type, data)
+                SELECT s.run_id, 1, s.event_id, 'run.accepted', '{{}}'
+                FROM admitted a JOIN submitted s USING (run_id)
+            )
+            SELECT k.run_id, k.fingerprint, t.access_enabled, t.version, t.device_id, t.presence,
+                a.created_at, a.queue_expires_at
+            FROM submitted s
+            LEFT JOIN known k USING (place)
+            LEFT JOIN target t USING (place)
+            LEFT JOIN admitted a ON a.run_id = s.run_id
+            ORDER BY s.place"
+        );
+        let column = |of: fn(&Submission) -> uuid::Uuid| submissions.iter().map(of).collect::<Vec<_>>();
+        let client = self.client().await?;
+        let statement = client.prepare_cached(&sql).await?;
+        let rows = client
+            .query(
+                &statement,
+                &[
+                    &column(|s| s.run_id.uuid()),
+                    &column(|s| s.app_id.uuid()),
+                    &submissions.iter().map(|s| s.subject.as_str()).collect::<Vec<_>>(),
+                    &column(|s| s.endpoint_id.uuid()),
+                    &submissions.iter().map(|s| s.identity.0.as_slice()).collect::<Vec<_>>(),
+                    &submissions.iter().map(|s| s.fingerprint.0.as_slice()).collect::<Vec<_>>(),
+                    &submissions.iter().map(|s| s.input.as_str()).collect::<Vec<_>>(),
+                    &submissions.iter().map(|s| s.metadata.as_str()).collect::<Vec<_>>(),
+                    &submissions.iter().map(|s| s.queue_ttl_s).collect::<Vec<_>>(),
+                    &submissions.iter().map(|s| s.max_duration_s).collect::<Vec<_>>(),
+                    &submissions.iter().map(|s| s.traceparent.as_deref()).collect::<Vec<_>>(),
+                    &submissions.iter().map(|s| s.queue_open).collect::<Vec<_>>(),
+                    &column(|_| EventId::new().uuid()),
+                ],
+            )
+            .await?;
+        drop(client);
+        let mut admissions = Vec::with_capacity(rows.len());
+        for (row, submission) in rows.iter().zip(submissions) {
+            admissions.push(match judged(row, submission)? {
+                Some(admission) => admission,
+                None => self.look_again(submission).await?,
+            });
+        }
+        Ok(admissions)
+    }
+
+    /// Another submission of the same identity was admitted beside this one.
+    async fn look_again(&self, submission: &Submission) -> Result<Admission, Error> {
+        let sql = "-- admissions::look_again
+            SELECT run_id, fingerprint FROM runs WHERE identity = $1";
+        let row = self.durable_one(sql, &[&submission.identity.0.as_slice()]).await?;
+        Ok(Admission::Known {
+            run_id: RunId::from(row.try_get::<_, uuid::Uuid>(0)?),
+            fingerprint: digest(row.try_get(1)?)?,
+        })
+    }
+}
+
+/// What the statement decided; `None` when a twin was faster.
+fn judged(row: &tokio_postgres::Row, submission: &Submission) -> Result<Option<Admission>, Error> {
+    if let Some(run_id) = row.try_get::<_, Option<uuid::Uuid>>(0)? {
+        return Ok(Some(Admission::Known { run_id: run_id.into(), fingerprint: digest(row.try_get(1)?)? }));
+    }
+    let Some(access_enabled) = row.try_get::<_, Option<bool>>(2)? else {
+        return Ok(Some(Admission::NoSuchEndpoint));
+    };
+    if !access_enabled {
+        return Ok(Some(Admission::Paused));
+    }
+    if !submission.queue_open {
+        return Ok(Some(Admission::QueueFull));
+    }
+    let Some(created_at) = row.try_get::<_, Option<jiff::Timestamp>>(6)? else {
+        return Ok(None);
+    };
+    Ok(Some(Admission::Accepted(Accepted {
+        created_at: created_at.into(),
+        queue_expires_at: row.try_get::<_, jiff::Timestamp>(7)?.into(),
+        endpoint_version: row.try_get::<_, i32>(3)?.unsigned_abs(),
+        device_id: row.try_get::<_, uuid::Uuid>(4)?.into(),
+        presence: row.try_get::<_, &str>(5)?.parse()?,
+    })))
+}
+
+/// A stored digest.
+pub(super) fn digest(bytes: &[u8]) -> Result<Sha256Digest, Error> {
+    bytes.try_into().map(Sha256Digest).map_err(|_| Error::Data("a digest has not 32 bytes".to_owned()))
+}

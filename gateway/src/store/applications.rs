@@ -1,0 +1,169 @@
+//! Applications and their keys.
+
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::management::{Application, Key, Scope};
+use deskgate_protocol::{ApplicationId, DeviceId, EndpointId, KeyId, Timestamp};
+use tokio_postgres::Row;
+
+use super::runs::word;
+use super::{Error, Store};
+
+/// A key as it is checked: who may do what with it, and the digest of its text.
+#[derive(Clone, Debug)]
+pub struct StoredKey {
+    /// The record.
+    pub key: Key,
+    /// SHA-256 of the full text.
+    pub digest: Sha256Digest,
+    /// Whether it is neither revoked nor expired, by the database's clock.
+    pub live: bool,
+}
+
+const KEY: &str = "k.key_id, k.app_id, k.name, k.last4, k.scopes, k.endpoints, k.fixed_subject, k.created_at,
+    k.expires_at, k.revoked_at";
+const LIVE: &str = "(k.revoked_at IS NULL AND coalesce(k.expires_at, 'infinity') > now())";
+
+/// A key to be stored.
+#[derive(Clone, Debug)]
+pub struct NewKey<'a> {
+    /// Its identifier.
+    pub key_id: KeyId,
+    /// Its name.
+    pub name: &'a str,
+    /// The last characters of its secret.
+    pub last4: &'a str,
+    /// SHA-256 of its text.
+    pub digest: Sha256Digest,
+    /// What it may do.
+    pub scopes: &'a [Scope],
+    /// The services it is limited to.
+    pub endpoints: &'a [EndpointId],
+    /// The one subject it may name.
+    pub fixed_subject: Option<&'a str>,
+    /// When it ends.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl Store {
+    /// Creates an application with its first key. `None` if the device has one of this name.
+    pub async fn create_application(
+        &self,
+        device_id: DeviceId,
+        app_id: ApplicationId,
+        name: &str,
+        key: &NewKey<'_>,
+    ) -> Result<Option<(Application, Key)>, Error> {
+        let sql = format!(
+            "-- applications::create
+            WITH created AS (
+                INSERT INTO applications (app_id, device_id, name) VALUES ($10, $9, $11)
+                ON CONFLICT (device_id, name) DO NOTHING RETURNING app_id, created_at
+            ), k AS (
+                INSERT INTO application_keys AS k (key_id, app_id, name, last4, digest, scopes, endpoints, fixed_subject, expires_at)
+                SELECT $1, app_id, $2, $3, $4, $5, $6, $7, $8 FROM created RETURNING *)
+            SELECT {KEY}, c.created_at AS app_created_at FROM k JOIN created c USING (app_id)"
+        );
+        let row = self.insert_key(&sql, key, &[&device_id.uuid(), &app_id.uuid(), &name]).await?;
+        let Some(row) = row else { return Ok(None) };
+        let created_at = row.try_get::<_, jiff::Timestamp>("app_created_at")?.into();
+        let application = Application { app_id, name: name.to_owned(), created_at, live_keys: 1 };
+        Ok(Some((application, stored_key(&row)?)))
+    }
+
+    /// A device's applications, oldest first.
+    pub async fn applications(&self, device_id: DeviceId) -> Result<Vec<Application>, Error> {
+        let sql = format!(
+            "-- applications::of_device
+            SELECT a.app_id, a.name, a.created_at,
+                (SELECT count(*) FROM application_keys k WHERE k.app_id = a.app_id AND {LIVE}) AS live_keys
+            FROM applications a WHERE a.device_id = $1 ORDER BY a.created_at, a.app_id"
+        );
+        let rows = self.durable_rows(&sql, &[&device_id.uuid()]).await?;
+        let application = |row: &Row| -> Result<Application, Error> {
+            Ok(Application {
+                app_id: row.try_get::<_, uuid::Uuid>("app_id")?.into(),
+                name: row.try_get("name")?,
+                created_at: row.try_get::<_, jiff::Timestamp>("created_at")?.into(),
+                live_keys: u32::try_from(row.try_get::<_, i64>("live_keys")?).unwrap_or(u32::MAX),
+            })
+        };
+        rows.iter().map(application).collect()
+    }
+
+    /// Adds a key to an application of this device. `None` if it has no such application.
+    pub async fn create_key(
+        &self,
+        device_id: DeviceId,
+        app_id: ApplicationId,
+        key: &NewKey<'_>,
+    ) -> Result<Option<Key>, Error> {
+        let sql = format!(
+            "-- applications::create_key
+            INSERT INTO application_keys AS k (key_id, app_id, name, last4, digest, scopes, endpoints, fixed_subject, expires_at)
+            SELECT $1, app_id, $2, $3, $4, $5, $6, $7, $8 FROM applications WHERE device_id = $9 AND app_id = $10
+            RETURNING {KEY}"
+        );
+        self.insert_key(&sql, key, &[&device_id.uuid(), &app_id.uuid()]).await?.as_ref().map(stored_key).transpose()
+    }
+
+    async fn insert_key(
+        &self,
+        sql: &str,
+        key: &NewKey<'_>,
+        more: &[&(dyn tokio_postgres::types::ToSql + Sync)],
+    ) -> Result<Option<Row>, Error> {
+        let scopes: Vec<_> = key.scopes.iter().map(|scope| scope.as_str()).collect();
+        let endpoints: Vec<_> = key.endpoints.iter().map(|endpoint| endpoint.uuid()).collect();
+        let (key_id, digest, expires_at) =
+            (key.key_id.uuid(), key.digest.0.as_slice(), key.expires_at.map(|time| time.0));
+        let own: [&(dyn tokio_postgres::types::ToSql + Sync); 8] =
+            [&key_id, &key.name, &key.last4, &digest, &scopes, &endpoints, &key.fixed_subject, &expires_at];
+        self.durable_opt(sql, &[&own[..], more].concat()).await
+    }
+
+    /// The keys of an application of this device, oldest first.
+    pub async fn keys(&self, device_id: DeviceId, app_id: ApplicationId) -> Result<Vec<Key>, Error> {
+        let sql = format!(
+            "-- applications::keys
+            SELECT {KEY} FROM application_keys k JOIN applications a USING (app_id)
+            WHERE a.device_id = $1 AND k.app_id = $2 ORDER BY k.created_at, k.key_id"
+        );
+        self.durable_rows(&sql, &[&device_id.uuid(), &app_id.uuid()]).await?.iter().map(stored_key).collect()
+    }
+
+    /// Revokes a key of this device, once and for good. `None` if it has no such key.
+    pub async fn revoke_key(&self, device_id: DeviceId, key_id: KeyId) -> Result<Option<Key>, Error> {
+        let sql = format!(
+            "-- applications::revoke_key
+            UPDATE application_keys k SET revoked_at = coalesce(k.revoked_at, now()) FROM applications a
+            WHERE a.app_id = k.app_id AND a.device_id = $1 AND k.key_id = $2 RETURNING {KEY}"
+        );
+        self.durable_opt(&sql, &[&device_id.uuid(), &key_id.uuid()]).await?.as_ref().map(stored_key).transpose()
+    }
+
+    /// A key with all that is needed to check it.
+    pub async fn key(&self, key_id: KeyId) -> Result<Option<StoredKey>, Error> {
+        let sql = format!(
+            "SELECT {KEY}, k.digest, {LIVE} AS live FROM application_keys k WHERE k.key_id = $1 -- applications::key"
+        );
+        let Some(row) = self.durable_opt(&sql, &[&key_id.uuid()]).await? else { return Ok(None) };
+        let digest = super::admissions::digest(row.try_get("digest")?)?;
+        Ok(Some(StoredKey { key: stored_key(&row)?, digest, live: row.try_get("live")? }))
+    }
+}
+
+fn stored_key(row: &Row) -> Result<Key, Error> {
+    let moment = |name| row.try_get::<_, Option<jiff::Timestamp>>(name).map(|time| time.map(Into::into));
+    Ok(Key {
+        key_id: row.try_get::<_, uuid::Uuid>("key_id")?.into(),
+        app_id: row.try_get::<_, uuid::Uuid>("app_id")?.into(),
+        name: row.try_get("name")?,
+        last4: row.try_get("last4")?,
+        scopes: row.try_get::<_, Vec<&str>>("scopes")?.into_iter().map(word).collect::<Result<_, _>>()?,
+        endpoints: row.try_get::<_, Vec<uuid::Uuid>>("endpoints")?.into_iter().map(Into::into).collect(),
+        fixed_subject: row.try_get("fixed_subject")?,
+        created_at: row.try_get::<_, jiff::Timestamp>("created_at")?.into(),
+        expires_at: moment("expires_at")?,
+        revoked_at: moment("revoked_at")?,
+    })
+}

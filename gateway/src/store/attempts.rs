@@ -1,0 +1,383 @@
+//! What a device does to runs: take, start, report, finish.
+//!
+//! Every statement names run, attempt, device and epoch in its own condition. So a frame of an
+//! older attempt or session changes nothing, whatever the session that carries it believes.
+
+use std::time::Duration;
+
+use deadpool_postgres::GenericClient;
+use deskgate_protocol::control::{Offer, RevokeCode};
+use deskgate_protocol::run::{Effects, EventType, Outcome, RunError, RunErrorCode, RunState};
+use deskgate_protocol::{EventId, RunId};
+use futures_util::future::try_join_all;
+use serde_json::{Value, json};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::admissions::digest;
+use super::devices::SessionKey;
+use super::runs::{json as json_column, word};
+use super::{Error, Store, patiently};
+use crate::wake::Topic;
+
+/// One thing to write down about an attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// Which run.
+    pub run_id: RunId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// What.
+    pub what: What,
+}
+
+/// What can be written down about an attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub enum What {
+    /// The device accepted the offer.
+    Start,
+    /// The device did not take the offer; the run is queued again.
+    Return,
+    /// Events of the device with dense numbers from `first`.
+    Events {
+        /// The number of the first.
+        first: u64,
+        /// What they say.
+        events: Vec<(EventType, Value)>,
+    },
+    /// The end. `seq` is the number after the last event.
+    End {
+        /// The number of this, the last report; nothing is checked against it before a start.
+        seq: u64,
+        /// How it ended.
+        outcome: Outcome,
+    },
+    /// The device is back and still executes it.
+    Reconcile,
+    /// The device is back, was cut off before it wrote anything, and starts it again.
+    Restart,
+    /// The device is back and knows nothing of it.
+    Lose,
+}
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recorded {
+    /// It is durable, now or since an earlier repetition.
+    Done,
+    /// The attempt is not the device's any more.
+    Revoked(RevokeCode),
+    /// Numbers are missing before it: the device left something out.
+    Gap,
+}
+
+impl What {
+    fn statement(&self) -> &'static str {
+        match self {
+            Self::Start => START,
+            Self::Return => RETURN,
+            Self::Events { .. } => EVENTS,
+            Self::End { .. } => END,
+            Self::Reconcile | Self::Lose => MOVE,
+            Self::Restart => RESTART,
+        }
+    }
+}
+
+impl Store {
+    /// Takes up to `limit` queued runs for a session's device, oldest first, each with a fresh attempt.
+    pub async fn claim(&self, session: SessionKey, limit: u32, offer: Duration) -> Result<Vec<Offer>, Error> {
+        let sql = "-- attempts::claim
+            WITH next AS (
+                SELECT run_id FROM runs
+                WHERE device_id = $1 AND state = 'queued' AND offered_until IS NULL AND queue_expires_at > now()
+                    AND EXISTS (SELECT FROM devices d WHERE d.device_id = $1 AND d.epoch = $2
+                        AND d.access_enabled AND d.revoked_at IS NULL)
+                ORDER BY created_at, run_id LIMIT $3 FOR UPDATE SKIP LOCKED)
+            UPDATE runs r SET attempt = attempt + 1, epoch = $2, offered_until = now() + make_interval(secs => $4),
+                device_seq = 0
+            FROM next WHERE r.run_id = next.run_id
+            RETURNING r.run_id, attempt, endpoint_id, endpoint_version, definition_sha256, input, max_duration_s,
+                traceparent, created_at";
+        let limit = i64::from(limit);
+        let params: [&(dyn ToSql + Sync); 4] =
+            [&session.device_id.uuid(), &session.epoch_column(), &limit, &offer.as_secs_f64()];
+        let mut rows = self.relaxed_rows(sql, &params).await?;
+        rows.sort_by_key(|row| row.get::<_, jiff::Timestamp>("created_at"));
+        rows.iter().map(offer_of).collect()
+    }
+
+    /// The offer of an attempt that the session holds already.
+    pub async fn offer(&self, session: SessionKey, run_id: RunId) -> Result<Option<Offer>, Error> {
+        let sql = "-- attempts::offer
+            SELECT run_id, attempt, endpoint_id, endpoint_version, definition_sha256, input, max_duration_s, traceparent
+            FROM runs WHERE run_id = $1 AND device_id = $2 AND epoch = $3";
+        let params: [&(dyn ToSql + Sync); 3] = [&run_id.uuid(), &session.device_id.uuid(), &session.epoch_column()];
+        self.durable_opt(sql, &params).await?.as_ref().map(offer_of).transpose()
+    }
+
+    /// Writes records down in their order, in one commit, and says for each what became of it.
+    pub async fn record(
+        &self,
+        session: SessionKey,
+        records: &[Record],
+        retention: Duration,
+    ) -> Result<Vec<Recorded>, Error> {
+        let written = patiently(async {
+            let mut client = self.client().await?;
+            if let [record] = records {
+                return Ok(vec![write(&client, session, record, retention).await?]);
+            }
+            let transaction = client.transaction().await?;
+            // Once every statement is prepared, they are sent one behind the other without waiting,
+            // and executed in this order.
+            for record in records {
+                transaction.prepare_cached(record.what.statement()).await?;
+            }
+            let written =
+                try_join_all(records.iter().map(|record| write(&transaction, session, record, retention))).await?;
+            transaction.commit().await?;
+            Ok(written)
+        })
+        .await?;
+        let mut results = Vec::with_capacity(records.len());
+        for (record, written) in records.iter().zip(written) {
+            self.wake().changed(Topic::Run(record.run_id));
+            results.push(if written { Recorded::Done } else { self.explain(session, record).await? });
+        }
+        Ok(results)
+    }
+
+    /// Why a record changed nothing.
+    async fn explain(&self, session: SessionKey, record: &Record) -> Result<Recorded, Error> {
+        let sql = "-- attempts::explain
+            SELECT attempt, epoch, state, device_seq FROM runs WHERE run_id = $1 AND device_id = $2";
+        let Some(row) = self.durable_opt(sql, &[&record.run_id.uuid(), &session.device_id.uuid()]).await? else {
+            return Ok(Recorded::Revoked(RevokeCode::UnknownRun));
+        };
+        let (attempt, epoch): (i32, i64) = (row.try_get(0)?, row.try_get(1)?);
+        let state: RunState = word(row.try_get(2)?)?;
+        let device_seq = row.try_get::<_, i64>(3)?.unsigned_abs();
+        if attempt.unsigned_abs() != record.attempt || epoch != session.epoch_column() {
+            let is_final = EventType::ending(state).is_some();
+            let repeated = matches!(record.what, What::End { seq, .. } if is_final && seq <= device_seq);
+            return Ok(match (repeated && attempt.unsigned_abs() == record.attempt, is_final) {
+                (true, _) => Recorded::Done,
+                (_, true) => Recorded::Revoked(RevokeCode::AlreadyFinal),
+                _ => Recorded::Revoked(RevokeCode::StaleAttempt),
+            });
+        }
+        Ok(match &record.what {
+            What::Start if state == RunState::Running => Recorded::Done,
+            What::Events { first, events } if device_seq + 1 >= first + events.len() as u64 => Recorded::Done,
+            What::Events { first, .. } if device_seq + 1 < *first => Recorded::Gap,
+            What::End { seq, .. } if device_seq >= *seq => Recorded::Done,
+            What::End { seq, .. } if device_seq + 1 < *seq => Recorded::Gap,
+            What::Return | What::Reconcile | What::Lose => Recorded::Done,
+            _ if EventType::ending(state).is_some() => Recorded::Revoked(RevokeCode::AlreadyFinal),
+            _ => Recorded::Revoked(RevokeCode::StaleAttempt),
+        })
+    }
+}
+
+/// Executes the one statement of a record; false when it changed nothing.
+async fn write(
+    client: &impl GenericClient,
+    session: SessionKey,
+    record: &Record,
+    retention: Duration,
+) -> Result<bool, Error> {
+    let run_id = record.run_id.uuid();
+    let attempt = i32::try_from(record.attempt).unwrap_or(i32::MAX);
+    let (device_id, epoch) = (session.device_id.uuid(), session.epoch_column());
+    let event_id = EventId::new().uuid();
+    let fence: [&(dyn ToSql + Sync); 4] = [&run_id, &attempt, &device_id, &epoch];
+    let sql = record.what.statement();
+    match &record.what {
+        What::Start => {
+            let data = json!({ "attempt": record.attempt }).to_string();
+            one(client, sql, &fence, &[&event_id, &EventType::RunStarted.as_str(), &data]).await
+        }
+        What::Return => one(client, sql, &fence, &[]).await,
+        What::Events { first, events } => events_of(client, &fence, *first, events).await,
+        What::End { seq, outcome } => end(client, &fence, *seq, outcome, retention).await,
+        What::Reconcile => {
+            let data = json!({ "state": RunState::Running }).to_string();
+            let kind = EventType::RunReconciled.as_str();
+            let (from, to) = (words([RunState::AwaitingReconciliation]), RunState::Running.as_str());
+            one(client, sql, &fence, &[&event_id, &kind, &data, &from, &to]).await
+        }
+        What::Lose => {
+            let from = words(RunState::AwaitingReconciliation.predecessors());
+            let kind = EventType::RunAwaitingReconciliation.as_str();
+            let data = json!({ "reason": "the device no longer knows this run" }).to_string();
+            let to = RunState::AwaitingReconciliation.as_str();
+            one(client, sql, &fence, &[&event_id, &kind, &data, &from, &to]).await
+        }
+        What::Restart => {
+            let data = json!({ "attempt": record.attempt + 1 }).to_string();
+            one(client, sql, &fence, &[&event_id, &EventType::RunRestarted.as_str(), &data]).await
+        }
+    }
+}
+
+const START: &str = "-- attempts::start
+    WITH started AS (
+        UPDATE runs SET state = 'running', started_at = now(), offered_until = NULL, last_sequence = last_sequence + 1
+        WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4
+            AND state = 'queued' AND offered_until IS NOT NULL
+        RETURNING run_id, last_sequence)
+    INSERT INTO run_events (run_id, sequence, event_id, type, data)
+    SELECT run_id, last_sequence, $5, $6, $7::text::json FROM started RETURNING 1";
+
+const RETURN: &str = "-- attempts::return
+    UPDATE runs SET offered_until = NULL
+    WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = 'queued' RETURNING 1";
+
+const MOVE: &str = "-- attempts::move
+    WITH moved AS (
+        UPDATE runs SET state = $9, last_sequence = last_sequence + 1
+        WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = ANY($8)
+        RETURNING run_id, last_sequence)
+    INSERT INTO run_events (run_id, sequence, event_id, type, data)
+    SELECT run_id, last_sequence, $5, $6, $7::text::json FROM moved RETURNING 1";
+
+const RESTART: &str = "-- attempts::restart
+    WITH moved AS (
+        UPDATE runs SET state = 'running', attempt = attempt + 1, device_seq = 0, last_sequence = last_sequence + 1
+        WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4
+            AND state IN ('running', 'awaiting_reconciliation')
+        RETURNING run_id, last_sequence)
+    INSERT INTO run_events (run_id, sequence, event_id, type, data)
+    SELECT run_id, last_sequence, $5, $6, $7::text::json FROM moved RETURNING 1";
+
+/// The device's numbers are dense, so each event's sequence follows from the last one's. Numbers
+/// that were stored before fall on sequences that exist, and stay as they are.
+const EVENTS: &str = "-- attempts::events
+    WITH moved AS (
+        UPDATE runs SET device_seq = $6, last_sequence = last_sequence + ($6 - device_seq)
+        WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4
+            AND state IN ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling')
+            AND device_seq BETWEEN $5 - 1 AND $6 - 1
+        RETURNING run_id, last_sequence - $6 AS shift
+    ), stored AS (
+        INSERT INTO run_events (run_id, sequence, event_id, type, data)
+        SELECT run_id, shift + e.seq, e.event_id, e.type, e.data::json
+        FROM moved, unnest($7::bigint[], $8::uuid[], $9::text[], $10::text[]) AS e(seq, event_id, type, data)
+        ON CONFLICT (run_id, sequence) DO NOTHING)
+    SELECT 1 FROM moved";
+
+async fn events_of(
+    client: &impl GenericClient,
+    fence: &[&(dyn ToSql + Sync); 4],
+    first: u64,
+    events: &[(EventType, Value)],
+) -> Result<bool, Error> {
+    let first = i64::try_from(first).unwrap_or(i64::MAX);
+    let numbers: Vec<i64> = (first..).take(events.len()).collect();
+    let last = numbers.last().copied().unwrap_or(first);
+    let ids: Vec<_> = events.iter().map(|_| EventId::new().uuid()).collect();
+    let types: Vec<_> = events.iter().map(|(kind, _)| kind.as_str()).collect();
+    let data: Vec<_> = events.iter().map(|(_, data)| data.to_string()).collect();
+    one(client, EVENTS, fence, &[&first, &last, &numbers, &ids, &types, &data]).await
+}
+
+/// A run that is refused before it started has no numbered events, so its number is not compared.
+const END: &str = "-- attempts::end
+    WITH ended AS (
+        UPDATE runs SET state = $5, result = $6::text::json, error = $7::text::json, usage = $8::text::json,
+            finished_at = now(), purge_at = now() + make_interval(secs => $9), offered_until = NULL,
+            last_sequence = last_sequence + 1, device_seq = $10
+        WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = ANY($11)
+            AND (state = 'queued' OR device_seq = $10 - 1)
+        RETURNING run_id, last_sequence)
+    INSERT INTO run_events (run_id, sequence, event_id, type, data)
+    SELECT run_id, last_sequence, $12, $13, $14::text::json FROM ended RETURNING 1";
+
+async fn end(
+    client: &impl GenericClient,
+    fence: &[&(dyn ToSql + Sync); 4],
+    seq: u64,
+    outcome: &Outcome,
+    retention: Duration,
+) -> Result<bool, Error> {
+    let (result, error, usage) = match outcome {
+        Outcome::Succeeded { result, usage } => (Some(serde_json::to_string(result)?), None, usage),
+        Outcome::Failed { error, usage } => (None, Some(serde_json::to_string(error)?), usage),
+        Outcome::Cancelled { usage, .. } => (None, None, usage),
+    };
+    let state = outcome.state();
+    let kind = EventType::ending(state).ok_or_else(|| Error::Data(format!("{state} ends nothing")))?;
+    // Only a definition the device does not hold ends a run that never started.
+    let never_started =
+        matches!(outcome, Outcome::Failed { error: RunError { code: RunErrorCode::DefinitionMismatch, .. }, .. });
+    let from = words(state.predecessors().filter(|from| *from != RunState::Queued || never_started));
+    let data = final_data(outcome).to_string();
+    let usage = serde_json::to_string(usage)?;
+    let seq = i64::try_from(seq).unwrap_or(i64::MAX);
+    let event_id = EventId::new().uuid();
+    let rest: [&(dyn ToSql + Sync); 10] = [
+        &state.as_str(),
+        &result,
+        &error,
+        &usage,
+        &retention.as_secs_f64(),
+        &seq,
+        &from,
+        &event_id,
+        &kind.as_str(),
+        &data,
+    ];
+    one(client, END, fence, &rest).await
+}
+
+/// What the final event says. The result itself stands in the run's record.
+fn final_data(outcome: &Outcome) -> Value {
+    match outcome {
+        Outcome::Succeeded { result, usage } => json!({ "finish_reason": result.finish_reason, "usage": usage }),
+        Outcome::Failed { error, usage } => json!({ "error": error, "usage": usage }),
+        Outcome::Cancelled { effects, usage } => json!({ "effects": effects, "usage": usage }),
+    }
+}
+
+/// The outcome of a run whose definition the device does not hold.
+pub fn definition_mismatch() -> Outcome {
+    Outcome::Failed {
+        error: RunError {
+            code: RunErrorCode::DefinitionMismatch,
+            message: "The device no longer holds the version of the service that this run was accepted for.".to_owned(),
+            retryable: true,
+            effects: Effects::None,
+        },
+        usage: Default::default(),
+    }
+}
+
+fn words(states: impl IntoIterator<Item = RunState>) -> Vec<&'static str> {
+    states.into_iter().map(RunState::as_str).collect()
+}
+
+async fn one(
+    client: &impl GenericClient,
+    sql: &str,
+    fence: &[&(dyn ToSql + Sync); 4],
+    rest: &[&(dyn ToSql + Sync)],
+) -> Result<bool, Error> {
+    let statement = client.prepare_cached(sql).await?;
+    let params: Vec<&(dyn ToSql + Sync)> = fence.iter().chain(rest).copied().collect();
+    Ok(!client.query(&statement, &params).await?.is_empty())
+}
+
+fn offer_of(row: &Row) -> Result<Offer, Error> {
+    let missing = || Error::Data("a run without an input".to_owned());
+    Ok(Offer {
+        run_id: row.try_get::<_, uuid::Uuid>("run_id")?.into(),
+        attempt: row.try_get::<_, i32>("attempt")?.unsigned_abs(),
+        endpoint_id: row.try_get::<_, uuid::Uuid>("endpoint_id")?.into(),
+        endpoint_version: row.try_get::<_, i32>("endpoint_version")?.unsigned_abs(),
+        definition_sha256: digest(row.try_get("definition_sha256")?)?,
+        input: json_column(row, "input")?.ok_or_else(missing)?,
+        max_duration_s: row.try_get::<_, i32>("max_duration_s")?.unsigned_abs(),
+        traceparent: row.try_get("traceparent")?,
+    })
+}

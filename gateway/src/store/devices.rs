@@ -1,0 +1,284 @@
+//! Devices: pairing, sessions and their epochs, presence, access.
+
+use std::time::Duration;
+
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::control::Refused;
+use deskgate_protocol::identity::PublicKey;
+use deskgate_protocol::run::RunState;
+use deskgate_protocol::{DeviceId, GatewayId, RunId, Timestamp};
+use tokio_postgres::Row;
+
+use super::runs::{json, word};
+use super::{Error, Store, patiently};
+use crate::wake::Topic;
+
+/// Where a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// Its session is up and takes work.
+    Connected,
+    /// Its session is up; its user paused access.
+    Paused,
+    /// It was refused because of its version, and not let in since.
+    Incompatible,
+    /// Nothing is heard of it.
+    Offline,
+}
+
+/// The presence of the device `d`, in SQL.
+pub(super) const PRESENCE: &str = "CASE
+    WHEN d.connected_epoch = d.epoch AND d.lease_expires_at > now()
+        THEN CASE WHEN d.access_enabled THEN 'connected' ELSE 'paused' END
+    WHEN d.refusal ->> 'code' = 'version_mismatch' THEN 'incompatible'
+    ELSE 'offline' END";
+
+impl std::str::FromStr for Presence {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "connected" => Ok(Self::Connected),
+            "paused" => Ok(Self::Paused),
+            "incompatible" => Ok(Self::Incompatible),
+            "offline" => Ok(Self::Offline),
+            other => Err(Error::Data(format!("unknown presence {other:?}"))),
+        }
+    }
+}
+
+/// A paired device.
+#[derive(Clone, Debug)]
+pub struct Device {
+    /// Its identifier.
+    pub device_id: DeviceId,
+    /// The name its user gave it.
+    pub name: String,
+    /// Its key.
+    pub public_key: PublicKey,
+    /// When it was paired.
+    pub paired_at: Timestamp,
+    /// When it was revoked.
+    pub revoked_at: Option<Timestamp>,
+    /// Where it is.
+    pub presence: Presence,
+    /// When it was last heard of.
+    pub last_seen_at: Option<Timestamp>,
+    /// The version it last said hello with.
+    pub device_version: Option<String>,
+    /// Why it was last refused, unless it was let in since.
+    pub refusal: Option<Refused>,
+    /// The number of its newest session.
+    pub epoch: u64,
+    /// Whether its services accept requests.
+    pub access_enabled: bool,
+    /// When that was last changed.
+    pub access_changed_at: Option<Timestamp>,
+}
+
+/// One session of one device; the fence of everything it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionKey {
+    /// Which device.
+    pub device_id: DeviceId,
+    /// Which of its sessions.
+    pub epoch: u64,
+}
+
+impl SessionKey {
+    pub(super) fn epoch_column(self) -> i64 {
+        i64::try_from(self.epoch).unwrap_or(i64::MAX)
+    }
+}
+
+/// A run that was in the device's hands when its new session began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldRun {
+    /// Which run.
+    pub run_id: RunId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// Its stored state; `queued` means offered and not accepted.
+    pub state: RunState,
+    /// The device's last stored event number in this attempt.
+    pub device_seq: u64,
+}
+
+const COLUMNS: &str = "d.*";
+
+impl Store {
+    /// The gateway's own identifier, common to all replicas.
+    pub async fn gateway_id(&self) -> Result<GatewayId, Error> {
+        let row = self.durable_one("SELECT gateway_id FROM gateway -- devices::gateway_id", &[]).await?;
+        Ok(row.try_get::<_, uuid::Uuid>(0)?.into())
+    }
+
+    /// Lets a control token open the door, for ever or until it is rotated.
+    pub async fn add_control_token(&self, digest: Sha256Digest) -> Result<(), Error> {
+        let sql = "-- devices::add_control_token
+            INSERT INTO control_tokens (digest) VALUES ($1) ON CONFLICT DO NOTHING";
+        self.durable_rows(sql, &[&digest.0.as_slice()]).await.map(drop)
+    }
+
+    /// Makes `digest` the newest control token; older ones end after `overlap`.
+    pub async fn rotate_control_token(&self, digest: Sha256Digest, overlap: Duration) -> Result<(), Error> {
+        let sql = "-- devices::rotate_control_token
+            WITH ending AS (
+                UPDATE control_tokens
+                SET expires_at = least(coalesce(expires_at, 'infinity'), now() + make_interval(secs => $2))
+                WHERE digest <> $1)
+            INSERT INTO control_tokens (digest) VALUES ($1) ON CONFLICT DO NOTHING";
+        self.durable_rows(sql, &[&digest.0.as_slice(), &overlap.as_secs_f64()]).await.map(drop)
+    }
+
+    /// The digests of the control tokens that open the door now.
+    pub async fn control_tokens(&self) -> Result<Vec<Sha256Digest>, Error> {
+        let sql = "-- devices::control_tokens
+            SELECT digest FROM control_tokens WHERE coalesce(expires_at, 'infinity') > now()";
+        self.durable_rows(sql, &[]).await?.iter().map(|row| super::admissions::digest(row.try_get(0)?)).collect()
+    }
+
+    /// Pairs a device. A key that was paired before stays as it was, also when it was revoked.
+    pub async fn pair_device(&self, name: &str, public_key: &PublicKey) -> Result<Device, Error> {
+        let sql = "-- devices::pair_device
+            INSERT INTO devices (device_id, name, public_key) VALUES ($1, $2, $3) ON CONFLICT (public_key) DO NOTHING";
+        let key = public_key.to_string();
+        self.durable_rows(sql, &[&DeviceId::new().uuid(), &name, &key]).await?;
+        self.device_by_key(public_key).await?.ok_or_else(|| Error::Data("a paired device is missing".to_owned()))
+    }
+
+    /// The device with this key.
+    pub async fn device_by_key(&self, public_key: &PublicKey) -> Result<Option<Device>, Error> {
+        let sql =
+            format!("SELECT {COLUMNS}, {PRESENCE} AS presence FROM devices d WHERE public_key = $1 -- devices::by_key");
+        self.durable_opt(&sql, &[&public_key.to_string()]).await?.as_ref().map(device).transpose()
+    }
+
+    /// Every device, oldest first.
+    pub async fn devices(&self) -> Result<Vec<Device>, Error> {
+        let sql = format!("SELECT {COLUMNS}, {PRESENCE} AS presence FROM devices d ORDER BY paired_at -- devices::all");
+        self.durable_rows(&sql, &[]).await?.iter().map(device).collect()
+    }
+
+    /// The device with this identifier.
+    pub async fn device(&self, device_id: DeviceId) -> Result<Option<Device>, Error> {
+        let sql =
+            format!("SELECT {COLUMNS}, {PRESENCE} AS presence FROM devices d WHERE device_id = $1 -- devices::one");
+        self.durable_opt(&sql, &[&device_id.uuid()]).await?.as_ref().map(device).transpose()
+    }
+
+    /// Gives a device another name. False if there is no such device.
+    pub async fn rename_device(&self, device_id: DeviceId, name: &str) -> Result<bool, Error> {
+        let sql = "UPDATE devices SET name = $2 WHERE device_id = $1 RETURNING 1 -- devices::rename";
+        Ok(self.durable_opt(sql, &[&device_id.uuid(), &name]).await?.is_some())
+    }
+
+    /// Enables or pauses access to everything a device published.
+    pub async fn set_access(&self, device_id: DeviceId, enabled: bool) -> Result<(), Error> {
+        let sql = "-- devices::set_access
+            UPDATE devices SET access_changed_at = CASE WHEN access_enabled = $2 THEN access_changed_at ELSE now() END,
+                access_enabled = $2
+            WHERE device_id = $1";
+        self.durable_rows(sql, &[&device_id.uuid(), &enabled]).await?;
+        self.wake().changed(Topic::Queue(device_id));
+        Ok(())
+    }
+
+    /// Remembers why a device was not let in.
+    pub async fn note_refusal(&self, public_key: &PublicKey, version: &str, refusal: &Refused) -> Result<(), Error> {
+        let sql = "-- devices::note_refusal
+            UPDATE devices SET refusal = $3::text::json, device_version = $2, last_seen_at = now() WHERE public_key = $1";
+        let refusal = serde_json::to_string(refusal)?;
+        self.relaxed_rows(sql, &[&public_key.to_string(), &version, &refusal]).await.map(drop)
+    }
+
+    /// Begins a session: raises the epoch, which ends every older session, and takes over what the
+    /// device holds. `None` if the device is not paired or was revoked.
+    pub async fn begin_session(
+        &self,
+        public_key: &PublicKey,
+        version: &str,
+        lease: Duration,
+    ) -> Result<Option<(SessionKey, Vec<HeldRun>)>, Error> {
+        let begun = patiently(async {
+            let mut client = self.client().await?;
+            let transaction = client.transaction().await?;
+            let sql = "-- devices::begin_session
+                UPDATE devices SET epoch = epoch + 1, connected_epoch = epoch + 1, device_version = $2, refusal = NULL,
+                    last_seen_at = now(), lease_expires_at = now() + make_interval(secs => $3)
+                WHERE public_key = $1 AND revoked_at IS NULL RETURNING device_id, epoch";
+            let key = public_key.to_string();
+            let Some(row) = transaction.query_opt(sql, &[&key, &version, &lease.as_secs_f64()]).await? else {
+                return Ok(None);
+            };
+            let device_id = DeviceId::from(row.try_get::<_, uuid::Uuid>(0)?);
+            let epoch: i64 = row.try_get(1)?;
+            let sql = "-- devices::take_over
+                UPDATE runs SET epoch = $2
+                WHERE device_id = $1 AND (state IN ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling')
+                    OR (state = 'queued' AND offered_until IS NOT NULL))
+                RETURNING run_id, attempt, state, device_seq";
+            let rows = transaction.query(sql, &[&device_id.uuid(), &epoch]).await?;
+            let held = rows.iter().map(held_run).collect::<Result<Vec<_>, _>>()?;
+            transaction.commit().await?;
+            Ok(Some((SessionKey { device_id, epoch: epoch.unsigned_abs() }, held)))
+        })
+        .await?;
+        if let Some((session, _)) = &begun {
+            self.wake().changed(Topic::Session(session.device_id));
+        }
+        Ok(begun)
+    }
+
+    /// Extends a session's lease. False when the session is not the device's newest any more, or
+    /// the device was revoked.
+    pub async fn renew_session(&self, session: SessionKey, lease: Duration) -> Result<bool, Error> {
+        let sql = "-- devices::renew_session
+            UPDATE devices SET last_seen_at = now(), lease_expires_at = now() + make_interval(secs => $3)
+            WHERE device_id = $1 AND epoch = $2 AND revoked_at IS NULL RETURNING 1";
+        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+            [&session.device_id.uuid(), &session.epoch_column(), &lease.as_secs_f64()];
+        Ok(!self.relaxed_rows(sql, &params).await?.is_empty())
+    }
+
+    /// Whether a session is still its device's newest, and the device not revoked.
+    pub async fn session_is_current(&self, session: SessionKey) -> Result<bool, Error> {
+        let sql = "-- devices::session_is_current
+            SELECT 1 FROM devices WHERE device_id = $1 AND epoch = $2 AND revoked_at IS NULL";
+        Ok(self.durable_opt(sql, &[&session.device_id.uuid(), &session.epoch_column()]).await?.is_some())
+    }
+
+    /// Ends a session: the device is away, unless a newer session is up. Leases run on.
+    pub async fn end_session(&self, session: SessionKey) -> Result<(), Error> {
+        let sql = "-- devices::end_session
+            UPDATE devices SET connected_epoch = NULL WHERE device_id = $1 AND connected_epoch = $2";
+        self.relaxed_rows(sql, &[&session.device_id.uuid(), &session.epoch_column()]).await.map(drop)
+    }
+}
+
+fn held_run(row: &Row) -> Result<HeldRun, Error> {
+    Ok(HeldRun {
+        run_id: row.try_get::<_, uuid::Uuid>(0)?.into(),
+        attempt: row.try_get::<_, i32>(1)?.unsigned_abs(),
+        state: word(row.try_get(2)?)?,
+        device_seq: row.try_get::<_, i64>(3)?.unsigned_abs(),
+    })
+}
+
+fn device(row: &Row) -> Result<Device, Error> {
+    let moment = |name| row.try_get::<_, Option<jiff::Timestamp>>(name).map(|time| time.map(Into::into));
+    Ok(Device {
+        device_id: row.try_get::<_, uuid::Uuid>("device_id")?.into(),
+        name: row.try_get("name")?,
+        public_key: word(row.try_get("public_key")?)?,
+        paired_at: row.try_get::<_, jiff::Timestamp>("paired_at")?.into(),
+        revoked_at: moment("revoked_at")?,
+        presence: row.try_get::<_, &str>("presence")?.parse()?,
+        last_seen_at: moment("last_seen_at")?,
+        device_version: row.try_get("device_version")?,
+        refusal: json(row, "refusal")?,
+        epoch: row.try_get::<_, i64>("epoch")?.unsigned_abs(),
+        access_enabled: row.try_get("access_enabled")?,
+        access_changed_at: moment("access_changed_at")?,
+    })
+}

@@ -1,0 +1,124 @@
+//! Published services.
+
+use deskgate_protocol::management::{PublishEndpoint, PublishedEndpoint};
+use deskgate_protocol::service::{Endpoint, EndpointDevice};
+use deskgate_protocol::{ApplicationId, DeviceId};
+use tokio_postgres::Row;
+
+use super::devices::{PRESENCE, Presence};
+use super::{Error, Store};
+
+/// What became of a publication.
+#[derive(Clone, Debug)]
+pub enum Publication {
+    /// This version is the published one, now or since an earlier repetition.
+    Published(PublishedEndpoint),
+    /// The device has no such application.
+    NoSuchApplication,
+    /// Another service of the application has this name.
+    NameTaken,
+    /// The published version is not the one before this.
+    WrongVersion {
+        /// The published version; 0 when nothing is published.
+        published: u32,
+    },
+}
+
+const COLUMNS: &str = "endpoint_id, app_id, name, description, version, definition_sha256, published_at";
+
+impl Store {
+    /// Publishes a version of a service of this device.
+    pub async fn publish(&self, device_id: DeviceId, wanted: &PublishEndpoint) -> Result<Publication, Error> {
+        let sql = format!(
+            "-- endpoints::publish
+            INSERT INTO endpoints AS e (endpoint_id, app_id, device_id, name, description, version, definition_sha256)
+            SELECT $1, a.app_id, a.device_id, $4, $5, $6, $7 FROM applications a
+            WHERE a.app_id = $3 AND a.device_id = $2
+                AND ($6 = 1 OR EXISTS (SELECT FROM endpoints o WHERE o.endpoint_id = $1))
+                AND NOT EXISTS (SELECT FROM endpoints o WHERE o.app_id = $3 AND o.name = $4 AND o.endpoint_id <> $1)
+            ON CONFLICT (endpoint_id) DO UPDATE SET name = $4, description = $5, version = $6, definition_sha256 = $7,
+                published_at = CASE WHEN e.version = $6 THEN e.published_at ELSE now() END
+            WHERE e.app_id = $3 AND e.device_id = $2
+                AND (e.version = $6 - 1 OR (e.version = $6 AND e.definition_sha256 = $7))
+            RETURNING {COLUMNS}"
+        );
+        let version = i32::try_from(wanted.version).unwrap_or(i32::MAX);
+        let row = self
+            .durable_opt(
+                &sql,
+                &[
+                    &wanted.endpoint_id.uuid(),
+                    &device_id.uuid(),
+                    &wanted.app_id.uuid(),
+                    &wanted.name,
+                    &wanted.description,
+                    &version,
+                    &wanted.definition_sha256.0.as_slice(),
+                ],
+            )
+            .await?;
+        match row {
+            Some(row) => Ok(Publication::Published(published(&row)?)),
+            None => self.why_not_published(device_id, wanted).await,
+        }
+    }
+
+    async fn why_not_published(&self, device_id: DeviceId, wanted: &PublishEndpoint) -> Result<Publication, Error> {
+        let sql = "-- endpoints::why_not_published
+            SELECT EXISTS (SELECT FROM applications WHERE app_id = $1 AND device_id = $2),
+                EXISTS (SELECT FROM endpoints WHERE app_id = $1 AND name = $3 AND endpoint_id <> $4),
+                coalesce((SELECT version FROM endpoints WHERE endpoint_id = $4 AND device_id = $2), 0)";
+        let (app, endpoint) = (wanted.app_id.uuid(), wanted.endpoint_id.uuid());
+        let row = self.durable_one(sql, &[&app, &device_id.uuid(), &wanted.name, &endpoint]).await?;
+        Ok(match (row.try_get(0)?, row.try_get(1)?) {
+            (false, _) => Publication::NoSuchApplication,
+            (true, true) => Publication::NameTaken,
+            (true, false) => Publication::WrongVersion { published: row.try_get::<_, i32>(2)?.unsigned_abs() },
+        })
+    }
+
+    /// A device's published services, oldest first.
+    pub async fn published_by(&self, device_id: DeviceId) -> Result<Vec<PublishedEndpoint>, Error> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM endpoints WHERE device_id = $1 ORDER BY endpoint_id -- endpoints::published_by"
+        );
+        self.durable_rows(&sql, &[&device_id.uuid()]).await?.iter().map(published).collect()
+    }
+
+    /// The published and enabled services of an application, oldest first.
+    pub async fn enabled_endpoints(&self, app_id: ApplicationId) -> Result<Vec<Endpoint>, Error> {
+        let sql = format!(
+            "-- endpoints::enabled
+            SELECT e.endpoint_id, e.name, e.description, e.version, d.last_seen_at, {PRESENCE} AS presence
+            FROM endpoints e JOIN devices d USING (device_id)
+            WHERE e.app_id = $1 AND d.access_enabled AND d.revoked_at IS NULL ORDER BY e.endpoint_id"
+        );
+        self.durable_rows(&sql, &[&app_id.uuid()]).await?.iter().map(endpoint).collect()
+    }
+}
+
+fn endpoint(row: &Row) -> Result<Endpoint, Error> {
+    let presence: Presence = row.try_get::<_, &str>("presence")?.parse()?;
+    Ok(Endpoint {
+        id: row.try_get::<_, uuid::Uuid>("endpoint_id")?.into(),
+        name: row.try_get("name")?,
+        description: row.try_get("description")?,
+        version: row.try_get::<_, i32>("version")?.unsigned_abs(),
+        device: EndpointDevice {
+            connected: presence == Presence::Connected,
+            last_seen_at: row.try_get::<_, Option<jiff::Timestamp>>("last_seen_at")?.map(Into::into),
+        },
+    })
+}
+
+fn published(row: &Row) -> Result<PublishedEndpoint, Error> {
+    Ok(PublishedEndpoint {
+        endpoint_id: row.try_get::<_, uuid::Uuid>("endpoint_id")?.into(),
+        app_id: row.try_get::<_, uuid::Uuid>("app_id")?.into(),
+        name: row.try_get("name")?,
+        description: row.try_get("description")?,
+        version: row.try_get::<_, i32>("version")?.unsigned_abs(),
+        definition_sha256: super::admissions::digest(row.try_get("definition_sha256")?)?,
+        published_at: row.try_get::<_, jiff::Timestamp>("published_at")?.into(),
+    })
+}

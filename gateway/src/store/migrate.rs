@@ -1,0 +1,160 @@
+//! The schema: embedded, append-only, numbered, applied under one advisory lock.
+
+use deskgate_protocol::canonical::Sha256Digest;
+use tokio_postgres::Client;
+
+use super::Error;
+
+/// One migration.
+#[derive(Clone, Copy, Debug)]
+pub struct Migration {
+    /// Counted from 1 without gaps.
+    pub version: i32,
+    /// What it does, from its file's name.
+    pub name: &'static str,
+    /// The statements.
+    pub sql: &'static str,
+}
+
+/// Every migration, oldest first.
+pub const MIGRATIONS: &[Migration] =
+    &[Migration { version: 1, name: "first_line", sql: include_str!("../../migrations/0001_first_line.sql") }];
+
+/// Any number that nobody else uses as an advisory lock in this database.
+const LOCK: i64 = 0x6465_736b_6761_7465;
+
+/// How the database stands to this program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing to do.
+    Current,
+    /// These versions are still to be applied.
+    Behind {
+        /// What the database has.
+        applied: i32,
+    },
+    /// A newer program migrated it.
+    Ahead {
+        /// What the database has.
+        applied: i32,
+    },
+}
+
+/// What can be wrong with a database's schema.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrateError {
+    /// A migration this program knows was applied with other contents.
+    #[error(
+        "migration {version} of this database is not the one this program carries; the database belongs to another program or was changed by hand"
+    )]
+    Changed {
+        /// Which one.
+        version: i32,
+    },
+    /// A newer program migrated it.
+    #[error("the database is at migration {applied}, this program only knows {known}: upgrade this program")]
+    Ahead {
+        /// What the database has.
+        applied: i32,
+        /// What the program has.
+        known: i32,
+    },
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] Error),
+}
+
+impl From<tokio_postgres::Error> for MigrateError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// The newest migration of this program.
+pub fn newest() -> i32 {
+    MIGRATIONS.last().map_or(0, |migration| migration.version)
+}
+
+/// Compares the database with this program and checks the digests of what was applied.
+pub async fn standing(client: &Client) -> Result<Standing, MigrateError> {
+    let exists: bool = client.query_one("SELECT to_regclass('deskgate_migrations') IS NOT NULL", &[]).await?.get(0);
+    if !exists {
+        return Ok(Standing::Behind { applied: 0 });
+    }
+    let rows = client.query("SELECT version, sha256 FROM deskgate_migrations ORDER BY version", &[]).await?;
+    for row in &rows {
+        let (version, sha256): (i32, String) = (row.get(0), row.get(1));
+        let ours = MIGRATIONS.iter().find(|migration| migration.version == version);
+        if ours.is_some_and(|migration| digest(migration) != sha256) {
+            return Err(MigrateError::Changed { version });
+        }
+    }
+    let applied = rows.last().map_or(0, |row| row.get(0));
+    Ok(match applied.cmp(&newest()) {
+        std::cmp::Ordering::Less => Standing::Behind { applied },
+        std::cmp::Ordering::Equal => Standing::Current,
+        std::cmp::Ordering::Greater => Standing::Ahead { applied },
+    })
+}
+
+/// Applies what is missing, each migration in its own transaction. Several programs may try at
+/// once: the lock lets one work and the others find it done. Returns the versions applied now.
+pub async fn run(client: &mut Client) -> Result<Vec<i32>, MigrateError> {
+    client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await?;
+    let result = apply_missing(client).await;
+    client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await?;
+    result
+}
+
+async fn apply_missing(client: &mut Client) -> Result<Vec<i32>, MigrateError> {
+    let applied = match standing(client).await? {
+        Standing::Current => return Ok(Vec::new()),
+        Standing::Ahead { applied } => return Err(MigrateError::Ahead { applied, known: newest() }),
+        Standing::Behind { applied } => applied,
+    };
+    client
+        .batch_execute(
+            "CREATE TABLE IF NOT EXISTS deskgate_migrations (
+                version integer PRIMARY KEY, name text NOT NULL, sha256 text NOT NULL,
+                applied_at timestamptz NOT NULL DEFAULT now())",
+        )
+        .await?;
+    let missing: Vec<_> = MIGRATIONS.iter().filter(|migration| migration.version > applied).collect();
+    for migration in &missing {
+        let transaction = client.transaction().await?;
+        transaction.batch_execute(migration.sql).await?;
+        transaction
+            .execute(
+                "INSERT INTO deskgate_migrations (version, name, sha256) VALUES ($1, $2, $3)",
+                &[&migration.version, &migration.name, &digest(migration)],
+            )
+            .await?;
+        transaction.commit().await?;
+        tracing::info!(migration = migration.version, name = migration.name, "migrated");
+    }
+    Ok(missing.iter().map(|migration| migration.version).collect())
+}
+
+fn digest(migration: &Migration) -> String {
+    Sha256Digest::of(migration.sql.as_bytes()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn migrations_are_numbered_without_gaps_and_every_file_is_listed() {
+        let versions: Vec<_> = MIGRATIONS.iter().map(|migration| migration.version).collect();
+        assert_eq!(versions, (1..=newest()).collect::<Vec<_>>());
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/migrations");
+        let mut files: Vec<_> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.ends_with(".sql"))
+            .collect();
+        files.sort();
+        let listed: Vec<_> = MIGRATIONS.iter().map(|m| format!("{:04}_{}.sql", m.version, m.name)).collect();
+        assert_eq!(files, listed);
+    }
+}

@@ -1,0 +1,207 @@
+//! Opening the database: TLS, the two pools, and the refusal to serve on one that may lose a 202.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
+use tokio_postgres::Config;
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::migrate::{self, MigrateError, Standing};
+use super::{Error, Store};
+use crate::wake::Wake;
+
+/// Where the database is.
+#[derive(Clone)]
+pub struct Database {
+    /// How to connect.
+    config: Config,
+    /// Past a connection pooler, for LISTEN.
+    listen: Config,
+    tls: MakeRustlsConnect,
+}
+
+/// Why a database cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The address cannot be understood.
+    #[error("database.url cannot be understood: {0}. It looks like postgres://user@host/database?sslmode=require")]
+    Url(String),
+    /// The file with certificate authorities cannot be used.
+    #[error("database.ca_file {path}: {problem}")]
+    CaFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Too old.
+    #[error("PostgreSQL {0} is too old; 15 or newer is needed")]
+    TooOld(String),
+    /// A commit would not be safe.
+    #[error("this database runs with {setting} = {value}: a run could be lost after its 202. Set {setting} = on")]
+    NotDurable {
+        /// The setting.
+        setting: &'static str,
+        /// Its value.
+        value: String,
+    },
+    /// The schema is older than the program.
+    #[error("the database is at migration {applied}, this program needs {known}: run `deskgate-gateway migrate run`")]
+    Behind {
+        /// What the database has.
+        applied: i32,
+        /// What the program has.
+        known: i32,
+    },
+    /// The schema cannot be used.
+    #[error(transparent)]
+    Migrate(#[from] MigrateError),
+}
+
+impl From<tokio_postgres::Error> for OpenError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Migrate(MigrateError::Store(error.into()))
+    }
+}
+
+impl From<Error> for OpenError {
+    fn from(error: Error) -> Self {
+        Self::Migrate(MigrateError::Store(error))
+    }
+}
+
+impl Database {
+    /// Reads the address; connects to nothing yet. `ca_file` holds PEM certificates that are
+    /// trusted instead of the system's.
+    pub fn new(url: &str, listen_url: Option<&str>, ca_file: Option<&PathBuf>) -> Result<Self, OpenError> {
+        let read = |url: &str| url.parse::<Config>().map_err(|error| OpenError::Url(super::error::describe(&error)));
+        Ok(Self { config: read(url)?, listen: read(listen_url.unwrap_or(url))?, tls: tls(ca_file)? })
+    }
+
+    /// The hosts it names, for logs. Never the password.
+    pub fn host(&self) -> String {
+        let hosts: Vec<_> = self
+            .config
+            .get_hosts()
+            .iter()
+            .map(|host| match host {
+                tokio_postgres::config::Host::Tcp(name) => name.clone(),
+                tokio_postgres::config::Host::Unix(path) => path.display().to_string(),
+            })
+            .collect();
+        hosts.join(",")
+    }
+
+    /// One connection of its own, with the future that drives it.
+    pub(super) async fn connect_to_listen(
+        &self,
+    ) -> Result<
+        (
+            tokio_postgres::Client,
+            tokio_postgres::Connection<tokio_postgres::Socket, impl tokio_postgres::tls::TlsStream + Unpin + use<>>,
+        ),
+        tokio_postgres::Error,
+    > {
+        let mut config = self.listen.clone();
+        config.connect_timeout(Duration::from_secs(5)).application_name("deskgate-gateway listen");
+        config.connect(self.tls.clone()).await
+    }
+
+    /// One connection for migrations, driven by the returned task.
+    pub async fn connect(&self) -> Result<(tokio_postgres::Client, tokio_util::task::AbortOnDropHandle<()>), Error> {
+        let mut config = self.config.clone();
+        config.connect_timeout(Duration::from_secs(5)).application_name("deskgate-gateway migrate");
+        let (client, connection) = config.connect(self.tls.clone()).await?;
+        let driver = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "the connection ended");
+            }
+        });
+        Ok((client, tokio_util::task::AbortOnDropHandle::new(driver)))
+    }
+
+    /// Opens the pools after checking version, durability and schema. `migrate` applies what is
+    /// missing instead of refusing.
+    pub async fn open(&self, migrate: bool, wake: Wake) -> Result<Store, OpenError> {
+        let (mut client, _driver) = self.connect().await?;
+        check_server(&client).await?;
+        if migrate {
+            migrate::run(&mut client).await?;
+        }
+        match migrate::standing(&client).await? {
+            Standing::Current => {}
+            Standing::Behind { applied } => return Err(OpenError::Behind { applied, known: migrate::newest() }),
+            Standing::Ahead { applied } => return Err(MigrateError::Ahead { applied, known: migrate::newest() }.into()),
+        }
+        Ok(Store { durable: self.pool(16, ""), relaxed: self.pool(6, "-c synchronous_commit=off "), wake })
+    }
+
+    fn pool(&self, size: usize, options: &str) -> Pool {
+        let mut config = self.config.clone();
+        let own = config.get_options().unwrap_or_default().to_owned();
+        config
+            .options(format!(
+                "{own} {options}-c statement_timeout=10s -c idle_in_transaction_session_timeout=10s -c jit=off"
+            ))
+            .connect_timeout(Duration::from_secs(2))
+            .application_name("deskgate-gateway");
+        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        Pool::builder(Manager::from_config(config, self.tls.clone(), recycling))
+            .max_size(size)
+            .runtime(Runtime::Tokio1)
+            .wait_timeout(Some(Duration::from_secs(2)))
+            .create_timeout(Some(Duration::from_secs(2)))
+            .build()
+            .expect("a runtime is given, which is all that building a pool checks")
+    }
+}
+
+async fn check_server(client: &tokio_postgres::Client) -> Result<(), OpenError> {
+    let row = client
+        .query_one(
+            "SELECT current_setting('server_version_num')::int, current_setting('server_version'),
+                    current_setting('fsync'), current_setting('synchronous_commit')",
+            &[],
+        )
+        .await?;
+    if row.get::<_, i32>(0) < 150_000 {
+        return Err(OpenError::TooOld(row.get(1)));
+    }
+    for (setting, value) in [("fsync", row.get::<_, String>(2)), ("synchronous_commit", row.get(3))] {
+        if value == "off" {
+            return Err(OpenError::NotDurable { setting, value });
+        }
+    }
+    Ok(())
+}
+
+fn tls(ca_file: Option<&PathBuf>) -> Result<MakeRustlsConnect, OpenError> {
+    use rustls_pki_types::pem::PemObject;
+    let mut roots = rustls::RootCertStore::empty();
+    match ca_file {
+        Some(path) => {
+            let problem = |problem: String| OpenError::CaFile { path: path.clone(), problem };
+            let certificates =
+                rustls_pki_types::CertificateDer::pem_file_iter(path).map_err(|e| problem(e.to_string()))?;
+            for certificate in certificates {
+                let certificate = certificate.map_err(|e| problem(e.to_string()))?;
+                roots.add(certificate).map_err(|e| problem(e.to_string()))?;
+            }
+            if roots.is_empty() {
+                return Err(problem("it holds no certificate".to_owned()));
+            }
+        }
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("ring offers the default protocol versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(MakeRustlsConnect::new(config))
+}

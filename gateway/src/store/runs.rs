@@ -1,0 +1,117 @@
+//! Reading runs.
+
+use std::collections::BTreeMap;
+
+use deskgate_protocol::run::{Run, RunLinks, RunState};
+use deskgate_protocol::{ApplicationId, DeviceId, RunId};
+use serde::de::DeserializeOwned;
+use tokio_postgres::Row;
+
+use super::devices::{PRESENCE, Presence};
+use super::{Error, Store};
+
+/// A run as it is stored, with where its device is at this moment.
+#[derive(Clone, Debug)]
+pub struct StoredRun {
+    /// The record; its state is the stored one.
+    pub run: Run,
+    /// Where the device is.
+    pub presence: Presence,
+}
+
+/// Positions in the queue are counted up to here.
+const QUEUE_POSITION_LIMIT: i64 = 1000;
+
+fn select(more: &str) -> String {
+    format!(
+        "SELECT r.*, {PRESENCE} AS presence,
+            CASE WHEN r.state = 'queued' THEN (SELECT count(*) FROM (
+                SELECT FROM runs b WHERE b.device_id = r.device_id AND b.state = 'queued' AND b.offered_until IS NULL
+                    AND (b.created_at, b.run_id) < (r.created_at, r.run_id) LIMIT {QUEUE_POSITION_LIMIT}) before)
+            END AS queue_position
+        FROM runs r JOIN devices d USING (device_id) {more}"
+    )
+}
+
+impl Store {
+    /// One run of this application and subject.
+    pub async fn run(&self, app_id: ApplicationId, subject: &str, run_id: RunId) -> Result<Option<StoredRun>, Error> {
+        let sql = select("WHERE r.run_id = $1 AND r.app_id = $2 AND r.subject = $3 -- runs::run");
+        let row = self.durable_opt(&sql, &[&run_id.uuid(), &app_id.uuid(), &subject]).await?;
+        row.as_ref().map(stored_run).transpose()
+    }
+
+    /// One run of this device's applications, whoever the subject is.
+    pub async fn run_of_device(&self, device_id: DeviceId, run_id: RunId) -> Result<Option<StoredRun>, Error> {
+        let sql = select("WHERE r.run_id = $1 AND r.device_id = $2 -- runs::run_of_device");
+        let row = self.durable_opt(&sql, &[&run_id.uuid(), &device_id.uuid()]).await?;
+        row.as_ref().map(stored_run).transpose()
+    }
+
+    /// This device's runs, newest first, older than `before`.
+    pub async fn runs_of_device(
+        &self,
+        device_id: DeviceId,
+        before: Option<RunId>,
+        limit: i64,
+    ) -> Result<Vec<StoredRun>, Error> {
+        let sql = select(
+            "WHERE r.device_id = $1 AND ($2::uuid IS NULL OR (r.created_at, r.run_id) <
+                (SELECT p.created_at, p.run_id FROM runs p WHERE p.run_id = $2 AND p.device_id = $1))
+            ORDER BY r.created_at DESC, r.run_id DESC LIMIT $3 -- runs::runs_of_device",
+        );
+        let rows = self.durable_rows(&sql, &[&device_id.uuid(), &before.map(RunId::uuid), &limit]).await?;
+        rows.iter().map(stored_run).collect()
+    }
+
+    /// How many of an application's runs wait for a start, counted up to `limit`.
+    pub async fn waiting_runs(&self, app_id: ApplicationId, limit: i64) -> Result<i64, Error> {
+        let sql = "-- runs::waiting_runs
+            SELECT count(*) FROM (
+                SELECT FROM runs WHERE state = 'queued' AND offered_until IS NULL AND app_id = $1
+                    AND device_id = (SELECT device_id FROM applications WHERE app_id = $1) LIMIT $2) waiting";
+        Ok(self.durable_one(sql, &[&app_id.uuid(), &limit]).await?.try_get(0)?)
+    }
+}
+
+fn stored_run(row: &Row) -> Result<StoredRun, Error> {
+    let run_id = RunId::from(row.try_get::<_, uuid::Uuid>("run_id")?);
+    let state: RunState = word(row.try_get("state")?)?;
+    let moment = |name| row.try_get::<_, Option<jiff::Timestamp>>(name).map(|time| time.map(Into::into));
+    let run = Run {
+        run_id,
+        endpoint_id: row.try_get::<_, uuid::Uuid>("endpoint_id")?.into(),
+        endpoint_version: row.try_get::<_, i32>("endpoint_version")?.unsigned_abs(),
+        conversation_id: None,
+        generation: None,
+        phase: state.phase(),
+        state,
+        state_reason: None,
+        attempt: row.try_get::<_, i32>("attempt")?.unsigned_abs(),
+        input: json(row, "input")?,
+        result: json(row, "result")?,
+        error: json(row, "error")?,
+        usage: json(row, "usage")?,
+        metadata: json::<BTreeMap<String, String>>(row, "metadata")?.unwrap_or_default(),
+        queue_position: row.try_get::<_, Option<i64>>("queue_position")?.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
+        last_sequence: row.try_get::<_, i64>("last_sequence")?.unsigned_abs(),
+        created_at: row.try_get::<_, jiff::Timestamp>("created_at")?.into(),
+        queue_expires_at: row.try_get::<_, jiff::Timestamp>("queue_expires_at")?.into(),
+        started_at: moment("started_at")?,
+        finished_at: moment("finished_at")?,
+        purge_at: moment("purge_at")?,
+        links: RunLinks::of(run_id),
+    };
+    Ok(StoredRun { run, presence: row.try_get::<_, &str>("presence")?.parse()? })
+}
+
+/// A JSON column.
+pub(super) fn json<T: DeserializeOwned>(row: &Row, column: &str) -> Result<Option<T>, Error> {
+    let value: Option<tokio_postgres::types::Json<T>> = row.try_get(column)?;
+    Ok(value.map(|json| json.0))
+}
+
+/// A word that both the tables and the protocol know.
+pub(super) fn word<T: std::str::FromStr>(text: &str) -> Result<T, Error> {
+    text.parse().map_err(|_| Error::Data(format!("unknown word {text:?}")))
+}

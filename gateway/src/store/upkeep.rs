@@ -1,0 +1,112 @@
+//! Time passing: offers nobody took, queue times that ran out, leases that were not renewed; and
+//! the end of a device.
+
+use std::time::Duration;
+
+use deskgate_protocol::run::{Effects, EventType, RunError, RunErrorCode};
+use deskgate_protocol::{DeviceId, RunId};
+use tokio_postgres::types::ToSql;
+
+use super::{Error, Store, patiently};
+use crate::wake::Topic;
+
+/// Rows in one statement, so that none holds its locks for long.
+const BATCH: i64 = 500;
+
+impl Store {
+    /// Queues again what was offered and not accepted in time. Returns how many.
+    pub async fn return_unaccepted_offers(&self) -> Result<usize, Error> {
+        let sql = "-- upkeep::return_unaccepted_offers
+            UPDATE runs SET offered_until = NULL WHERE run_id IN (
+                SELECT run_id FROM runs WHERE offered_until < now() LIMIT $1 FOR UPDATE SKIP LOCKED)
+            RETURNING device_id";
+        let rows = self.durable_rows(sql, &[&BATCH]).await?;
+        for row in &rows {
+            self.wake().changed(Topic::Queue(row.try_get::<_, uuid::Uuid>(0)?.into()));
+        }
+        Ok(rows.len())
+    }
+
+    /// Expires what never started within its queue time. Returns how many.
+    pub async fn expire_queued(&self, retention: Duration) -> Result<usize, Error> {
+        let sql = "-- upkeep::expire_queued
+            WITH expired AS (
+                UPDATE runs SET state = 'expired', finished_at = now(), offered_until = NULL,
+                    purge_at = now() + make_interval(secs => $2), last_sequence = last_sequence + 1
+                WHERE run_id IN (SELECT run_id FROM runs WHERE state = 'queued' AND queue_expires_at <= now()
+                    LIMIT $1 FOR UPDATE SKIP LOCKED)
+                RETURNING run_id, last_sequence)
+            INSERT INTO run_events (run_id, sequence, event_id, type, data)
+            SELECT run_id, last_sequence, gen_random_uuid(), $3, '{}' FROM expired RETURNING run_id";
+        let kind = EventType::RunExpired.as_str();
+        self.announce(sql, &[&BATCH, &retention.as_secs_f64(), &kind]).await
+    }
+
+    /// Started runs of devices whose lease ran out await reconciliation. Returns how many.
+    pub async fn suspend_lost_runs(&self) -> Result<usize, Error> {
+        let sql = "-- upkeep::suspend_lost_runs
+            WITH lost AS (
+                UPDATE runs SET state = 'awaiting_reconciliation', last_sequence = last_sequence + 1
+                WHERE run_id IN (SELECT r.run_id FROM runs r JOIN devices d USING (device_id)
+                    WHERE r.state IN ('running', 'awaiting_approval', 'cancelling') AND d.lease_expires_at < now()
+                    LIMIT $1 FOR UPDATE OF r SKIP LOCKED)
+                RETURNING run_id, last_sequence)
+            INSERT INTO run_events (run_id, sequence, event_id, type, data)
+            SELECT run_id, last_sequence, gen_random_uuid(), $2,
+                '{\"reason\":\"the device was lost beyond its lease\"}' FROM lost RETURNING run_id";
+        self.announce(sql, &[&BATCH, &EventType::RunAwaitingReconciliation.as_str()]).await
+    }
+
+    /// Ends a device: its key is refused from now on, its session ends, what it had not started is
+    /// cancelled and what it had started fails, both with `device_removed`. False if it is unknown.
+    pub async fn revoke_device(&self, device_id: DeviceId, retention: Duration) -> Result<bool, Error> {
+        let removed = |effects| RunError {
+            code: RunErrorCode::DeviceRemoved,
+            message: "The device that executes this service was removed from the gateway.".to_owned(),
+            retryable: false,
+            effects,
+        };
+        let (untouched, possible) =
+            (serde_json::to_string(&removed(Effects::None))?, serde_json::to_string(&removed(Effects::Possible))?);
+        let sql = "-- upkeep::end_runs_of_device
+            WITH ended AS (
+                UPDATE runs SET state = CASE WHEN state = 'queued' THEN 'cancelled' ELSE 'failed' END,
+                    error = CASE WHEN state = 'queued' THEN $2::text ELSE $3::text END::json,
+                    finished_at = now(), purge_at = now() + make_interval(secs => $4), offered_until = NULL,
+                    last_sequence = last_sequence + 1
+                WHERE device_id = $1 AND finished_at IS NULL
+                RETURNING run_id, last_sequence, state, error)
+            INSERT INTO run_events (run_id, sequence, event_id, type, data)
+            SELECT run_id, last_sequence, gen_random_uuid(), 'run.' || state, json_build_object('error', error)
+            FROM ended RETURNING run_id";
+        let revoked = patiently(async {
+            let mut client = self.client().await?;
+            let transaction = client.transaction().await?;
+            let revoke = "-- upkeep::revoke_device
+                UPDATE devices SET revoked_at = coalesce(revoked_at, now()), epoch = epoch + 1, connected_epoch = NULL
+                WHERE device_id = $1 RETURNING 1";
+            if transaction.query(revoke, &[&device_id.uuid()]).await?.is_empty() {
+                return Ok(None);
+            }
+            let params: [&(dyn ToSql + Sync); 4] = [&device_id.uuid(), &untouched, &possible, &retention.as_secs_f64()];
+            let rows = transaction.query(sql, &params).await?;
+            transaction.commit().await?;
+            Ok(Some(rows))
+        })
+        .await?;
+        let Some(rows) = revoked else { return Ok(false) };
+        self.wake().changed(Topic::Session(device_id));
+        for row in rows {
+            self.wake().changed(Topic::Run(RunId::from(row.try_get::<_, uuid::Uuid>(0)?)));
+        }
+        Ok(true)
+    }
+
+    async fn announce(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<usize, Error> {
+        let rows = self.durable_rows(sql, params).await?;
+        for row in &rows {
+            self.wake().changed(Topic::Run(RunId::from(row.try_get::<_, uuid::Uuid>(0)?)));
+        }
+        Ok(rows.len())
+    }
+}

@@ -1,0 +1,158 @@
+//! "Something changed": fed by the store, awaited by the doors.
+//!
+//! A hint, never the truth. Whoever waits registers first, then looks at the tables, then waits,
+//! and looks again now and then even when nothing was said.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use deskgate_protocol::{DeviceId, RunId};
+use tokio::sync::{mpsc, watch};
+
+/// What a change is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Topic {
+    /// Work for a device, or whether it may have any.
+    Queue(DeviceId),
+    /// Which session of a device is the newest, or whether it may have one.
+    Session(DeviceId),
+    /// The record or the events of a run.
+    Run(RunId),
+}
+
+impl std::fmt::Display for Topic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Queue(id) => write!(f, "queue:{id}"),
+            Self::Session(id) => write!(f, "session:{id}"),
+            Self::Run(id) => write!(f, "run:{id}"),
+        }
+    }
+}
+
+/// A text that names no topic; a newer replica may know more of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownTopic;
+
+impl std::str::FromStr for Topic {
+    type Err = UnknownTopic;
+
+    fn from_str(text: &str) -> Result<Self, UnknownTopic> {
+        let (kind, id) = text.split_once(':').ok_or(UnknownTopic)?;
+        match kind {
+            "queue" => id.parse().map(Self::Queue).map_err(|_| UnknownTopic),
+            "session" => id.parse().map(Self::Session).map_err(|_| UnknownTopic),
+            "run" => id.parse().map(Self::Run).map_err(|_| UnknownTopic),
+            _ => Err(UnknownTopic),
+        }
+    }
+}
+
+/// The switchboard of one gateway process.
+#[derive(Clone)]
+pub struct Wake {
+    watchers: Arc<Mutex<HashMap<Topic, watch::Sender<()>>>>,
+    /// To the other replicas; dropped when full, since it is only a hint.
+    outgoing: mpsc::Sender<Topic>,
+}
+
+/// How many changes may wait to be told to other replicas.
+const OUTGOING: usize = 4096;
+
+impl Wake {
+    /// A switchboard, and the changes that are to be told to other replicas.
+    pub fn new() -> (Self, mpsc::Receiver<Topic>) {
+        let (outgoing, receiver) = mpsc::channel(OUTGOING);
+        (Self { watchers: Arc::default(), outgoing }, receiver)
+    }
+
+    /// Tells everybody, here and on other replicas.
+    pub fn changed(&self, topic: Topic) {
+        self.changed_elsewhere(topic);
+        // A full queue means the others look for themselves within a second.
+        let _ = self.outgoing.try_send(topic);
+    }
+
+    /// Tells those who wait in this process.
+    pub fn changed_elsewhere(&self, topic: Topic) {
+        if let Some(sender) = self.lock().get(&topic) {
+            sender.send_replace(());
+        }
+    }
+
+    /// Tells everybody in this process about everything: changes may have been missed.
+    pub fn all_changed(&self) {
+        for sender in self.lock().values() {
+            sender.send_replace(());
+        }
+    }
+
+    /// Registers interest. Changes from now on are not missed.
+    pub fn watch(&self, topic: Topic) -> Watcher {
+        let receiver = self.lock().entry(topic).or_insert_with(|| watch::Sender::new(())).subscribe();
+        Watcher { wake: self.clone(), topic, receiver }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Topic, watch::Sender<()>>> {
+        // Nothing in here panics while it holds the lock, and the map is right at every moment.
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Registered interest in one topic.
+pub struct Watcher {
+    wake: Wake,
+    topic: Topic,
+    receiver: watch::Receiver<()>,
+}
+
+impl Watcher {
+    /// Waits for the next change since this was last called.
+    pub async fn changed(&mut self) {
+        // The sender lives as long as a watcher is registered.
+        let _ = self.receiver.changed().await;
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        let mut watchers = self.wake.lock();
+        // Our own receiver still counts.
+        if watchers.get(&self.topic).is_some_and(|sender| sender.receiver_count() == 1) {
+            watchers.remove(&self.topic);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_change_between_registering_and_waiting_is_not_missed() {
+        let (wake, mut outgoing) = Wake::new();
+        let topic = Topic::Run(RunId::new());
+        let mut watcher = wake.watch(topic);
+        wake.changed(topic);
+        watcher.changed().await;
+        assert_eq!(outgoing.recv().await, Some(topic));
+    }
+
+    #[test]
+    fn nothing_is_kept_for_topics_nobody_watches() {
+        let (wake, _outgoing) = Wake::new();
+        let topic = Topic::Queue(DeviceId::new());
+        let (one, other) = (wake.watch(topic), wake.watch(topic));
+        drop(one);
+        assert_eq!(wake.lock().len(), 1);
+        drop(other);
+        assert_eq!(wake.lock().len(), 0);
+    }
+
+    #[test]
+    fn a_topic_reads_back_from_its_text() {
+        for topic in [Topic::Run(RunId::new()), Topic::Queue(DeviceId::new()), Topic::Session(DeviceId::new())] {
+            assert_eq!(topic.to_string().parse(), Ok(topic));
+        }
+    }
+}
