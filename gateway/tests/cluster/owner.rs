@@ -2,9 +2,9 @@
 //!
 //! It is this very test program, asked to run the one test below that nobody runs otherwise.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use deskgate_gateway::store::cluster::{Cluster, Config};
 
@@ -25,6 +25,8 @@ async fn owner_process() {
 pub(crate) struct Owner {
     process: Child,
     pub(crate) postmaster: u32,
+    /// Kept open: the process must be able to say its last words.
+    output: Option<BufReader<ChildStdout>>,
 }
 
 impl Owner {
@@ -38,8 +40,9 @@ impl Owner {
 
     pub(crate) fn start_program(program: &Path, state_dir: &Path, adjust: impl FnOnce(&mut Command)) -> Self {
         let mut owner = Self::begin(program, state_dir, adjust);
-        let output = BufReader::new(owner.process.stdout.take().expect("piped"));
-        let ready = output.lines().map_while(Result::ok).find_map(|line| line.strip_prefix("ready ")?.parse().ok());
+        let output = owner.output.insert(BufReader::new(owner.process.stdout.take().expect("piped")));
+        let ready =
+            output.by_ref().lines().map_while(Result::ok).find_map(|line| line.strip_prefix("ready ")?.parse().ok());
         owner.postmaster = ready.expect("the owner starts its cluster");
         owner
     }
@@ -50,7 +53,7 @@ impl Owner {
         command.args(["--exact", "owner::owner_process", "--ignored", "--nocapture"]).env(STATE_DIR, state_dir);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         adjust(&mut command);
-        Self { process: command.spawn().expect("the test program runs"), postmaster: 0 }
+        Self { process: command.spawn().expect("the test program runs"), postmaster: 0, output: None }
     }
 
     pub(crate) fn pid(&self) -> u32 {
