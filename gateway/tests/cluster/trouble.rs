@@ -61,6 +61,8 @@ async fn a_server_ends_with_its_killed_owner_where_the_machine_can_do_that() {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), ended).await.expect("it ends by itself");
+    // Whoever comes next tidies up what lies outside the state directory.
+    start(dir.path()).await.stop().await;
 }
 
 #[tokio::test]

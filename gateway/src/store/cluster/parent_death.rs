@@ -11,10 +11,14 @@ use std::process::{Command, Stdio};
 /// Words to put before a command so that it gets `signal` when the calling thread ends; none where
 /// this machine cannot do it.
 pub(super) fn prefix(signal: &str) -> Vec<OsString> {
-    let words = ["setpriv", "--pdeathsig", signal, "--"].map(OsString::from);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|dir| dir.join("setpriv")).find(|program| program.is_file());
+    let Some(program) = found else { return Vec::new() };
+    let words = [program.into(), "--pdeathsig".into(), signal.into(), "--".into()];
     // Other programs of this name do not know the option, so it is tried.
     let mut trial = Command::new(&words[0]);
-    trial.args(&words[1..]).arg("true").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    trial.args(&words[1..]).args(["/bin/sh", "-c", ":"]).env_clear();
+    trial.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     match trial.status() {
         Ok(status) if status.success() => words.into(),
         _ => Vec::new(),
