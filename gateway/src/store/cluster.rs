@@ -1,1 +1,0 @@
-//! A private PostgreSQL cluster of our own.
