@@ -3,8 +3,236 @@
 //! The contract with the dispatcher:
 //!
 //! ```text
-//! let mut link = Link::new(connector, identity);       // connector: ssh, builtin
+//! let mut link = Link::new(connector, credentials);               // connector: ssh, built-in
 //! let mut session = link.connect(|| journal.in_flight()).await;   // retries until it is welcomed
 //! session.sender().send(DeviceFrame::Ready { slots }).await
 //! while let Some(frame) = session.next().await { … }   // None: the line is lost; connect again
 //! ```
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`ssh`] | a byte stream over SSH, to the gateway's own listener or to OpenSSH's sshd |
+//! | [`host_pin`] | which server is the right one |
+//! | [`builtin`] | a byte stream to a gateway in the same process |
+//! | `handshake` | from a byte stream to a welcomed session |
+//! | [`session`] | frames in, frames out, and noticing that the line is lost |
+//! | [`status`] | what `status` shows, and the hand that makes the link dial at once |
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deskgate_protocol::Timestamp;
+use deskgate_protocol::control::InFlight;
+use deskgate_protocol::secret::ControlToken;
+use rand::RngExt;
+use tokio::time::{Instant, sleep};
+
+use crate::identity::DeviceKey;
+
+pub mod builtin;
+mod error;
+mod handshake;
+pub mod host_pin;
+pub mod session;
+pub mod ssh;
+pub mod status;
+
+pub use builtin::{BoxedStream, BuiltIn};
+pub use error::{HostKeyError, LinkError, Lost};
+pub use host_pin::{HostPin, PinnedFingerprint};
+pub use session::{FrameSender, SendError, Session};
+pub use ssh::Ssh;
+pub use status::{LinkHandle, LinkStatus};
+
+/// How the byte stream to the gateway comes about.
+#[derive(Clone, Debug)]
+pub enum Connector {
+    /// Over SSH.
+    Ssh(Ssh),
+    /// Within this process.
+    BuiltIn(BuiltIn),
+}
+
+impl Connector {
+    async fn open(&self, key: &DeviceKey) -> Result<BoxedStream, LinkError> {
+        match self {
+            Self::Ssh(ssh) => ssh.open(key).await,
+            Self::BuiltIn(builtin) => builtin.open().await.map_err(LinkError::BuiltIn),
+        }
+    }
+
+    /// The gateway's address, for people.
+    pub fn address(&self) -> String {
+        match self {
+            Self::Ssh(ssh) => ssh.address(),
+            Self::BuiltIn(_) => "the built-in gateway".to_owned(),
+        }
+    }
+}
+
+/// What opens the gateway's door, and who comes in.
+#[derive(Clone, Debug)]
+pub struct Credentials {
+    /// This device's identity.
+    pub key: DeviceKey,
+    /// The gateway's private control token.
+    pub token: ControlToken,
+}
+
+/// How long to wait between attempts.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// After the first failure; doubled after each further one.
+    pub first: Duration,
+    /// The longest wait.
+    pub longest: Duration,
+    /// A session shorter than this counts as a failure when it happens again: otherwise two
+    /// devices with one key would replace each other without a pause.
+    pub settled: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { first: Duration::from_millis(500), longest: Duration::from_secs(30), settled: Duration::from_secs(30) }
+    }
+}
+
+impl Pace {
+    /// The wait after this many failures in a row: none after none, then doubling, with jitter so
+    /// that devices that lost one gateway together do not return together.
+    fn wait(&self, failures: u32) -> Duration {
+        let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
+        let whole = self.first.saturating_mul(2u32.saturating_pow(doublings)).min(self.longest);
+        whole.mul_f64(rand::rng().random_range(0.5..=1.0))
+    }
+}
+
+/// Makes one connection, or says why not: one attempt, as a connection test needs it.
+pub async fn connect_once(
+    connector: &Connector,
+    credentials: &Credentials,
+    in_flight: Vec<InFlight>,
+) -> Result<Session, LinkError> {
+    let stream = connector.open(&credentials.key).await?;
+    handshake::open(stream, credentials, in_flight, &connector.address()).await
+}
+
+/// Keeps trying until the gateway welcomes this device.
+#[derive(Debug)]
+pub struct Link {
+    connector: Connector,
+    credentials: Credentials,
+    pace: Pace,
+    status: status::Board,
+    last: Option<(Arc<session::Ending>, Instant)>,
+    short_sessions: u32,
+}
+
+impl Link {
+    /// A link that has not dialled yet.
+    pub fn new(connector: Connector, credentials: Credentials) -> Self {
+        Self {
+            connector,
+            credentials,
+            pace: Pace::default(),
+            status: status::Board::default(),
+            last: None,
+            short_sessions: 0,
+        }
+    }
+
+    /// With other waits between attempts than usual.
+    #[must_use]
+    pub fn with_pace(self, pace: Pace) -> Self {
+        Self { pace, ..self }
+    }
+
+    /// The status to show, and the hand that makes it dial at once.
+    pub fn handle(&self) -> LinkHandle {
+        self.status.handle()
+    }
+
+    /// Connects: at once, then backed off with jitter to 30 s, until the gateway welcomes this
+    /// device. `in_flight` is asked before each attempt for what the journal holds.
+    ///
+    /// When only a person can help (an unknown or changed host key, a refusal that says so), it
+    /// waits for [`LinkHandle::kick`]. Dropping the future stops dialling and closes what was open.
+    pub async fn connect<F, Fut>(&mut self, in_flight: F) -> Session
+    where
+        F: Fn() -> Fut,
+        Fut: Future<Output = Vec<InFlight>>,
+    {
+        self.settle_last().await;
+        let mut failures = 0;
+        loop {
+            self.status.set(LinkStatus::Connecting);
+            let error = match connect_once(&self.connector, &self.credentials, in_flight().await).await {
+                Ok(session) => return self.welcomed(session),
+                Err(error) => error,
+            };
+            failures += 1;
+            self.failed(error, failures).await;
+        }
+    }
+
+    fn welcomed(&mut self, session: Session) -> Session {
+        let welcome = session.welcome();
+        tracing::info!(address = %self.connector.address(), device = %welcome.device_id, epoch = welcome.epoch,
+            gateway = session.gateway_version(), "connected to the gateway");
+        self.status.set(LinkStatus::Connected {
+            since: Timestamp::now(),
+            epoch: welcome.epoch,
+            device_id: welcome.device_id,
+            gateway_version: session.gateway_version().to_owned(),
+        });
+        self.last = Some((session.ending(), Instant::now()));
+        session
+    }
+
+    /// Waits before dialling again if sessions keep breaking soon after they began.
+    async fn settle_last(&mut self) {
+        let Some((ending, since)) = self.last.take() else { return };
+        let why = ending.why().unwrap_or(Lost::Dropped);
+        tracing::warn!(address = %self.connector.address(), %why, "the connection to the gateway was lost");
+        if since.elapsed() >= self.pace.settled {
+            self.short_sessions = 0;
+        }
+        let wait = self.pace.wait(self.short_sessions);
+        self.short_sessions = self.short_sessions.saturating_add(1);
+        self.pause(LinkStatus::disconnected(why.to_string(), Some(wait)), Some(wait)).await;
+    }
+
+    async fn failed(&self, error: LinkError, failures: u32) {
+        tracing::warn!(address = %self.connector.address(), attempt = failures, %error, "the gateway was not reached");
+        let asked_for = match &error {
+            LinkError::Refused(refused) => Duration::from_secs(refused.retry_after_s.unwrap_or(0).min(300)),
+            _ => Duration::ZERO,
+        };
+        let wait = (!error.is_blocked()).then(|| self.pace.wait(failures).max(asked_for));
+        let status = match error {
+            LinkError::Refused(refused) => LinkStatus::refused(*refused, wait),
+            error => LinkStatus::disconnected(error.to_string(), wait),
+        };
+        self.pause(status, wait).await;
+    }
+
+    async fn pause(&self, status: LinkStatus, wait: Option<Duration>) {
+        self.status.set(status);
+        let waited = async {
+            match wait {
+                Some(wait) => sleep(wait).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.status.kicked() => {}
+            () = waited => {}
+        }
+    }
+}
+
+/// Host and port as people write them, with brackets around an IPv6 address.
+pub(crate) fn address(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}

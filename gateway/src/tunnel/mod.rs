@@ -1,1 +1,179 @@
 //! SSH: paired devices come in here, and each yields one byte stream.
+//!
+//! The only room that knows SSH. It grants a paired key exactly one thing: one
+//! `direct-streamlocal@openssh.com` channel to the one name that stands for the control channel.
+//! There is no shell, no command, no terminal, no agent, no X11, no TCP and no remote forwarding.
+//! What is said inside the stream is none of its business.
+//!
+//! **States.** A connection waits for authentication (counted by the [`gate`]), then for its
+//! channel, then it is an [`Arrival`]. The first two together last at most [`Config::login_grace`].
+//!
+//! **Trust.** Nothing a peer sends before its signature is believed; afterwards only its key is.
+//! Who may come in is decided by an [`Admission`], which is asked for every offered key.
+//!
+//! **Failure.** A peer that vanishes is noticed by keepalives after at most four intervals. A peer
+//! that breaks the rules is cut. Everything spawned belongs to [`serve`] and ends with it.
+//!
+//! **Backpressure.** A receiver that stops reading its [`Arrival::stream`] stalls the whole SSH
+//! connection, keepalives included, once about 100 packets wait. So it must read at all times, in a
+//! task that waits for nothing slow; what it cannot take it has to refuse by its own protocol.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use deskgate_protocol::identity::PublicKey;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+mod arrival;
+mod connection;
+mod door;
+mod gate;
+mod host_key;
+pub mod key_file;
+pub mod line;
+pub mod suite;
+
+pub use host_key::HostKey;
+pub use key_file::KeyFileError;
+
+/// The rules of the listener.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The one name that a channel may ask for: what the control socket is called.
+    pub control_path: String,
+    /// Time from the connection to the open channel.
+    pub login_grace: Duration,
+    /// Connections that have not proved a key, in all. The oldest makes room for the newest.
+    pub max_unauthenticated: usize,
+    /// Connections that have not proved a key, for each source. More are refused.
+    pub max_unauthenticated_per_source: usize,
+    /// New connections a second, for each source. More are refused.
+    pub accepts_per_second_per_source: u32,
+    /// Silence after which a peer is asked whether it is there.
+    pub keepalive_interval: Duration,
+    /// Unanswered questions after which it is gone.
+    pub keepalive_max: usize,
+}
+
+impl Config {
+    /// The production rules (`security.md` A19) for a control socket of this name.
+    pub fn new(control_path: impl Into<String>) -> Self {
+        Self {
+            control_path: control_path.into(),
+            login_grace: Duration::from_secs(15),
+            max_unauthenticated: 64,
+            max_unauthenticated_per_source: 4,
+            accepts_per_second_per_source: 15,
+            keepalive_interval: Duration::from_secs(15),
+            keepalive_max: 3,
+        }
+    }
+}
+
+impl Default for Config {
+    /// [`Config::new`] with the name of a packaged gateway's control socket.
+    fn default() -> Self {
+        Self::new("/run/deskgate/control.sock")
+    }
+}
+
+/// What is known of an offered key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is paired.
+    Admit,
+    /// It was never paired.
+    Unknown,
+    /// It was paired once.
+    Revoked,
+    /// Nobody can say at the moment. The connection ends without a word about the key, so that the
+    /// device tries again instead of telling its owner that it is not paired.
+    Unavailable,
+}
+
+/// Decides which keys may come in.
+pub trait Admission: Send + Sync + 'static {
+    /// Looks up one key. Asked when a key is offered and again when its possession is proved.
+    fn admit<'a>(&'a self, key: &'a PublicKey) -> Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
+}
+
+/// Any two-way stream of bytes.
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
+
+/// A paired device came in.
+pub struct Arrival {
+    /// The key whose possession it proved. Its owner may have been revoked since: ask again.
+    pub public_key: PublicKey,
+    /// Where it came from.
+    pub peer: SocketAddr,
+    /// The control channel. Dropping it ends the SSH connection, after what was written is sent.
+    pub stream: Box<dyn ByteStream>,
+}
+
+impl std::fmt::Debug for Arrival {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Arrival")
+            .field("public_key", &self.public_key)
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Accepts connections until `stop`, and hands over each device that came in.
+///
+/// Returns when `stop` is cancelled or nobody takes arrivals any more, with every connection ended;
+/// dropping the future ends them too. A full `arrivals` queue makes devices wait within their grace.
+pub async fn serve(
+    listener: TcpListener,
+    host_key: HostKey,
+    config: Config,
+    admission: Arc<dyn Admission>,
+    arrivals: mpsc::Sender<Arrival>,
+    stop: CancellationToken,
+) {
+    // Our own, so that ending for want of a receiver does not stop anything else.
+    let stop = stop.child_token();
+    let gate = gate::Gate::new(&config);
+    let house = Arc::new(connection::House::new(host_key, config, admission, arrivals));
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => break,
+            () = house.nobody_home() => break,
+            Some(_) = connections.join_next() => continue,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((socket, peer)) => {
+                let cut = stop.child_token();
+                match gate.enter(gate::Source::of(peer), &cut, Instant::now()) {
+                    Ok(ticket) => {
+                        connections.spawn(connection::run(Arc::clone(&house), socket, peer, ticket, cut));
+                    }
+                    Err(reason) => tracing::debug!(%peer, ?reason, "SSH connection turned away"),
+                }
+            }
+            Err(error) => {
+                // Mostly a lack of file descriptors: accepting again at once would only burn the processor.
+                tracing::warn!(%error, "cannot accept SSH connections");
+                tokio::select! {
+                    () = stop.cancelled() => break,
+                    () = tokio::time::sleep(ACCEPT_PAUSE) => {}
+                }
+            }
+        }
+    }
+    stop.cancel();
+    while connections.join_next().await.is_some() {}
+}
+
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);

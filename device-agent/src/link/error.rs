@@ -1,0 +1,212 @@
+//! Why the gateway was not reached, in words that say what to do next.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use deskgate_protocol::control::Refused;
+
+/// Why one attempt to reach the gateway failed.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The host name has no address, or the network says no.
+    #[error("cannot reach {address}: {source}. Check the address and this machine's network")]
+    Unreachable {
+        /// Host and port as configured.
+        address: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Nothing listens there.
+    #[error(
+        "{address} refuses the connection: nothing listens there. Check the port, and whether the gateway \
+             (or the server's sshd) runs"
+    )]
+    ConnectionRefused {
+        /// Host and port as configured.
+        address: String,
+    },
+    /// No answer in time.
+    #[error("{address} did not answer within {} s while {stage}. Check the address, and firewalls in between",
+            limit.as_secs_f32())]
+    Timeout {
+        /// Host and port as configured.
+        address: String,
+        /// What was under way.
+        stage: &'static str,
+        /// How long it may take.
+        limit: Duration,
+    },
+    /// The server could not be verified. Nothing was sent to it.
+    #[error(transparent)]
+    HostKey(#[from] HostKeyError),
+    /// The server knows no current SSH algorithm, or breaks the protocol.
+    #[error("no SSH connection with {address}: {why}")]
+    Ssh {
+        /// Host and port as configured.
+        address: String,
+        /// What went wrong.
+        why: String,
+    },
+    /// The device is not paired, or was revoked.
+    #[error(
+        "{address} does not accept this device's key {fingerprint} for the user {user:?}. \
+             Pair it: export it here with `deskgate identity export FILE`, then run \
+             `deskgate-gateway admin device add FILE` on the server \
+             (for the server's own sshd: `… admin device add --print-authorized-keys FILE`)"
+    )]
+    KeyNotAccepted {
+        /// Host and port as configured.
+        address: String,
+        /// Whom the device presented itself as.
+        user: String,
+        /// The device key's fingerprint.
+        fingerprint: String,
+    },
+    /// The server lets the device in but not to the control socket.
+    #[error(
+        "{address} refuses the control channel {path:?} ({reason}). Check that this is the gateway's control \
+             socket and that the gateway runs. If the server is OpenSSH, its sshd also needs \
+             `AllowStreamLocalForwarding` and `AllowTcpForwarding` set to `local` or `yes`, and no `PermitOpen` or \
+             `permitopen`, for this account"
+    )]
+    ChannelRefused {
+        /// Host and port as configured.
+        address: String,
+        /// The socket's path as configured.
+        path: String,
+        /// What the server said.
+        reason: String,
+    },
+    /// The built-in gateway does not answer.
+    #[error("the built-in gateway gives no connection: {0}. It may still be starting, or stopping")]
+    BuiltIn(#[source] io::Error),
+    /// The control token is not the gateway's.
+    #[error(
+        "the gateway does not accept the control token. Ask its administrator for the current one \
+             (`deskgate-gateway admin token`) and enter it with `deskgate connection`"
+    )]
+    WrongToken,
+    /// Whatever answers is no gateway of this product.
+    #[error("what answers there is no Deskgate gateway ({0}). Check the control socket's path")]
+    NotAGateway(String),
+    /// The line was lost before the gateway had decided.
+    #[error("the connection was lost during the handshake ({0}). The gateway may be restarting")]
+    Lost(String),
+    /// The gateway said no, and why.
+    #[error("{}", RefusedText(.0))]
+    Refused(Box<Refused>),
+}
+
+impl LinkError {
+    /// Whether only a person can help, so that trying again by itself is wrong: the server is not
+    /// the one that was pinned, or the gateway said that trying again does not help.
+    pub fn is_blocked(&self) -> bool {
+        match self {
+            Self::HostKey(_) => true,
+            Self::Refused(refused) => !refused.should_retry,
+            _ => false,
+        }
+    }
+}
+
+struct RefusedText<'a>(&'a Refused);
+
+impl fmt::Display for RefusedText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Refused { message, gateway_version, device_version, .. } = self.0;
+        write!(f, "the gateway refuses this device: {message} (gateway {gateway_version}")?;
+        match device_version {
+            Some(version) => write!(f, ", device {version})"),
+            None => f.write_str(")"),
+        }
+    }
+}
+
+/// Why a server's host key is not trusted. Nothing was sent to the server but the key exchange.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HostKeyError {
+    /// Nothing is pinned for this server.
+    #[error(
+        "the host key of {address} is not known yet.\n  pinned:    (none)\n  presented: {presented}\n\
+             Compare the presented fingerprint with the one that `deskgate-gateway admin host-key` (for the server's \
+             own sshd: `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`) prints on the server. Only if they are \
+             equal, pin it with `deskgate connection`"
+    )]
+    Unknown {
+        /// Host and port as configured.
+        address: String,
+        /// The fingerprint that the server showed.
+        presented: String,
+    },
+    /// Another key than the pinned one.
+    #[error("the host key of {address} is not the pinned one: somebody may be in between.\n  pinned:    {}\n  \
+             presented: {presented}\nThe connection is blocked. Ask the server's administrator whether the key was \
+             changed on purpose; only then pin the new fingerprint with `deskgate connection`", pinned.join(", "))]
+    Changed {
+        /// Host and port as configured.
+        address: String,
+        /// The fingerprints that are trusted.
+        pinned: Vec<String>,
+        /// The fingerprint that the server showed.
+        presented: String,
+    },
+    /// The known-hosts file says that this key must not be trusted any more.
+    #[error(
+        "the host key {presented} of {address} is marked @revoked in {file}. The connection is blocked: \
+             ask the server's administrator for its new key"
+    )]
+    Revoked {
+        /// Host and port as configured.
+        address: String,
+        /// The fingerprint that the server showed.
+        presented: String,
+        /// The known-hosts file.
+        file: PathBuf,
+    },
+    /// The known-hosts file cannot be used.
+    #[error("cannot check the host key {presented} of {address}: {file} {why}")]
+    File {
+        /// Host and port as configured.
+        address: String,
+        /// The fingerprint that the server showed.
+        presented: String,
+        /// The known-hosts file.
+        file: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The server showed a certificate, whose authority nobody pinned.
+    #[error("{0} presents a host certificate instead of a host key; only plain Ed25519 host keys are supported")]
+    Certificate(String),
+    /// The server leaves the key exchange open to tampering (CVE-2023-48795).
+    #[error(
+        "{0} does not support strict key exchange, so the connection could be tampered with. \
+             Update the server's SSH software"
+    )]
+    NotStrict(String),
+}
+
+/// Why a session that was open ended.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    /// The gateway or the network closed the line.
+    #[error("the line was closed ({0})")]
+    Closed(String),
+    /// Nothing came for three heartbeats.
+    #[error("nothing was heard from the gateway for {} s", .0.as_secs_f32())]
+    Silent(Duration),
+    /// The gateway took nothing for two heartbeats.
+    #[error("the gateway took nothing for {} s", .0.as_secs_f32())]
+    Stuck(Duration),
+    /// A frame beyond the size limit.
+    #[error("the gateway sent a frame beyond the size limit: {0}")]
+    TooLarge(String),
+    /// Something that is no frame of this protocol.
+    #[error("the gateway sent what is no frame: {0}")]
+    Malformed(String),
+    /// This side dropped the session.
+    #[error("this device ended the session")]
+    Dropped,
+}

@@ -1,0 +1,154 @@
+//! From a byte stream to a welcomed session: WebSocket upgrade, challenge, hello, welcome.
+
+use std::time::Duration;
+
+use deskgate_protocol::control::{
+    Challenge, DeviceFrame, GatewayFrame, Hello, InFlight, Refused, RefusedCode, Welcome,
+};
+use deskgate_protocol::frame::{self, MAX_FRAME_BYTES};
+use deskgate_protocol::identity::HelloProof;
+use deskgate_protocol::{Half, PROTOCOL, VERSION, versions_match};
+use futures_util::{SinkExt, StreamExt};
+use tokio::time::timeout;
+use tokio_tungstenite::client_async_with_config;
+use tokio_tungstenite::tungstenite::handshake::client::{Request, generate_key};
+use tokio_tungstenite::tungstenite::http::header::{AUTHORIZATION, HeaderValue};
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Error, Message};
+
+use super::Credentials;
+use super::builtin::BoxedStream;
+use super::error::{LinkError, Lost};
+use super::session::{Session, Socket, understand};
+
+/// How long upgrade and handshake may take together.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Bytes of frames that leave together when several are ready at once.
+const GATHERED: usize = 64 * 1024;
+
+/// Speaks to the gateway until it welcomes or refuses this device.
+pub(super) async fn open(
+    stream: BoxedStream,
+    credentials: &Credentials,
+    in_flight: Vec<InFlight>,
+    address: &str,
+) -> Result<Session, LinkError> {
+    let late =
+        |_| LinkError::Timeout { address: address.to_owned(), stage: "shaking hands with the gateway", limit: LIMIT };
+    timeout(LIMIT, greet(stream, credentials, in_flight)).await.map_err(late)?
+}
+
+async fn greet(stream: BoxedStream, credentials: &Credentials, in_flight: Vec<InFlight>) -> Result<Session, LinkError> {
+    let mut socket = upgrade(stream, credentials).await?;
+    let challenge = match receive(&mut socket).await? {
+        GatewayFrame::Challenge(challenge) => challenge,
+        GatewayFrame::Refused(refused) => return Err(LinkError::Refused(Box::new(refused))),
+        _ => return Err(LinkError::NotAGateway("it did not begin with a challenge".to_owned())),
+    };
+    // A gateway of another version gets its hello all the same, so that its administrator sees who
+    // was refused and why. Its answer cannot overrule the check.
+    let check = check_version(&challenge);
+    let hello = frame::encode(&DeviceFrame::Hello(hello(&challenge, credentials, in_flight)))
+        .map_err(|error| LinkError::Lost(error.to_string()))?;
+    let answer = async {
+        socket.send(Message::text(hello)).await.map_err(|error| LinkError::Lost(error.to_string()))?;
+        receive(&mut socket).await
+    };
+    match (answer.await, check) {
+        (Ok(GatewayFrame::Refused(refused)), _) => Err(LinkError::Refused(Box::new(refused))),
+        (_, Err(refused)) => Err(LinkError::Refused(Box::new(refused))),
+        (Ok(GatewayFrame::Welcome(welcome)), Ok(())) if agrees(&welcome, &challenge) => {
+            Ok(Session::start(socket, welcome, challenge.gateway_version))
+        }
+        (Ok(_), Ok(())) => Err(LinkError::NotAGateway("it answered with neither welcome nor refusal".to_owned())),
+        (Err(error), Ok(())) => Err(error),
+    }
+}
+
+async fn upgrade(stream: BoxedStream, credentials: &Credentials) -> Result<Socket, LinkError> {
+    let mut token =
+        HeaderValue::try_from(format!("Bearer {}", credentials.token.reveal())).map_err(|_| LinkError::WrongToken)?;
+    token.set_sensitive(true);
+    let request = Request::builder()
+        .uri("ws://deskgate/control")
+        .header("Host", "deskgate")
+        .header("Connection", "Upgrade")
+        .header("Upgrade", "websocket")
+        .header("Sec-WebSocket-Version", "13")
+        .header("Sec-WebSocket-Key", generate_key())
+        .header(AUTHORIZATION, token)
+        .body(())
+        .expect("every part is a constant of the right form or was checked above");
+    let limits = WebSocketConfig::default()
+        .max_message_size(Some(MAX_FRAME_BYTES))
+        .max_frame_size(Some(MAX_FRAME_BYTES))
+        .read_buffer_size(16 * 1024)
+        .write_buffer_size(GATHERED)
+        .max_write_buffer_size(GATHERED + 2 * MAX_FRAME_BYTES);
+    match client_async_with_config(request, stream, Some(limits)).await {
+        Ok((socket, _)) => Ok(socket),
+        Err(Error::Http(response)) if response.status() == 401 => Err(LinkError::WrongToken),
+        Err(Error::Http(response)) if response.status() == 503 => {
+            Err(LinkError::Lost("it is not ready: HTTP status 503".to_owned()))
+        }
+        Err(Error::Http(response)) => Err(LinkError::NotAGateway(format!("HTTP status {}", response.status()))),
+        Err(Error::Io(error)) => Err(LinkError::Lost(error.to_string())),
+        Err(error) => Err(LinkError::NotAGateway(error.to_string())),
+    }
+}
+
+async fn receive(socket: &mut Socket) -> Result<GatewayFrame, LinkError> {
+    loop {
+        match understand(socket.next().await) {
+            Ok(Some(frame)) => return Ok(frame),
+            Ok(None) => {}
+            Err(Lost::Closed(why)) => return Err(LinkError::Lost(why)),
+            Err(why) => return Err(LinkError::NotAGateway(why.to_string())),
+        }
+    }
+}
+
+fn hello(challenge: &Challenge, credentials: &Credentials, in_flight: Vec<InFlight>) -> Hello {
+    let proof = HelloProof {
+        gateway_id: challenge.gateway_id,
+        nonce: &challenge.nonce,
+        gateway_version: &challenge.gateway_version,
+        device_version: VERSION,
+    };
+    Hello {
+        public_key: credentials.key.public_key(),
+        device_version: VERSION.to_owned(),
+        protocol: PROTOCOL,
+        signature: proof.sign(credentials.key.signing_key()),
+        in_flight,
+    }
+}
+
+/// The specification's match rule, from this side.
+fn check_version(challenge: &Challenge) -> Result<(), Refused> {
+    let gateway = &challenge.gateway_version;
+    let upgrade = match versions_match(gateway, VERSION) {
+        Err(half) => half,
+        Ok(()) if PROTOCOL.agree(challenge.protocol).is_some() => return Ok(()),
+        Ok(()) if challenge.protocol.max < PROTOCOL.min => Half::Gateway,
+        Ok(()) => Half::Device,
+    };
+    let what = match upgrade {
+        Half::Gateway => "upgrade the gateway",
+        Half::Device => "upgrade Deskgate on this device",
+    };
+    Err(Refused {
+        code: RefusedCode::VersionMismatch,
+        message: format!("the versions do not match: {what} so that both have the same major and minor version"),
+        should_retry: true,
+        retry_after_s: None,
+        gateway_version: gateway.chars().take(64).collect(),
+        device_version: Some(VERSION.to_owned()),
+        upgrade: Some(upgrade),
+    })
+}
+
+fn agrees(welcome: &Welcome, challenge: &Challenge) -> bool {
+    PROTOCOL.agree(challenge.protocol) == Some(welcome.protocol)
+}

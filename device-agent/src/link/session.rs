@@ -1,0 +1,230 @@
+//! One welcomed session: frames in, frames out, over any byte stream.
+//!
+//! Two tasks do the work, one for each direction, and both belong to the [`Session`]: its drop ends
+//! them and closes the line. Every queue is bounded. Heartbeats are *not* answered here: a
+//! `ping` comes out of [`Session::next`] like any frame, so that `pong` proves that the loop which
+//! takes offers is alive.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use deskgate_protocol::control::{DeviceFrame, GatewayFrame, Policy, Welcome};
+use deskgate_protocol::frame::{self, FrameError};
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::{self, Message};
+use tokio_util::sync::CancellationToken;
+
+use super::builtin::BoxedStream;
+use super::error::Lost;
+
+/// Frames that may wait in either direction.
+const QUEUE: usize = 64;
+
+pub(super) type Socket = WebSocketStream<BoxedStream>;
+
+/// An open session with the gateway.
+#[derive(Debug)]
+pub struct Session {
+    welcome: Welcome,
+    gateway_version: String,
+    incoming: mpsc::Receiver<GatewayFrame>,
+    outgoing: FrameSender,
+    ending: Arc<Ending>,
+    _tasks: JoinSet<()>,
+}
+
+impl Session {
+    pub(super) fn start(socket: Socket, welcome: Welcome, gateway_version: String) -> Self {
+        let ending = Arc::new(Ending::default());
+        let (arriving, incoming) = mpsc::channel(QUEUE);
+        let (outgoing, leaving) = mpsc::channel(QUEUE);
+        let (sink, stream) = socket.split();
+        let beat = Beat::of(&welcome.policy);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(read(stream, arriving, beat, Arc::clone(&ending)));
+        tasks.spawn(write(sink, leaving, beat, Arc::clone(&ending)));
+        let outgoing = FrameSender(outgoing);
+        Self { welcome, gateway_version, incoming, outgoing, ending, _tasks: tasks }
+    }
+
+    /// What the gateway said when it let this device in.
+    pub fn welcome(&self) -> &Welcome {
+        &self.welcome
+    }
+
+    /// The gateway's product version.
+    pub fn gateway_version(&self) -> &str {
+        &self.gateway_version
+    }
+
+    /// The next frame. `None`: the line is lost, see [`Session::lost`]; connect again.
+    ///
+    /// The line counts as lost when the gateway closed it, when nothing at all came for three
+    /// heartbeats, when the gateway took nothing for two, or after a frame that is none. Must be
+    /// called soon again each time: frames that nobody takes stop the whole line. Dropping the
+    /// future loses nothing.
+    pub async fn next(&mut self) -> Option<GatewayFrame> {
+        self.incoming.recv().await
+    }
+
+    /// Where frames are sent. Can be cloned, and outlives the session without keeping it open.
+    pub fn sender(&self) -> FrameSender {
+        self.outgoing.clone()
+    }
+
+    /// Why the line is lost, once [`Session::next`] gave `None`.
+    pub fn lost(&self) -> Option<&Lost> {
+        self.ending.why.get()
+    }
+
+    pub(super) fn ending(&self) -> Arc<Ending> {
+        Arc::clone(&self.ending)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.ending.end(Lost::Dropped);
+    }
+}
+
+/// The way out of a session.
+#[derive(Clone, Debug)]
+pub struct FrameSender(mpsc::Sender<String>);
+
+impl FrameSender {
+    /// Queues a frame, waiting while the queue is full. Sent does not mean arrived: only the
+    /// gateway's answer does.
+    pub async fn send(&self, frame: DeviceFrame) -> Result<(), SendError> {
+        let text = frame::encode(&frame)?;
+        self.0.send(text).await.map_err(|_| SendError::Ended)
+    }
+}
+
+/// Why a frame was not queued.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// The session is over.
+    #[error("the session with the gateway is over")]
+    Ended,
+    /// The frame itself is at fault; the session goes on.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+}
+
+/// How and why a session ends: the first reason counts.
+#[derive(Debug, Default)]
+pub(super) struct Ending {
+    why: OnceLock<Lost>,
+    now: CancellationToken,
+}
+
+impl Ending {
+    fn end(&self, why: Lost) {
+        // A later reason is only a consequence of the first.
+        let _ = self.why.set(why);
+        self.now.cancel();
+    }
+
+    pub(super) fn why(&self) -> Option<Lost> {
+        self.why.get().cloned()
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Beat {
+    silence: Duration,
+    stuck: Duration,
+}
+
+impl Beat {
+    fn of(policy: &Policy) -> Self {
+        // Nothing a gateway says may make this side wait for ever, or not at all.
+        let heartbeat = Duration::from_millis(policy.heartbeat_ms.clamp(1, 300_000));
+        Self { silence: heartbeat * 3, stuck: heartbeat * 2 }
+    }
+}
+
+async fn read(mut stream: SplitStream<Socket>, arriving: mpsc::Sender<GatewayFrame>, beat: Beat, ending: Arc<Ending>) {
+    let why = loop {
+        let message = tokio::select! {
+            () = ending.now.cancelled() => return,
+            message = timeout(beat.silence, stream.next()) => message,
+        };
+        let frame = match message {
+            Err(_) => break Lost::Silent(beat.silence),
+            Ok(message) => match understand(message) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => continue,
+                Err(why) => break why,
+            },
+        };
+        tokio::select! {
+            () = ending.now.cancelled() => return,
+            sent = arriving.send(frame) => if sent.is_err() { break Lost::Dropped },
+        }
+    };
+    ending.end(why);
+}
+
+/// Reads one message. `None` within `Ok`: it says only that the line is alive.
+pub(super) fn understand<F: serde::de::DeserializeOwned>(
+    message: Option<Result<Message, tungstenite::Error>>,
+) -> Result<Option<F>, Lost> {
+    match message {
+        Some(Ok(Message::Text(text))) => match frame::decode(text.as_str()) {
+            Ok(frame) => Ok(Some(frame)),
+            Err(error @ FrameError::TooLarge(_)) => Err(Lost::TooLarge(error.to_string())),
+            Err(error) => Err(Lost::Malformed(error.to_string())),
+        },
+        Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => Ok(None),
+        Some(Ok(Message::Binary(_))) => Err(Lost::Malformed("a binary message".to_owned())),
+        Some(Ok(Message::Close(_))) | None => Err(Lost::Closed("by the gateway".to_owned())),
+        Some(Err(tungstenite::Error::Capacity(error))) => Err(Lost::TooLarge(error.to_string())),
+        Some(Err(error @ (tungstenite::Error::Utf8(_) | tungstenite::Error::AttackAttempt))) => {
+            Err(Lost::Malformed(error.to_string()))
+        }
+        Some(Err(error)) => Err(Lost::Closed(error.to_string())),
+    }
+}
+
+async fn write(
+    mut sink: SplitSink<Socket, Message>,
+    mut leaving: mpsc::Receiver<String>,
+    beat: Beat,
+    ending: Arc<Ending>,
+) {
+    let mut batch = Vec::with_capacity(QUEUE);
+    loop {
+        let sent = async {
+            if leaving.recv_many(&mut batch, QUEUE).await == 0 {
+                // The session and all senders are gone.
+                return Err(Lost::Dropped);
+            }
+            for text in batch.drain(..) {
+                within(beat.stuck, sink.feed(Message::text(text))).await?;
+            }
+            within(beat.stuck, sink.flush()).await
+        };
+        let sent = tokio::select! {
+            () = ending.now.cancelled() => return,
+            sent = sent => sent,
+        };
+        if let Err(why) = sent {
+            return ending.end(why);
+        }
+    }
+}
+
+async fn within(limit: Duration, work: impl Future<Output = Result<(), tungstenite::Error>>) -> Result<(), Lost> {
+    match timeout(limit, work).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(Lost::Closed(error.to_string())),
+        Err(_) => Err(Lost::Stuck(limit)),
+    }
+}

@@ -1,0 +1,231 @@
+//! A byte stream to the gateway's control socket, over SSH to a verified server.
+//!
+//! Works with the gateway's own listener and with OpenSSH's sshd alike.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use deskgate_gateway::tunnel::line::Line;
+use deskgate_gateway::tunnel::suite;
+use russh::client::{AuthResult, Config, Handle, Handler, Msg, Session, connect_stream};
+use russh::keys::ssh_key::private::Ed25519Keypair;
+use russh::keys::{PrivateKey, PrivateKeyWithHashAlg, PublicKeyOrCertificate};
+use russh::{ChannelOpenFailure, ChannelStream, Names, SshId};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::builtin::BoxedStream;
+use super::error::{HostKeyError, LinkError};
+use super::host_pin::{self, HostPin};
+use crate::identity::DeviceKey;
+
+const DIAL_LIMIT: Duration = Duration::from_secs(10);
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+const KEEPALIVE: Duration = Duration::from_secs(15);
+
+/// Where the gateway's SSH server is, and how it is recognised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ssh {
+    /// A name or an address.
+    pub host: String,
+    /// 22 for a server's sshd; the gateway's own listener has a port of its own.
+    pub port: u16,
+    /// The account on the server. The gateway's own listener does not look at it.
+    pub user: String,
+    /// The control socket's path on the server.
+    pub socket_path: String,
+    /// Which server is the right one.
+    pub pin: HostPin,
+}
+
+impl Ssh {
+    pub(super) fn address(&self) -> String {
+        super::address(&self.host, self.port)
+    }
+
+    /// Opens the stream. Dropping it closes the connection.
+    pub(super) async fn open(&self, key: &DeviceKey) -> Result<BoxedStream, LinkError> {
+        let socket = self.within(DIAL_LIMIT, "connecting", self.dial()).await?;
+        self.within(HANDSHAKE_LIMIT, "setting up SSH", self.handshake(socket, key)).await
+    }
+
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        stage: &'static str,
+        work: impl Future<Output = Result<T, LinkError>>,
+    ) -> Result<T, LinkError> {
+        let late = |_| LinkError::Timeout { address: self.address(), stage, limit };
+        timeout(limit, work).await.map_err(late)?
+    }
+
+    async fn dial(&self) -> Result<TcpStream, LinkError> {
+        let connected = async {
+            let socket = TcpStream::connect((self.host.as_str(), self.port)).await?;
+            socket.set_nodelay(true)?;
+            Ok(socket)
+        };
+        connected.await.map_err(|source: io::Error| match source.kind() {
+            io::ErrorKind::ConnectionRefused => LinkError::ConnectionRefused { address: self.address() },
+            _ => LinkError::Unreachable { address: self.address(), source },
+        })
+    }
+
+    async fn handshake(&self, socket: TcpStream, key: &DeviceKey) -> Result<BoxedStream, LinkError> {
+        let cut = CancellationToken::new();
+        // From here on, giving up for any reason closes the socket.
+        let guard = cut.clone().drop_guard();
+        let config = Arc::new(Config {
+            client_id: SshId::Standard("SSH-2.0-Deskgate".into()),
+            preferred: suite::preferred(),
+            keepalive_interval: Some(KEEPALIVE),
+            keepalive_max: 3,
+            inactivity_timeout: None,
+            nodelay: true,
+            ..Config::default()
+        });
+        let line = Line::new(Prompt(socket), &cut);
+        let mut handle = connect_stream(config, line, Check { target: self.clone() })
+            .await
+            .map_err(|error| self.ssh_error(error))?;
+
+        let private = PrivateKey::from(Ed25519Keypair::from(key.signing_key()));
+        let private = PrivateKeyWithHashAlg::new(Arc::new(private), None);
+        match handle.authenticate_publickey(&self.user, private).await {
+            Ok(AuthResult::Success) => {}
+            Ok(AuthResult::Failure { .. }) => {
+                return Err(LinkError::KeyNotAccepted {
+                    address: self.address(),
+                    user: self.user.clone(),
+                    fingerprint: key.public_key().fingerprint(),
+                });
+            }
+            Err(error) => return Err(LinkError::Lost(error.to_string())),
+        }
+        match handle.channel_open_direct_streamlocal(&self.socket_path).await {
+            Ok(channel) => Ok(Box::new(Tunnel { stream: channel.into_stream(), _handle: handle, _cut: guard })),
+            Err(russh::Error::ChannelOpenFailure(failure)) => Err(LinkError::ChannelRefused {
+                address: self.address(),
+                path: self.socket_path.clone(),
+                reason: reason(failure),
+            }),
+            Err(error) => Err(LinkError::Lost(error.to_string())),
+        }
+    }
+
+    fn ssh_error(&self, error: CheckError) -> LinkError {
+        match error {
+            CheckError::HostKey(error) => error.into(),
+            CheckError::Ssh(error) => LinkError::Ssh { address: self.address(), why: error.to_string() },
+        }
+    }
+}
+
+fn reason(failure: ChannelOpenFailure) -> String {
+    match failure {
+        ChannelOpenFailure::AdministrativelyProhibited => "forbidden by the server".to_owned(),
+        ChannelOpenFailure::ConnectFailed => "nothing answers at this path".to_owned(),
+        ChannelOpenFailure::UnknownChannelType => "the server cannot forward to Unix sockets".to_owned(),
+        ChannelOpenFailure::ResourceShortage => "the server is overloaded".to_owned(),
+        ChannelOpenFailure::Other { code, reason } => format!("{reason}, code {code}"),
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum CheckError {
+    #[error(transparent)]
+    Ssh(#[from] russh::Error),
+    #[error(transparent)]
+    HostKey(#[from] HostKeyError),
+}
+
+/// Verifies the server before anything but the key exchange is said.
+struct Check {
+    target: Ssh,
+}
+
+impl Handler for Check {
+    type Error = CheckError;
+
+    async fn check_server_key(&mut self, presented: &PublicKeyOrCertificate) -> Result<bool, CheckError> {
+        let PublicKeyOrCertificate::PublicKey { key, .. } = presented else {
+            return Err(HostKeyError::Certificate(self.target.address()).into());
+        };
+        host_pin::verify(&self.target.pin, &self.target.host, self.target.port, key)?;
+        Ok(true)
+    }
+
+    async fn kex_done(&mut self, _: Option<&[u8]>, names: &Names, _: &mut Session) -> Result<(), CheckError> {
+        // Comes before authentication, so a server that is not strict learns nothing of this device.
+        if names.strict_kex() { Ok(()) } else { Err(HostKeyError::NotStrict(self.target.address()).into()) }
+    }
+}
+
+/// The stream, with all that must live as long.
+struct Tunnel {
+    stream: ChannelStream<Msg>,
+    _handle: Handle<Check>,
+    _cut: DropGuard,
+}
+
+impl AsyncRead for Tunnel {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Tunnel {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if buf.is_empty() {
+            // russh takes an empty write for an error.
+            return Poll::Ready(Ok(0));
+        }
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// A socket that acknowledges at once.
+///
+/// sshd leaves Nagle's algorithm on for forwarded sockets: it holds back a small packet until the
+/// one before is acknowledged. The kernel would delay that acknowledgement by 40 ms, hoping to send
+/// it along with data.
+struct Prompt(TcpStream);
+
+impl AsyncRead for Prompt {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.0).poll_read(cx, buf);
+        #[cfg(target_os = "linux")]
+        if result.is_ready() {
+            // Only speed is at stake; the kernel falls back by itself, so it is said after each read.
+            let _ = rustix::net::sockopt::set_tcp_quickack(&self.0, true);
+        }
+        result
+    }
+}
+
+impl AsyncWrite for Prompt {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}

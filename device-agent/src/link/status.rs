@@ -1,0 +1,103 @@
+//! How the link stands, for whoever shows it, and the hand that makes it dial at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use deskgate_protocol::control::Refused;
+use deskgate_protocol::{DeviceId, Timestamp};
+use tokio::sync::{Notify, watch};
+
+/// How the link to the gateway stands.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LinkStatus {
+    /// No connection.
+    Disconnected {
+        /// Why, for a person.
+        why: String,
+        /// When it dials again by itself; `None`: not before a person did something.
+        next_attempt_at: Option<Timestamp>,
+    },
+    /// Dialling.
+    Connecting,
+    /// In.
+    Connected {
+        /// Since when.
+        since: Timestamp,
+        /// The number of the session.
+        epoch: u64,
+        /// Who this device is to the gateway.
+        device_id: DeviceId,
+        /// The gateway's product version.
+        gateway_version: String,
+    },
+    /// The gateway said no.
+    Refused {
+        /// What it said.
+        refused: Refused,
+        /// When it is asked again by itself; `None`: not before a person did something.
+        next_attempt_at: Option<Timestamp>,
+    },
+}
+
+impl LinkStatus {
+    pub(super) fn disconnected(why: String, wait: Option<Duration>) -> Self {
+        Self::Disconnected { why, next_attempt_at: wait.map(from_now) }
+    }
+
+    pub(super) fn refused(refused: Refused, wait: Option<Duration>) -> Self {
+        Self::Refused { refused, next_attempt_at: wait.map(from_now) }
+    }
+}
+
+fn from_now(wait: Duration) -> Timestamp {
+    let now = Timestamp::now();
+    now.0.checked_add(wait).map_or(now, Timestamp::from)
+}
+
+/// Where the link writes how it stands.
+#[derive(Debug)]
+pub(super) struct Board {
+    status: watch::Sender<LinkStatus>,
+    kick: Arc<Notify>,
+}
+
+impl Default for Board {
+    fn default() -> Self {
+        let status = LinkStatus::disconnected("not connected yet".to_owned(), None);
+        Self { status: watch::Sender::new(status), kick: Arc::default() }
+    }
+}
+
+impl Board {
+    pub(super) fn set(&self, status: LinkStatus) {
+        self.status.send_replace(status);
+    }
+
+    pub(super) async fn kicked(&self) {
+        self.kick.notified().await;
+    }
+
+    pub(super) fn handle(&self) -> LinkHandle {
+        LinkHandle { status: self.status.subscribe(), kick: Arc::clone(&self.kick) }
+    }
+}
+
+/// Looks at a link and pushes it, from anywhere.
+#[derive(Clone, Debug)]
+pub struct LinkHandle {
+    status: watch::Receiver<LinkStatus>,
+    kick: Arc<Notify>,
+}
+
+impl LinkHandle {
+    /// How it stands, now and after each change.
+    pub fn status(&self) -> watch::Receiver<LinkStatus> {
+        self.status.clone()
+    }
+
+    /// Dials at once instead of waiting: after wake, a network change, or at a person's wish. While
+    /// a connection is open or under way, the next wait is skipped instead.
+    pub fn kick(&self) {
+        self.kick.notify_one();
+    }
+}

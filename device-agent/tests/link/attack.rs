@@ -1,0 +1,101 @@
+//! Peers that hold connections open without ever proving a key.
+
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::server::Server;
+use crate::support::{connect, soon};
+
+const GRACE: Duration = Duration::from_millis(1500);
+
+/// An idle connection that was let in: the server has greeted it.
+async fn idle(server: &Server) -> Result<TcpStream, ()> {
+    let mut socket = TcpStream::connect(("127.0.0.1", server.port)).await.expect("the port is open");
+    let mut greeting = [0; 8];
+    soon("greeted or closed", socket.read_exact(&mut greeting)).await.map_err(drop)?;
+    assert_eq!(&greeting, b"SSH-2.0-");
+    Ok(socket)
+}
+
+async fn closed(mut socket: TcpStream) {
+    let mut rest = Vec::new();
+    // Closed with or without a reset: either way it is over.
+    let _ = soon("the server closes it", socket.read_to_end(&mut rest)).await;
+}
+
+#[tokio::test]
+async fn silent_peers_are_cut_and_the_fifth_of_a_source_is_not_let_in_before() {
+    let mut server = Server::start_with(|config| config.login_grace = GRACE).await;
+    server.echo();
+    let began = Instant::now();
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(idle(&server).await.expect("let in"));
+    }
+    idle(&server).await.expect_err("the fifth is turned away");
+    connect(server.ssh(), &server.credentials()).await.expect_err("so is a device at the same address");
+    assert!(began.elapsed() < GRACE, "all this happened while the four hang");
+    for socket in held {
+        closed(socket).await;
+    }
+    assert!(began.elapsed() >= GRACE);
+    connect(server.ssh(), &server.credentials()).await.expect("the device comes in afterwards");
+}
+
+#[tokio::test]
+async fn a_peer_that_talks_ssh_but_proves_nothing_is_cut_as_well() {
+    let server = Server::start_with(|config| config.login_grace = GRACE).await;
+    let mut socket = idle(&server).await.expect("let in");
+    socket.write_all(b"SSH-2.0-Slow\r\n").await.expect("written");
+    closed(socket).await;
+}
+
+#[tokio::test]
+async fn a_paired_peer_that_opens_no_channel_is_cut() {
+    let server = Server::start_with(|config| config.login_grace = GRACE).await;
+    let known = server.folder.path().join("known_hosts");
+    let entry = format!("[127.0.0.1]:{} {}\n", server.port, server.host_key.public_key());
+    std::fs::write(&known, entry).expect("written");
+    let mut ssh = std::process::Command::new("ssh");
+    ssh.args(["-F", "none", "-N", "-v", "-o", "BatchMode=yes", "-o", "IdentityAgent=none", "-p"])
+        .arg(server.port.to_string())
+        .arg("-o")
+        .arg(format!("UserKnownHostsFile={}", known.display()))
+        .arg("-i")
+        .arg(server.folder.path().join("device"))
+        .arg("device@127.0.0.1")
+        .stdin(std::process::Stdio::null());
+    let output = soon("ssh is cut", tokio::task::spawn_blocking(move || ssh.output())).await;
+    let text = String::from_utf8_lossy(&output.expect("no panic").expect("ssh runs").stderr).into_owned();
+    assert!(text.contains("Authenticated to"), "{text}");
+    assert!(!text.contains("Deskgate_") && !text.contains("russh"), "no version is told: {text}");
+}
+
+#[tokio::test]
+async fn attackers_that_fill_every_place_push_out_one_another_and_not_the_device() {
+    let mut server = Server::start_with(|config| {
+        config.max_unauthenticated = 3;
+        config.max_unauthenticated_per_source = 100;
+    })
+    .await;
+    server.echo();
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(idle(&server).await.expect("let in"));
+    }
+    connect(server.ssh(), &server.credentials()).await.expect("the device comes in at once");
+    closed(held.remove(0)).await;
+}
+
+#[tokio::test]
+async fn a_source_that_connects_too_fast_is_turned_away_without_a_greeting() {
+    let server = Server::start_with(|config| {
+        config.accepts_per_second_per_source = 2;
+        config.max_unauthenticated_per_source = 100;
+    })
+    .await;
+    let (one, two, three) = tokio::join!(idle(&server), idle(&server), idle(&server));
+    assert_eq!([one, two, three].iter().filter(|result| result.is_ok()).count(), 2);
+}

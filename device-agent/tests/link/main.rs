@@ -1,0 +1,11 @@
+//! The link against real servers: our own SSH listener, and OpenSSH's sshd.
+
+mod attack;
+mod host_key;
+mod openssh_client;
+mod openssh_server;
+mod own_tunnel;
+mod retry;
+mod session;
+mod speed;
+mod support;

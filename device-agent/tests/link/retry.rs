@@ -1,0 +1,118 @@
+//! Getting through again and again.
+
+use std::time::Duration;
+
+use deskgate::link::{Connector, Link, LinkStatus, Pace, Ssh};
+use deskgate_protocol::VERSION;
+use deskgate_protocol::control::{Refused, RefusedCode};
+use tokio::sync::watch;
+
+use crate::session::{pipe, somebody};
+use crate::support::gateway::Gateway;
+use crate::support::server::Server;
+use crate::support::{pinned, soon};
+
+async fn until(status: &mut watch::Receiver<LinkStatus>, wanted: impl Fn(&LinkStatus) -> bool) -> LinkStatus {
+    soon("the status", status.wait_for(|now| wanted(now))).await.expect("the link lives").clone()
+}
+
+async fn nothing() -> Vec<deskgate_protocol::control::InFlight> {
+    Vec::new()
+}
+
+#[tokio::test]
+async fn after_a_cut_line_it_connects_again_at_once() {
+    let mut server = Server::start().await;
+    let gateway = server.gateway.clone();
+    let mut link = Link::new(Connector::Ssh(server.ssh()), server.credentials());
+    let status = link.handle().status();
+    for _ in 0..2 {
+        let arriving = async {
+            let arrival = server.arrival().await;
+            gateway.greet(arrival.stream).await.expect("let in")
+        };
+        let connecting = tokio::time::timeout(Duration::from_millis(400), link.connect(nothing));
+        let (session, side) = tokio::join!(connecting, arriving);
+        let mut session = session.expect("within less than the first wait");
+        assert!(matches!(*status.borrow(), LinkStatus::Connected { epoch: 1, .. }));
+        drop(side);
+        assert_eq!(soon("the line is lost", session.next()).await, None);
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_that_comes_up_later_is_found_and_the_next_attempt_is_shown() {
+    let mut server = Server::start().await;
+    server.echo();
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
+    let pace = Pace { first: Duration::from_millis(10), longest: Duration::from_millis(20), ..Pace::default() };
+    let connector = Connector::Ssh(Ssh { port: nobody, ..server.ssh() });
+    let mut link = Link::new(connector, server.credentials()).with_pace(pace);
+    let mut status = link.handle().status();
+    let waiting = tokio::spawn(async move { link.connect(nothing).await.welcome().epoch });
+    let shown = until(&mut status, |now| {
+        matches!(now, LinkStatus::Disconnected { why, next_attempt_at: Some(_) } if why.contains("refuses the connection"))
+    })
+    .await;
+    assert!(matches!(shown, LinkStatus::Disconnected { why, .. } if why.contains(&nobody.to_string())));
+
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", nobody)).await.expect("still free");
+    let upstream = server.port;
+    let relay = tokio::spawn(async move {
+        let (mut device, _) = listener.accept().await.expect("dialled");
+        let mut server = tokio::net::TcpStream::connect(("127.0.0.1", upstream)).await.expect("there");
+        let _ = tokio::io::copy_bidirectional(&mut device, &mut server).await;
+    });
+    assert_eq!(soon("it gets through", waiting).await.expect("no panic"), 1);
+    relay.abort();
+}
+
+#[tokio::test]
+async fn a_changed_host_key_is_not_tried_again_until_a_person_says_so() {
+    let mut server = Server::start().await;
+    server.echo();
+    let pin = pinned("SHA256:5TYAUnj1p7hSySxwLSzuo2ncngeS76sPafw9EyRvV6g");
+    let pace = Pace { first: Duration::from_millis(1), longest: Duration::from_millis(1), ..Pace::default() };
+    let mut link = Link::new(Connector::Ssh(Ssh { pin, ..server.ssh() }), server.credentials()).with_pace(pace);
+    let (handle, mut status) = (link.handle(), link.handle().status());
+    let waiting = tokio::spawn(async move { link.connect(nothing).await.welcome().epoch });
+    let blocked = |now: &LinkStatus| matches!(now, LinkStatus::Disconnected { why, next_attempt_at: None } if why.contains("pinned"));
+    until(&mut status, blocked).await;
+    status.mark_unchanged();
+    let quiet = tokio::time::timeout(Duration::from_millis(200), status.changed()).await;
+    assert!(quiet.is_err(), "no attempt by itself: {:?}", *status.borrow());
+    handle.kick();
+    until(&mut status, |now| *now == LinkStatus::Connecting).await;
+    until(&mut status, blocked).await;
+    waiting.abort();
+}
+
+#[tokio::test]
+async fn a_refusal_is_the_status_and_a_kick_asks_again() {
+    let refused = Refused {
+        code: RefusedCode::UnknownDevice,
+        message: "not paired".to_owned(),
+        should_retry: true,
+        retry_after_s: Some(60),
+        gateway_version: VERSION.to_owned(),
+        device_version: None,
+        upgrade: None,
+    };
+    let refusing = Gateway { refuse: Some(refused.clone()), ..Gateway::new() };
+    let welcoming = Gateway { refuse: None, ..refusing.clone() };
+    let (connector, mut streams) = pipe();
+    let mut link = Link::new(connector, somebody(&refusing));
+    let (handle, mut status) = (link.handle(), link.handle().status());
+    let waiting = tokio::spawn(async move { link.connect(nothing).await });
+    let first = soon("dialled", streams.recv()).await.expect("a stream");
+    assert!(refusing.greet(first).await.is_none());
+    let shown = until(&mut status, |now| matches!(now, LinkStatus::Refused { .. })).await;
+    assert!(matches!(shown, LinkStatus::Refused { refused: said, next_attempt_at: Some(_) } if said == refused));
+
+    handle.kick();
+    let second = soon("dialled again, long before the minute is over", streams.recv()).await.expect("a stream");
+    let side = welcoming.greet(second).await.expect("let in");
+    let session = soon("welcomed", waiting).await.expect("no panic");
+    assert_eq!(session.gateway_version(), VERSION);
+    drop(side);
+}

@@ -1,0 +1,40 @@
+//! What the tests stand on: a small gateway, our tunnel on a real port, and a real sshd.
+
+pub mod gateway;
+pub mod server;
+pub mod sshd;
+
+use std::future::Future;
+use std::path::Path;
+use std::time::Duration;
+
+use deskgate::identity::DeviceKey;
+use deskgate::link::{Connector, Credentials, HostPin, LinkError, Session, Ssh, connect_once};
+use deskgate_protocol::secret::ControlToken;
+
+pub const SOCKET: &str = "/run/deskgate/control.sock";
+
+/// Waits for a state; a test that would wait for ever fails instead.
+pub async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), work).await.unwrap_or_else(|_| panic!("never happened: {what}"))
+}
+
+pub fn device_key(folder: &Path, name: &str) -> DeviceKey {
+    DeviceKey::load_or_create(&folder.join(name)).expect("a device key")
+}
+
+pub fn ssh(port: u16, pin: HostPin) -> Ssh {
+    Ssh { host: "127.0.0.1".to_owned(), port, user: "deskgate".to_owned(), socket_path: SOCKET.to_owned(), pin }
+}
+
+pub fn pinned(fingerprint: &str) -> HostPin {
+    HostPin::Fingerprint(fingerprint.parse().expect("a fingerprint"))
+}
+
+pub fn credentials(key: &DeviceKey, token: &ControlToken) -> Credentials {
+    Credentials { key: key.clone(), token: token.clone() }
+}
+
+pub async fn connect(ssh: Ssh, credentials: &Credentials) -> Result<Session, LinkError> {
+    soon("one attempt", connect_once(&Connector::Ssh(ssh), credentials, Vec::new())).await
+}

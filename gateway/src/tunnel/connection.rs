@@ -1,0 +1,156 @@
+//! One SSH connection, from the accepted socket to its end. Owns all that russh does for it.
+
+use std::borrow::Cow;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use russh::server::{Config as SshConfig, run_stream};
+use russh::{Disconnect, MethodKind, MethodSet, SshId};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::arrival::Slot;
+use super::door::{Door, DoorError};
+use super::gate::Ticket;
+use super::line::Line;
+use super::{Admission, Arrival, Config, HostKey, suite};
+
+/// How long a peer has to take the last bytes and close, once its stream was dropped.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Rejections take this long, so that their time says nothing about the reason.
+const REJECTION: Duration = Duration::from_millis(500);
+
+/// What all connections share.
+pub(super) struct House {
+    pub(super) config: Config,
+    pub(super) admission: Arc<dyn Admission>,
+    pub(super) arrivals: mpsc::Sender<Arrival>,
+    ssh: Arc<SshConfig>,
+}
+
+impl House {
+    pub(super) fn new(
+        host_key: HostKey,
+        config: Config,
+        admission: Arc<dyn Admission>,
+        arrivals: mpsc::Sender<Arrival>,
+    ) -> Self {
+        let ssh = Arc::new(SshConfig {
+            // The protocol demands a name; versions are told to paired devices only, further in.
+            server_id: SshId::Standard(Cow::Borrowed("SSH-2.0-Deskgate")),
+            methods: MethodSet::from(&[MethodKind::PublicKey][..]),
+            auth_rejection_time: REJECTION,
+            // OpenSSH asks with "none" first to learn the methods: that is no attempt to guess.
+            auth_rejection_time_initial: Some(Duration::ZERO),
+            keys: vec![host_key.private()],
+            preferred: suite::preferred(),
+            max_auth_attempts: 3,
+            inactivity_timeout: None,
+            keepalive_interval: Some(config.keepalive_interval),
+            keepalive_max: config.keepalive_max,
+            nodelay: true,
+            ..SshConfig::default()
+        });
+        Self { config, admission, arrivals, ssh }
+    }
+
+    /// Waits until nobody takes arrivals any more.
+    pub(super) async fn nobody_home(&self) {
+        self.arrivals.closed().await;
+    }
+}
+
+/// What the connection and its [`Door`] tell each other.
+#[derive(Clone)]
+pub(super) struct Signals {
+    /// The connection must end at once.
+    pub(super) cut: CancellationToken,
+    /// The channel was handed over.
+    pub(super) opened: CancellationToken,
+    /// The receiver dropped its stream.
+    pub(super) dropped: CancellationToken,
+    /// The channel.
+    pub(super) slot: Slot,
+}
+
+/// Runs one connection to its end. When this returns, or is dropped, the socket is closed.
+pub(super) async fn run(
+    house: Arc<House>,
+    socket: TcpStream,
+    peer: SocketAddr,
+    ticket: Ticket,
+    cut: CancellationToken,
+) {
+    let _cut_on_drop = cut.clone().drop_guard();
+    let grace_ends = Instant::now() + house.config.login_grace;
+    if let Err(error) = socket.set_nodelay(true) {
+        tracing::debug!(%peer, %error, "SSH connection lost");
+        return;
+    }
+    let signals =
+        Signals { cut, opened: CancellationToken::new(), dropped: CancellationToken::new(), slot: Slot::default() };
+    let Signals { cut, opened, dropped, slot } = signals.clone();
+    let door = Door::new(Arc::clone(&house), peer, ticket, signals);
+    let line = Line::new(socket, &cut);
+
+    let started = tokio::select! {
+        () = cut.cancelled() => return,
+        started = timeout_at(grace_ends, run_stream(Arc::clone(&house.ssh), line, door)) => started,
+    };
+    let session = match started {
+        Ok(Ok(session)) => session,
+        Ok(Err(error)) => return report(peer, &error),
+        Err(_) => return tracing::debug!(%peer, "SSH connection closed: no greeting within the login grace"),
+    };
+    let handle = session.handle();
+    let mut session = pin!(session);
+
+    let mut ended = tokio::select! {
+        result = &mut session => Some(result),
+        () = opened.cancelled() => None,
+        () = cut.cancelled() => None,
+        () = sleep_until(grace_ends) => {
+            tracing::debug!(%peer, "SSH connection closed: no control channel within the login grace");
+            cut.cancel();
+            None
+        }
+    };
+    if ended.is_none() {
+        ended = tokio::select! {
+            result = &mut session => Some(result),
+            () = cut.cancelled() => None,
+            () = dropped.cancelled() => {
+                // The queue keeps its order: what was written before the drop goes out first.
+                let farewell = async {
+                    let _ = handle.disconnect(Disconnect::ByApplication, String::new(), String::new()).await;
+                    (&mut session).await
+                };
+                tokio::select! {
+                    result = timeout(FAREWELL, farewell) => result.ok(),
+                    () = cut.cancelled() => None,
+                }
+            }
+        };
+    }
+    let result = match ended {
+        Some(result) => result,
+        None => {
+            cut.cancel();
+            slot.empty();
+            session.await
+        }
+    };
+    match result {
+        Ok(()) => tracing::debug!(%peer, "SSH connection ended"),
+        Err(error) => report(peer, &error),
+    }
+}
+
+fn report(peer: SocketAddr, error: &DoorError) {
+    tracing::debug!(%peer, %error, "SSH connection ended");
+}
