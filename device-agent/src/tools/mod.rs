@@ -86,7 +86,8 @@ pub trait Tool: Send + Sync {
     fn kind(&self) -> ToolKind;
 
     /// Runs one call. Arguments that do not fit are answered with an error output. The future ends
-    /// soon after `stop` is cancelled; what it returns then is of no interest to anybody.
+    /// soon after `stop` is cancelled; what it returns then is of no interest to anybody. A call that
+    /// is stopped before it begins does nothing.
     fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult>;
 }
 
@@ -152,6 +153,9 @@ where
 {
     let stop = stop.child_token();
     async move {
+        if stop.is_cancelled() {
+            return Ok(ToolOutput::error(AccessError::Stopped.to_string()));
+        }
         let guard = stop.clone().drop_guard();
         let outcome = tokio::task::spawn_blocking(move || match parse(tool, arguments) {
             Ok(arguments) => told(work(arguments, &stop)),
