@@ -1,13 +1,37 @@
 //! One run, from its start to exactly one outcome.
+//!
+//! | file | part |
+//! |---|---|
+//! | `turn` | decides: a pure machine from events to effects; no I/O, no clock, no runtime |
+//! | `drive` | performs the effects and reports what came of them |
+//! | `outcome` | the outcomes, in words that a caller may read, within the size that fits |
+//! | `prompt` | what the model is told, and what it is told about the caller's text |
+//!
+//! Trust: the definition is the owner's; the offer's input and everything a tool returns is content
+//! from outside and decides nothing. Failure: a stop, a limit, a panic of a tool or of an assistant
+//! all end here, as one outcome. Logs carry ids and codes only.
+
+mod drive;
+mod outcome;
+mod prompt;
+mod turn;
+
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use deskgate_protocol::control::{DeviceEvent, Offer};
-use deskgate_protocol::run::Outcome;
+use deskgate_protocol::run::{Effects, Outcome, RunErrorCode, Usage};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::assistant::{self, Assistant};
 use crate::services::Definition;
+use crate::tools::Toolbox;
+use drive::Clock;
 
 /// A run to execute, with the definition it was accepted for.
 #[derive(Clone, Debug)]
@@ -20,7 +44,67 @@ pub struct Job {
 
 /// Executes one run. Events go to `events` in order; `stop` ends the run early and the outcome says
 /// so. Always returns exactly one outcome and leaves nothing running.
+///
+/// Backpressure: a full `events` holds the run up, and time goes on. After `stop`, or after the
+/// run's time is over, events that find no room are dropped, so the outcome never waits for them.
 pub async fn execute(job: Job, events: mpsc::Sender<DeviceEvent>, stop: CancellationToken) -> Outcome {
-    let _ = (job, events, stop);
-    unreachable!("replaced by the executor")
+    let limit = job.offer.max_duration_s.min(job.definition.limits.max_duration_s);
+    // tokio's clock is CLOCK_MONOTONIC, which stands still while the machine sleeps: awake time.
+    let started = Instant::now();
+    let clock = Clock { started, deadline: started + Duration::from_secs(limit.into()) };
+    let (run_id, attempt) = (job.offer.run_id, job.offer.attempt);
+    tracing::debug!(%run_id, attempt, "run starts");
+    let outcome = match prepare(&job, clock, &stop).await {
+        Ok((toolbox, assistant)) => {
+            drive::run(turn_of(&job, &toolbox), &toolbox, assistant.as_ref(), clock, &events, &stop).await
+        }
+        Err(outcome) => outcome,
+    };
+    match &outcome {
+        Outcome::Failed { error, .. } => tracing::warn!(%run_id, attempt, code = ?error.code, "run failed"),
+        other => tracing::debug!(%run_id, attempt, state = %other.state(), "run ended"),
+    }
+    outcome
+}
+
+fn turn_of(job: &Job, toolbox: &Toolbox) -> turn::Turn {
+    turn::Turn::new(turn::Setup {
+        system: prompt::system(&job.definition),
+        request: prompt::request(&job.offer.input),
+        tools: toolbox.specs().cloned().filter_map(|spec| Some((toolbox.kind(&spec.name)?, spec))).collect(),
+        max_turns: job.definition.limits.max_turns,
+    })
+}
+
+/// Opens what the run works with. Both opens are file work and may hang on a dead network mount:
+/// such a thread cannot be ended, but the run does not wait for it.
+async fn prepare(job: &Job, clock: Clock, stop: &CancellationToken) -> Result<(Toolbox, Box<dyn Assistant>), Outcome> {
+    let (run_id, definition) = (job.offer.run_id, Arc::clone(&job.definition));
+    let failed = |code| {
+        let usage = Usage { active_seconds: clock.elapsed().as_secs_f64(), ..Usage::default() };
+        outcome::failed(code, Effects::None, usage)
+    };
+    let open = tokio::task::spawn_blocking(move || {
+        let toolbox = Toolbox::open(&definition.tools, &definition.working_directory).map_err(|error| {
+            tracing::warn!(%run_id, %error, "working directory");
+            RunErrorCode::ToolError
+        })?;
+        let assistant = assistant::open(definition.provider, &definition.model).map_err(|error| {
+            tracing::warn!(%run_id, %error, "assistant");
+            RunErrorCode::ModelError
+        })?;
+        Ok((toolbox, assistant))
+    });
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => {
+            let usage = Usage { active_seconds: clock.elapsed().as_secs_f64(), ..Usage::default() };
+            Err(Outcome::Cancelled { effects: Effects::None, usage })
+        }
+        opened = open => match opened {
+            Ok(opened) => opened.map_err(failed),
+            Err(_panicked) => Err(failed(RunErrorCode::Internal)),
+        },
+        () = tokio::time::sleep_until(clock.deadline) => Err(failed(RunErrorCode::MaxDurationExceeded)),
+    }
 }

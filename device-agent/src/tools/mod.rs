@@ -1,1 +1,192 @@
 //! The tools an assistant may call, confined to the working directory.
+//!
+//! ```text
+//! Toolbox::open(definition.tools, working_directory)   once for each run
+//!    specs()                what the model is told it may call
+//!    kind(name)             whether a call may change something; None: there is no such tool here
+//!    call(name, arguments)  runs it; what it says goes back to the model, also when it is an error
+//! ```
+//!
+//! A tool tells the assistant what went wrong and the run goes on. Only a [`ToolFailure`] ends the
+//! run: the ground that every tool stands on is gone. The text of a result is never interpreted.
+
+mod display;
+mod glob;
+mod grep;
+mod nearest;
+mod output;
+mod read;
+#[cfg(test)]
+mod tests;
+mod walk;
+pub mod workspace;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use deskgate_protocol::control::ToolKind;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::services::ToolName;
+use workspace::{AccessError, Workspace, WorkspaceError};
+
+/// What a model is told of a tool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolSpec {
+    /// The name it calls the tool by.
+    pub name: String,
+    /// What the tool does, in words for a model.
+    pub description: String,
+    /// The JSON Schema of the arguments: always an object.
+    pub parameters: Value,
+}
+
+/// What a tool answered. It goes back to the model as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolOutput {
+    /// At most 64 KiB; says so when something was cut.
+    pub text: String,
+    /// Whether the tool could not do what was asked.
+    pub is_error: bool,
+}
+
+impl ToolOutput {
+    /// What was asked for.
+    pub fn ok(text: impl Into<String>) -> Self {
+        Self { text: text.into(), is_error: false }
+    }
+
+    /// Why it could not be done, and what to do instead.
+    pub fn error(text: impl Into<String>) -> Self {
+        Self { text: text.into(), is_error: true }
+    }
+}
+
+/// A trouble that no other call can get around: it ends the run as `tool_error`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ToolFailure {
+    /// The working directory was removed while the run was under way.
+    #[error("the working directory was removed while the run was under way")]
+    WorkspaceGone,
+}
+
+/// How a call ends.
+pub type ToolResult = Result<ToolOutput, ToolFailure>;
+
+/// One tool. It holds what it needs; dropping the future of a call stops the call.
+pub trait Tool: Send + Sync {
+    /// What a model is told of it.
+    fn spec(&self) -> ToolSpec;
+
+    /// What kind of effect a call can have.
+    fn kind(&self) -> ToolKind;
+
+    /// Runs one call. Arguments that do not fit are answered with an error output. The future ends
+    /// soon after `stop` is cancelled; what it returns then is of no interest to anybody. A call that
+    /// is stopped before it begins does nothing.
+    fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult>;
+}
+
+/// The tools of one run.
+pub struct Toolbox {
+    tools: Vec<(ToolSpec, Box<dyn Tool>)>,
+}
+
+impl Toolbox {
+    /// Opens the working directory, once, and puts `names` to work in it. Without tools the
+    /// directory is not touched. Blocks for a few system calls.
+    pub fn open(names: &[ToolName], working_directory: &Path) -> Result<Self, WorkspaceError> {
+        if names.is_empty() {
+            return Ok(Self { tools: Vec::new() });
+        }
+        let workspace = Arc::new(Workspace::open(working_directory)?);
+        let make = |name: &ToolName| -> Box<dyn Tool> {
+            let workspace = Arc::clone(&workspace);
+            match name {
+                ToolName::Read => Box::new(read::Read::new(workspace)),
+                ToolName::Grep => Box::new(grep::Grep::new(workspace)),
+                ToolName::Glob => Box::new(glob::Glob::new(workspace)),
+            }
+        };
+        Ok(Self { tools: names.iter().map(make).map(|tool| (tool.spec(), tool)).collect() })
+    }
+
+    /// What the model is told it may call.
+    pub fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
+        self.tools.iter().map(|(spec, _)| spec)
+    }
+
+    /// What kind of effect a tool can have; `None` when the run has no tool of this name.
+    pub fn kind(&self, name: &str) -> Option<ToolKind> {
+        self.find(name).map(Tool::kind)
+    }
+
+    /// Runs one call. A name that the run has no tool for is an error output, like any other
+    /// mistake of a model.
+    pub fn call(&self, name: &str, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
+        match self.find(name) {
+            Some(tool) => tool.run(arguments, stop),
+            None => std::future::ready(Ok(ToolOutput::error("There is no such tool in this service."))).boxed(),
+        }
+    }
+
+    fn find(&self, name: &str) -> Option<&dyn Tool> {
+        self.tools.iter().find(|(spec, _)| spec.name == name).map(|(_, tool)| tool.as_ref())
+    }
+}
+
+/// Runs file work on a blocking thread. The work sees a token that is cancelled when the run stops
+/// and also when this future is dropped, so no thread works on for a call that nobody waits for.
+fn on_blocking_thread<A, W>(
+    tool: ToolName,
+    arguments: Value,
+    stop: &CancellationToken,
+    work: W,
+) -> BoxFuture<'static, ToolResult>
+where
+    A: DeserializeOwned,
+    W: FnOnce(A, &CancellationToken) -> Result<ToolOutput, AccessError> + Send + 'static,
+{
+    let stop = stop.child_token();
+    async move {
+        if stop.is_cancelled() {
+            return Ok(ToolOutput::error(AccessError::Stopped.to_string()));
+        }
+        let guard = stop.clone().drop_guard();
+        let outcome = tokio::task::spawn_blocking(move || match parse(tool, arguments) {
+            Ok(arguments) => told(work(arguments, &stop)),
+            Err(complaint) => Ok(ToolOutput::error(complaint)),
+        })
+        .await;
+        drop(guard);
+        match outcome {
+            Ok(result) => result,
+            Err(error) => match error.try_into_panic() {
+                // A fault of ours: let the executor see it as the panic that it is.
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Ok(ToolOutput::error("The call was not run because the agent is stopping.")),
+            },
+        }
+    }
+    .boxed()
+}
+
+/// Arguments that do not fit are an answer to the model, not a failure of the run.
+fn parse<A: DeserializeOwned>(tool: ToolName, arguments: Value) -> Result<A, String> {
+    if !arguments.is_object() {
+        return Err(format!("The arguments of {tool} must be one JSON object."));
+    }
+    serde_json::from_value(arguments).map_err(|error| format!("These arguments do not fit {tool}: {error}."))
+}
+
+fn told(result: Result<ToolOutput, AccessError>) -> ToolResult {
+    match result {
+        Ok(output) => Ok(output),
+        Err(AccessError::Gone) => Err(ToolFailure::WorkspaceGone),
+        Err(error) => Ok(ToolOutput::error(error.to_string())),
+    }
+}

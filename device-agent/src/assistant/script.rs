@@ -1,0 +1,343 @@
+//! Scripts for the scripted assistant: a JSON file with the steps it plays.
+//!
+//! ```json
+//! { "steps": [
+//!     { "text": "I look." },
+//!     { "tool": "Read", "arguments": { "file_path": "README.md" } },
+//!     { "delay_ms": 50 },
+//!     { "text": "It says:\n{{last_tool_result}}" }
+//! ] }
+//! ```
+//!
+//! | step | what the assistant does |
+//! |---|---|
+//! | `{"text": "…"}` | says it; texts that follow each other are one message, put together as they are |
+//! | `{"tool": "…", "arguments": {…}}` | calls a tool; `arguments` may be left out. Any name and any JSON is allowed, so that mistakes can be played too |
+//! | `{"delay_ms": n}` | waits, at most an hour |
+//! | `{"error": {"kind": "…", "message": "…", "times": n}}` | fails as a model fails. Kinds: `auth`, `overloaded` (which the agent tries again), `model`, `protocol`. `message` may be left out. With `times` it fails only so often and then plays on |
+//! | `{"end": "…"}` | ends there: `completed`, `length` (as if cut at a token limit) or `cut` (as if the connection broke). Only as the last step |
+//!
+//! A *turn* is what a model does in one call. A turn ends after its last tool call: tools that stand
+//! together are called together, and the step after them plays when all their results are there.
+//! The last turn has no tool call, and its text is the answer; a script that ends with a tool call
+//! gives an answer that says so.
+//!
+//! In a text, and in every text within arguments, `{{input}}` stands for what the caller submitted
+//! and `{{last_tool_result}}` for the text of the newest tool result (empty while there is none).
+//! Nothing else may stand in double braces.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{ErrorKind, Message, ModelError, ModelEvent, StopReason, ToolCall};
+
+/// Bytes a script file may have.
+const SIZE_LIMIT: u64 = 4 * 1024 * 1024;
+/// The longest wait: as long as a run may take by default.
+const DELAY_LIMIT_MS: u64 = 3_600_000;
+
+/// A script that was read and checked.
+#[derive(Clone, Debug)]
+pub struct Script {
+    steps: Vec<Step>,
+}
+
+/// Why a script cannot be played.
+#[derive(Debug, thiserror::Error)]
+pub enum ScriptError {
+    /// The file cannot be read.
+    #[error("the script file cannot be read: {0}")]
+    Unreadable(std::io::Error),
+    /// The file is larger than 4 MiB.
+    #[error("the script file is over the limit of 4 MiB")]
+    TooLarge,
+    /// Not JSON, or not an object with a list of steps and nothing else.
+    #[error("the script is not an object of the form {{\"steps\": […]}}: {0}")]
+    Shape(serde_json::Error),
+    /// No steps.
+    #[error("the script has no steps")]
+    Empty,
+    /// One step is wrong.
+    #[error("step {number} of the script is wrong: {problem}")]
+    Step {
+        /// Counted from 1.
+        number: usize,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Shape {
+    steps: Vec<Value>,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Text(String),
+    Tool { name: String, arguments: Value },
+    Delay(u64),
+    Error { error: ModelError, times: Option<u32> },
+    End(End),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TextStep {
+    text: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ToolStep {
+    tool: String,
+    #[serde(default = "no_arguments")]
+    arguments: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DelayStep {
+    delay_ms: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ErrorStep {
+    error: ErrorBody,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ErrorBody {
+    kind: ErrorKind,
+    message: Option<String>,
+    times: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EndStep {
+    end: End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum End {
+    Completed,
+    Length,
+    Cut,
+}
+
+/// One thing to do in a turn.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Action {
+    /// Wait for milliseconds.
+    Wait(u64),
+    /// Yield an event.
+    Say(ModelEvent),
+}
+
+fn no_arguments() -> Value {
+    json!({})
+}
+
+impl Script {
+    /// Reads a script file. Blocks.
+    pub fn load(path: &Path) -> Result<Self, ScriptError> {
+        use std::io::Read;
+        let mut text = String::new();
+        // Opening a named pipe would wait for somebody to write into it.
+        if !std::fs::metadata(path).map_err(ScriptError::Unreadable)?.is_file() {
+            return Err(ScriptError::Unreadable(std::io::Error::other("it is not a regular file")));
+        }
+        let file = std::fs::File::open(path).map_err(ScriptError::Unreadable)?;
+        file.take(SIZE_LIMIT + 1).read_to_string(&mut text).map_err(ScriptError::Unreadable)?;
+        if text.len() as u64 > SIZE_LIMIT { Err(ScriptError::TooLarge) } else { Self::parse(&text) }
+    }
+
+    /// Reads a script from its text. Strict: whatever would not be played is an error.
+    pub fn parse(text: &str) -> Result<Self, ScriptError> {
+        let shape: Shape = serde_json::from_str(text).map_err(ScriptError::Shape)?;
+        let last = shape.steps.len().checked_sub(1).ok_or(ScriptError::Empty)?;
+        let mut steps = Vec::with_capacity(shape.steps.len());
+        for (index, value) in shape.steps.into_iter().enumerate() {
+            let step = step(value).and_then(|step| match step {
+                Step::End(_) if index != last => Err("\"end\" must be the last step".to_owned()),
+                Step::Error { times: None, .. } if index != last => {
+                    Err("nothing after it can be played; give it \"times\" or make it the last step".to_owned())
+                }
+                step => Ok(step),
+            });
+            steps.push(step.map_err(|problem| ScriptError::Step { number: index + 1, problem })?);
+        }
+        Ok(Self { steps })
+    }
+
+    /// How many steps there are.
+    pub(super) fn steps(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// What the assistant does next. The conversation says how many turns have been played; only
+    /// errors with `times` need a count of their own, which `played` returns and increases.
+    pub(super) fn turn(&self, messages: &[Message], played: impl Fn(usize) -> u32) -> Vec<Action> {
+        let turns = messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
+        let mut actions = Vec::new();
+        let mut calls = 0;
+        let mut says_something = false;
+        let start = self.start_of(turns);
+        for (index, step) in self.steps.iter().enumerate().skip(start) {
+            match step {
+                Step::Tool { name, arguments } => {
+                    calls += 1;
+                    let id = format!("step_{}", index + 1);
+                    let arguments = fill_value(arguments, messages);
+                    actions.push(Action::Say(ModelEvent::ToolCall(ToolCall { id, name: name.clone(), arguments })));
+                }
+                _ if calls > 0 => break,
+                Step::Text(text) => {
+                    says_something = true;
+                    actions.push(Action::Say(ModelEvent::TextDelta(fill(text, messages))));
+                }
+                Step::Delay(milliseconds) => actions.push(Action::Wait(*milliseconds)),
+                Step::Error { error, times } => {
+                    if times.is_none_or(|times| played(index) < times) {
+                        actions.push(Action::Say(ModelEvent::Error(error.clone())));
+                        return actions;
+                    }
+                }
+                Step::End(End::Cut) => return actions,
+                Step::End(End::Length) => {
+                    actions.push(Action::Say(ModelEvent::End(StopReason::Length)));
+                    return actions;
+                }
+                Step::End(End::Completed) => {}
+            }
+        }
+        if calls == 0 && !says_something {
+            let text = "The scripted assistant has played its script to the end.".to_owned();
+            actions.push(Action::Say(ModelEvent::TextDelta(text)));
+        }
+        actions.push(Action::Say(ModelEvent::End(StopReason::Completed)));
+        actions
+    }
+
+    /// Where the turn after `turns` turns begins: behind that many groups of tool calls.
+    fn start_of(&self, turns: usize) -> usize {
+        let is_tool = |step: Option<&Step>| matches!(step, Some(Step::Tool { .. }));
+        let ends = (1..=self.steps.len())
+            .filter(|index| is_tool(self.steps.get(index - 1)) && !is_tool(self.steps.get(*index)));
+        std::iter::once(0).chain(ends).nth(turns).unwrap_or(self.steps.len())
+    }
+}
+
+fn step(value: Value) -> Result<Step, String> {
+    let kind = ["text", "tool", "delay_ms", "error", "end"].into_iter().find(|kind| value.get(kind).is_some());
+    match kind {
+        Some("text") => {
+            let step: TextStep = shaped(value)?;
+            check(&step.text)?;
+            Ok(Step::Text(step.text))
+        }
+        Some("tool") => {
+            let step: ToolStep = shaped(value)?;
+            check_value(&step.arguments)?;
+            Ok(Step::Tool { name: step.tool, arguments: step.arguments })
+        }
+        Some("delay_ms") => match shaped::<DelayStep>(value)?.delay_ms {
+            delay @ 0..=DELAY_LIMIT_MS => Ok(Step::Delay(delay)),
+            _ => Err(format!("\"delay_ms\" is at most {DELAY_LIMIT_MS}")),
+        },
+        Some("error") => {
+            let ErrorBody { kind, message, times } = shaped::<ErrorStep>(value)?.error;
+            let message = message.unwrap_or_else(|| "The script of the scripted assistant plays an error.".to_owned());
+            Ok(Step::Error { error: ModelError { kind, message, retryable: kind == ErrorKind::Overloaded }, times })
+        }
+        Some(_) => Ok(Step::End(shaped::<EndStep>(value)?.end)),
+        None => Err("a step is an object with \"text\", \"tool\", \"delay_ms\", \"error\" or \"end\"".to_owned()),
+    }
+}
+
+fn shaped<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, String> {
+    serde_json::from_value(value).map_err(|error| error.to_string())
+}
+
+/// A text with its placeholders, in pieces: what stands before, and the name of the placeholder.
+fn pieces(text: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest.take()?;
+        let placeholder = text.split_once("{{").and_then(|(before, after)| Some((before, after.split_once("}}")?)));
+        match placeholder {
+            Some((before, (name, after))) => {
+                rest = Some(after);
+                Some((before, Some(name)))
+            }
+            None => Some((text, None)),
+        }
+    })
+}
+
+fn check(text: &str) -> Result<(), String> {
+    for (_, name) in pieces(text) {
+        if let Some(name) = name.filter(|name| !matches!(*name, "input" | "last_tool_result")) {
+            return Err(format!("{{{{{name}}}}} is unknown; there are {{{{input}}}} and {{{{last_tool_result}}}}"));
+        }
+    }
+    Ok(())
+}
+
+fn check_value(value: &Value) -> Result<(), String> {
+    match value {
+        Value::String(text) => check(text),
+        Value::Array(values) => values.iter().try_for_each(check_value),
+        Value::Object(members) => members.values().try_for_each(check_value),
+        _ => Ok(()),
+    }
+}
+
+/// Replaces placeholders once: what is put in is not looked at again.
+fn fill(text: &str, messages: &[Message]) -> String {
+    let mut filled = String::with_capacity(text.len());
+    for (before, name) in pieces(text) {
+        filled.push_str(before);
+        filled.push_str(match name {
+            Some("input") => messages.iter().find_map(said_by_caller).unwrap_or_default(),
+            Some(_) => messages.iter().rev().find_map(last_result).unwrap_or_default(),
+            None => "",
+        });
+    }
+    filled
+}
+
+fn fill_value(value: &Value, messages: &[Message]) -> Value {
+    match value {
+        Value::String(text) => fill(text, messages).into(),
+        Value::Array(values) => values.iter().map(|value| fill_value(value, messages)).collect(),
+        Value::Object(members) => {
+            members.iter().map(|(name, value)| (name.clone(), fill_value(value, messages))).collect()
+        }
+        other => other.clone(),
+    }
+}
+
+fn said_by_caller(message: &Message) -> Option<&str> {
+    match message {
+        Message::User { text, .. } => Some(text),
+        _ => None,
+    }
+}
+
+fn last_result(message: &Message) -> Option<&str> {
+    match message {
+        Message::ToolResults(answers) => answers.last().map(|answer| answer.text.as_str()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! Outcomes in words that a caller may read, cut to what fits.
+
+use deskgate_protocol::run::{Effects, FinishReason, Outcome, RunError, RunErrorCode, RunResult, Usage};
+
+/// The most bytes that a result may have as JSON.
+const RESULT_LIMIT: usize = 1024 * 1024;
+/// Room for the result's other member and its punctuation.
+const RESULT_FRAME: usize = 64;
+
+/// The run failed, in the words that belong to the code.
+pub(super) fn failed(code: RunErrorCode, effects: Effects, usage: Usage) -> Outcome {
+    failed_because(code, sentence(code), is_retryable(code), effects, usage)
+}
+
+/// The run failed, in other words. They must be fit for a caller to read.
+pub(super) fn failed_because(
+    code: RunErrorCode,
+    message: &str,
+    retryable: bool,
+    effects: Effects,
+    usage: Usage,
+) -> Outcome {
+    Outcome::Failed { error: RunError { code, message: message.to_owned(), retryable, effects }, usage }
+}
+
+/// The assistant answered. A text that is too long is cut, and the reason says so.
+pub(super) fn succeeded(mut text: String, finish_reason: FinishReason, usage: Usage) -> Outcome {
+    let end = fits(&text, RESULT_LIMIT - RESULT_FRAME);
+    let finish_reason = if end < text.len() { FinishReason::Length } else { finish_reason };
+    text.truncate(end);
+    Outcome::Succeeded { result: RunResult { text, finish_reason }, usage }
+}
+
+/// Whether the same work may succeed later, when nothing more is known than the code. A model error
+/// without words of its own is an assistant that cannot be opened: the owner has to act first.
+fn is_retryable(code: RunErrorCode) -> bool {
+    match code {
+        RunErrorCode::ToolError | RunErrorCode::Internal => true,
+        RunErrorCode::ModelError
+        | RunErrorCode::ModelAuth
+        | RunErrorCode::MaxDurationExceeded
+        | RunErrorCode::MaxTurnsExceeded
+        | RunErrorCode::DeviceRemoved
+        | RunErrorCode::DefinitionMismatch => false,
+    }
+}
+
+fn sentence(code: RunErrorCode) -> &'static str {
+    match code {
+        RunErrorCode::ModelError => {
+            "The assistant of this service could not answer. The owner finds the reason on the device."
+        }
+        RunErrorCode::ModelAuth => {
+            "The model provider refused the owner's credential. The owner has to renew it on the device."
+        }
+        RunErrorCode::ToolError => {
+            "The service's working directory cannot be used at the moment. The owner finds the reason on the device."
+        }
+        RunErrorCode::MaxDurationExceeded => {
+            "The run took longer than it may. Ask for less, or ask the owner for a longer limit."
+        }
+        RunErrorCode::MaxTurnsExceeded => {
+            "The assistant took more turns than the service allows. Ask for less, or ask the owner for a higher limit."
+        }
+        RunErrorCode::DeviceRemoved => "The device of this service was removed.",
+        RunErrorCode::DefinitionMismatch => {
+            "The device does not hold the version of the service that this run was accepted for."
+        }
+        RunErrorCode::Internal => "The agent on the device made a mistake of its own and gave the run up.",
+    }
+}
+
+/// How many bytes of `text`, in whole characters, fit into `limit` bytes of JSON with its quotes.
+fn fits(text: &str, limit: usize) -> usize {
+    // No character needs more than six bytes.
+    if text.len() <= (limit - 2) / 6 {
+        return text.len();
+    }
+    let mut encoded = 2;
+    for (index, character) in text.char_indices() {
+        encoded += match character {
+            '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+            '\0'..='\u{1f}' => 6,
+            other => other.len_utf8(),
+        };
+        if encoded > limit {
+            return index;
+        }
+    }
+    text.len()
+}
+
+/// The beginning of a text that has at most `limit` bytes, in whole characters.
+pub(super) fn cut(text: &str, limit: usize) -> &str {
+    &text[..text.floor_char_boundary(limit)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn encoded(outcome: &Outcome) -> (usize, FinishReason, usize) {
+        match outcome {
+            Outcome::Succeeded { result, .. } => {
+                let json = serde_json::to_string(result).expect("serialises");
+                (json.len(), result.finish_reason, result.text.len())
+            }
+            other => panic!("not a success: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_result_never_exceeds_its_limit_as_json_whatever_it_consists_of() {
+        for piece in ["a", "\"", "\u{1}", "é", "😀", "\n"] {
+            let outcome = succeeded(piece.repeat(RESULT_LIMIT), FinishReason::Completed, Usage::default());
+            let (json, reason, _) = encoded(&outcome);
+            assert!(json <= RESULT_LIMIT && json > RESULT_LIMIT - 128, "{piece:?} makes {json} bytes");
+            assert_eq!(reason, FinishReason::Length);
+        }
+    }
+
+    #[test]
+    fn a_result_that_fits_is_left_alone() {
+        let outcome = succeeded("x".repeat(RESULT_LIMIT - 128), FinishReason::Completed, Usage::default());
+        let (_, reason, length) = encoded(&outcome);
+        assert_eq!((reason, length), (FinishReason::Completed, RESULT_LIMIT - 128));
+    }
+
+    proptest! {
+        #[test]
+        fn what_fits_is_counted_as_serde_counts_it(text: String, limit in 2usize..200) {
+            let end = fits(&text, limit);
+            let json = |text: &str| serde_json::to_string(text).expect("serialises").len();
+            prop_assert!(json(&text[..end]) <= limit);
+            if let Some(next) = text[end..].chars().next() {
+                prop_assert!(json(&text[..end + next.len_utf8()]) > limit);
+            }
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Decides how a run goes on: a pure machine from events to effects.
+//!
+//! ```text
+//!            CallModel            End with calls        all answered
+//!  Fresh ─────────────► Calling ─────────────────► Working ─────────► Calling …
+//!                        │  ▲ RetryDue
+//!       retryable error  ▼  │                  every arrow may end in Finished instead:
+//!                       Waiting                an answer, a failure, a limit, a stop
+//! ```
+//!
+//! What holds: one `Finish` at most, and nothing after it; one model call or one tool at a time;
+//! tools run in the order the model called them; an event that does not fit the state is ignored.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deskgate_protocol::control::{DeviceEvent, ToolKind, ToolStatus};
+use deskgate_protocol::run::{Effects, FinishReason, Outcome, RunErrorCode, Usage};
+use serde_json::Value;
+
+use super::outcome;
+use crate::assistant::{
+    ErrorKind, Message, ModelError, ModelEvent, ModelRequest, StopReason, TokenUsage, ToolAnswer, ToolCall,
+};
+use crate::tools::{ToolOutput, ToolResult, ToolSpec};
+
+/// Bytes of a message that are reported; the protocol's own limit.
+const MESSAGE_LIMIT: usize = 60_000;
+/// Bytes of text kept of one turn: no result can be larger.
+const TEXT_LIMIT: usize = 1024 * 1024;
+/// Tool calls that one turn may ask for. No sane turn comes near it.
+const CALLS_LIMIT: usize = 64;
+/// Calls of the model for one turn, when it fails in a way that may pass.
+const ATTEMPTS: u32 = 6;
+/// The pause before the second attempt. Each further pause is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+
+/// What happened.
+#[derive(Debug)]
+pub(super) enum Event {
+    Started,
+    Model(ModelEvent),
+    /// The model's stream is over.
+    ModelClosed,
+    RetryDue,
+    ToolFinished(ToolResult),
+    Stop,
+    Deadline,
+}
+
+/// What to do about it, in this order.
+#[derive(Debug)]
+pub(super) enum Effect {
+    /// Call the model; the call before it, if any, is over.
+    CallModel(ModelRequest),
+    /// Say `RetryDue` after this time.
+    RetryIn(Duration),
+    RunTool {
+        name: String,
+        arguments: Value,
+    },
+    Emit(DeviceEvent),
+    /// The run is over: end whatever is under way.
+    Finish(Outcome),
+}
+
+/// What a run begins with.
+pub(super) struct Setup {
+    pub(super) system: Arc<str>,
+    pub(super) request: Message,
+    pub(super) tools: Vec<(ToolKind, ToolSpec)>,
+    pub(super) max_turns: u32,
+}
+
+/// The machine.
+pub(super) struct Turn {
+    system: Arc<str>,
+    tools: Arc<[ToolSpec]>,
+    kinds: Vec<(String, ToolKind)>,
+    messages: Arc<Vec<Message>>,
+    max_turns: u32,
+    turns: u32,
+    attempt: u32,
+    reported_messages: u32,
+    usage: Usage,
+    effects: Effects,
+    state: State,
+}
+
+enum State {
+    Fresh,
+    Calling(Reply),
+    Waiting,
+    Working(Work),
+    Finished,
+}
+
+/// What the model has said in the call under way.
+#[derive(Default)]
+struct Reply {
+    text: String,
+    cut: bool,
+    calls: Vec<ToolCall>,
+    tokens: TokenUsage,
+}
+
+/// The calls of one turn.
+struct Work {
+    pending: VecDeque<ToolCall>,
+    answers: Vec<ToolAnswer>,
+    current: Option<Current>,
+}
+
+struct Current {
+    /// The model's id for it.
+    asked_as: String,
+    /// Ours, unique within the run.
+    call_id: String,
+    tool: String,
+    kind: ToolKind,
+}
+
+impl Turn {
+    pub(super) fn new(setup: Setup) -> Self {
+        let kinds = setup.tools.iter().map(|(kind, spec)| (spec.name.clone(), *kind)).collect();
+        Self {
+            system: setup.system,
+            tools: setup.tools.into_iter().map(|(_, spec)| spec).collect(),
+            kinds,
+            messages: Arc::new(vec![setup.request]),
+            max_turns: setup.max_turns,
+            turns: 0,
+            attempt: 0,
+            reported_messages: 0,
+            usage: Usage::default(),
+            effects: Effects::None,
+            state: State::Fresh,
+        }
+    }
+
+    /// Takes an event and says what to do. `awake` is the time since the run started.
+    pub(super) fn on(&mut self, event: Event, awake: Duration) -> Vec<Effect> {
+        self.usage.active_seconds = awake.as_secs_f64();
+        match (std::mem::replace(&mut self.state, State::Finished), event) {
+            (State::Finished, _) => Vec::new(),
+            (_, Event::Stop) => self.finish(Outcome::Cancelled { effects: self.effects, usage: self.usage }),
+            (_, Event::Deadline) => self.fail(RunErrorCode::MaxDurationExceeded),
+            (State::Fresh, Event::Started) => self.next_turn(),
+            (State::Calling(reply), Event::Model(event)) => self.model(reply, event),
+            (State::Calling(_), Event::ModelClosed) => self.model_failed(&ModelError {
+                kind: ErrorKind::Protocol,
+                message: "The model's answer broke off before its end.".to_owned(),
+                retryable: true,
+            }),
+            (State::Waiting, Event::RetryDue) => self.call_model(),
+            (State::Working(work), Event::ToolFinished(result)) => self.tool_finished(work, result),
+            (state, _) => {
+                self.state = state;
+                Vec::new()
+            }
+        }
+    }
+
+    /// The outcome after a part of the agent panicked, in whatever state that was. Ends the turn.
+    pub(super) fn broken(&mut self, awake: Duration) -> Outcome {
+        self.usage.active_seconds = awake.as_secs_f64();
+        self.state = State::Finished;
+        outcome::failed(RunErrorCode::Internal, self.effects, self.usage)
+    }
+
+    fn next_turn(&mut self) -> Vec<Effect> {
+        if self.turns >= self.max_turns {
+            return self.fail(RunErrorCode::MaxTurnsExceeded);
+        }
+        self.turns += 1;
+        self.attempt = 0;
+        self.call_model()
+    }
+
+    fn call_model(&mut self) -> Vec<Effect> {
+        self.attempt += 1;
+        self.usage.model_calls += 1;
+        self.state = State::Calling(Reply::default());
+        vec![Effect::CallModel(ModelRequest {
+            system: Arc::clone(&self.system),
+            messages: Arc::clone(&self.messages),
+            tools: Arc::clone(&self.tools),
+            max_output_tokens: None,
+        })]
+    }
+
+    fn model(&mut self, mut reply: Reply, event: ModelEvent) -> Vec<Effect> {
+        match event {
+            ModelEvent::TextDelta(text) => {
+                // After a cut nothing is added, not even a shorter piece that would still fit.
+                if !reply.cut {
+                    let piece = outcome::cut(&text, TEXT_LIMIT - reply.text.len());
+                    reply.cut = piece.len() < text.len();
+                    reply.text.push_str(piece);
+                }
+            }
+            ModelEvent::ToolCall(_) if reply.calls.len() == CALLS_LIMIT => {
+                self.count(reply.tokens);
+                let message = "The model asked for too many tool calls at once.";
+                return self.fail_because(RunErrorCode::ModelError, message, true);
+            }
+            ModelEvent::ToolCall(call) => reply.calls.push(call),
+            ModelEvent::Usage(tokens) => reply.tokens = tokens,
+            ModelEvent::Error(error) => {
+                self.count(reply.tokens);
+                return self.model_failed(&error);
+            }
+            ModelEvent::End(reason) => return self.model_ended(reply, reason),
+        }
+        self.state = State::Calling(reply);
+        Vec::new()
+    }
+
+    fn model_failed(&mut self, error: &ModelError) -> Vec<Effect> {
+        if error.retryable && self.attempt < ATTEMPTS {
+            self.state = State::Waiting;
+            return vec![Effect::RetryIn(FIRST_PAUSE * 2_u32.pow(self.attempt - 1))];
+        }
+        let code = match error.kind {
+            ErrorKind::Auth => RunErrorCode::ModelAuth,
+            ErrorKind::Overloaded | ErrorKind::Model | ErrorKind::Protocol => RunErrorCode::ModelError,
+        };
+        self.fail_because(code, &error.message, error.retryable)
+    }
+
+    fn model_ended(&mut self, reply: Reply, reason: StopReason) -> Vec<Effect> {
+        self.count(reply.tokens);
+        let Reply { text, cut, calls, .. } = reply;
+        let mut effects = Vec::new();
+        if !text.is_empty() {
+            self.reported_messages += 1;
+            effects.push(Effect::Emit(DeviceEvent::MessageCompleted {
+                message_id: format!("msg_{}", self.reported_messages),
+                text: outcome::cut(&text, MESSAGE_LIMIT).to_owned(),
+            }));
+        }
+        effects.push(Effect::Emit(DeviceEvent::UsageUpdated { usage: self.usage }));
+        effects.extend(if reason == StopReason::Refused {
+            self.fail_because(RunErrorCode::ModelError, "The model declined to answer.", false)
+        } else if !calls.is_empty() {
+            let pending = calls.iter().cloned().collect();
+            Arc::make_mut(&mut self.messages).push(Message::Assistant { text, tool_calls: calls });
+            self.next_tool(Work { pending, answers: Vec::new(), current: None })
+        } else if text.trim().is_empty() {
+            self.fail_because(RunErrorCode::ModelError, "The model ended without an answer.", true)
+        } else {
+            let reason =
+                if cut || reason == StopReason::Length { FinishReason::Length } else { FinishReason::Completed };
+            self.finish(outcome::succeeded(text, reason, self.usage))
+        });
+        effects
+    }
+
+    fn count(&mut self, tokens: TokenUsage) {
+        self.usage.input_tokens += tokens.input_tokens;
+        self.usage.output_tokens += tokens.output_tokens;
+    }
+}
+
+/// Working through the calls of a turn.
+impl Turn {
+    fn next_tool(&mut self, mut work: Work) -> Vec<Effect> {
+        while let Some(call) = work.pending.pop_front() {
+            let Some(kind) = self.kinds.iter().find(|(name, _)| *name == call.name).map(|(_, kind)| *kind) else {
+                let text = self.no_such_tool();
+                work.answers.push(ToolAnswer { call_id: call.id, text, is_error: true });
+                continue;
+            };
+            self.usage.tool_calls += 1;
+            if kind == ToolKind::Write {
+                self.effects = Effects::Possible;
+            }
+            let call_id = format!("call_{}", self.usage.tool_calls);
+            let started = DeviceEvent::ToolStarted { call_id: call_id.clone(), tool: call.name.clone(), kind };
+            work.current = Some(Current { asked_as: call.id, call_id, tool: call.name.clone(), kind });
+            self.state = State::Working(work);
+            return vec![Effect::Emit(started), Effect::RunTool { name: call.name, arguments: call.arguments }];
+        }
+        Arc::make_mut(&mut self.messages).push(Message::ToolResults(work.answers));
+        self.next_turn()
+    }
+
+    fn no_such_tool(&self) -> String {
+        let tools: Vec<_> = self.kinds.iter().map(|(name, _)| name.as_str()).collect();
+        match &tools[..] {
+            [] => "This service has no tools. Answer without them.".to_owned(),
+            _ => format!("There is no such tool in this service. Its tools are: {}.", tools.join(", ")),
+        }
+    }
+
+    fn tool_finished(&mut self, mut work: Work, result: ToolResult) -> Vec<Effect> {
+        let Some(Current { asked_as, call_id, tool, kind }) = work.current.take() else {
+            self.state = State::Working(work);
+            return Vec::new();
+        };
+        let status = match &result {
+            Ok(ToolOutput { is_error: false, .. }) => ToolStatus::Ok,
+            _ => ToolStatus::Error,
+        };
+        let mut effects = vec![Effect::Emit(DeviceEvent::ToolCompleted { call_id, tool, kind, status })];
+        effects.extend(match result {
+            Ok(ToolOutput { text, is_error }) => {
+                work.answers.push(ToolAnswer { call_id: asked_as, text, is_error });
+                self.next_tool(work)
+            }
+            Err(_) => self.fail(RunErrorCode::ToolError),
+        });
+        effects
+    }
+}
+
+/// Ends. The state is `Finished` while an event is taken, so here it only has to stay that.
+impl Turn {
+    fn finish(&mut self, outcome: Outcome) -> Vec<Effect> {
+        self.state = State::Finished;
+        vec![Effect::Finish(outcome)]
+    }
+
+    fn fail(&mut self, code: RunErrorCode) -> Vec<Effect> {
+        self.finish(outcome::failed(code, self.effects, self.usage))
+    }
+
+    fn fail_because(&mut self, code: RunErrorCode, message: &str, retryable: bool) -> Vec<Effect> {
+        self.finish(outcome::failed_because(code, message, retryable, self.effects, self.usage))
+    }
+}
+
+#[cfg(test)]
+mod tests;

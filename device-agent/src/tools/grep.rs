@@ -1,0 +1,339 @@
+//! Grep: searches file contents with ripgrep's own library, in files opened by handle.
+
+use std::fs::File;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use deskgate_protocol::control::ToolKind;
+use futures_util::future::BoxFuture;
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkContextKind, SinkMatch};
+use ignore::overrides::{Override, OverrideBuilder};
+use ignore::types::{Types, TypesBuilder};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::output::{LINE_LIMIT, Output};
+use super::walk::{Walked, walk};
+use super::workspace::{AccessError, Kind, Links, Workspace};
+use super::{Tool, ToolOutput, ToolResult, ToolSpec, display};
+use crate::services::ToolName;
+
+/// Lines of output unless `head_limit` is given; 0 asks for as many as fit.
+const DEFAULT_HEAD: usize = 250;
+/// Lines of context are kept in memory while a file is searched.
+const CONTEXT_LIMIT: usize = 1000;
+/// Memory for one line, or for a whole file when matches may span lines.
+const HEAP_LIMIT: usize = 32 * 1024 * 1024;
+
+pub(super) struct Grep {
+    workspace: Arc<Workspace>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Mode {
+    Content,
+    #[default]
+    FilesWithMatches,
+    Count,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    pattern: String,
+    path: Option<String>,
+    glob: Option<String>,
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    #[serde(default)]
+    output_mode: Mode,
+    #[serde(rename = "-i", default)]
+    ignore_case: bool,
+    #[serde(rename = "-n")]
+    numbers: Option<bool>,
+    #[serde(rename = "-A", default)]
+    after: usize,
+    #[serde(rename = "-B", default)]
+    before: usize,
+    #[serde(rename = "-C")]
+    around: Option<usize>,
+    #[serde(default)]
+    multiline: bool,
+    head_limit: Option<usize>,
+}
+
+impl Grep {
+    pub(super) fn new(workspace: Arc<Workspace>) -> Self {
+        Self { workspace }
+    }
+}
+
+impl Tool for Grep {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: ToolName::Grep.to_string(),
+            description: "Searches the contents of files in the working directory with a regular expression \
+                          (ripgrep's syntax). Hidden and ignored files, binary files and symbolic links are skipped. \
+                          A file named by path is searched in any case."
+                .to_owned(),
+            parameters: json!({
+                "type": "object",
+                "properties": {
+                    "pattern": { "type": "string", "description": "The regular expression." },
+                    "path": { "type": "string", "description": "A file or directory. Default: the working directory." },
+                    "glob": { "type": "string", "description": "Only files of this pattern, such as *.{ts,tsx} or !*.md." },
+                    "type": { "type": "string", "description": "Only files of this type, such as rust, js or py." },
+                    "output_mode": {
+                        "type": "string", "enum": ["content", "files_with_matches", "count"],
+                        "description": "Matching lines, names of files, or matching lines per file. Default files_with_matches."
+                    },
+                    "-i": { "type": "boolean", "description": "Ignore case." },
+                    "-n": { "type": "boolean", "description": "Line numbers, with content. Default true." },
+                    "-A": { "type": "integer", "minimum": 0, "description": "Lines after each match, with content." },
+                    "-B": { "type": "integer", "minimum": 0, "description": "Lines before each match, with content." },
+                    "-C": { "type": "integer", "minimum": 0, "description": "Lines around each match, with content." },
+                    "multiline": { "type": "boolean", "description": "A match may span lines, and . matches line ends." },
+                    "head_limit": { "type": "integer", "minimum": 0, "description": "Lines of output. Default 250; 0 for as many as fit." }
+                },
+                "required": ["pattern"],
+                "additionalProperties": false
+            }),
+        }
+    }
+
+    fn kind(&self) -> ToolKind {
+        ToolKind::Read
+    }
+
+    fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
+        let workspace = Arc::clone(&self.workspace);
+        super::on_blocking_thread(ToolName::Grep, arguments, &stop, move |arguments, stop| {
+            match Search::new(&arguments, stop) {
+                Ok(search) => search.run(&workspace, arguments.path.as_deref().unwrap_or("")),
+                Err(complaint) => Ok(ToolOutput::error(complaint)),
+            }
+        })
+    }
+}
+
+struct Search<'a> {
+    matcher: RegexMatcher,
+    searcher: Searcher,
+    only: Override,
+    types: Types,
+    mode: Mode,
+    numbers: bool,
+    head: usize,
+    stop: &'a CancellationToken,
+    output: Output,
+    full: bool,
+    failed: usize,
+}
+
+impl<'a> Search<'a> {
+    /// The error is for the model: which argument is wrong, and how.
+    fn new(arguments: &Arguments, stop: &'a CancellationToken) -> Result<Self, String> {
+        let matcher = RegexMatcherBuilder::new()
+            .case_insensitive(arguments.ignore_case)
+            .multi_line(true)
+            .dot_matches_new_line(arguments.multiline)
+            .line_terminator((!arguments.multiline).then_some(b'\n'))
+            .build(&arguments.pattern)
+            .map_err(|error| format!("The pattern is not a regular expression that can be searched for: {error}"))?;
+        let context = |lines: usize| match arguments.output_mode {
+            Mode::Content => arguments.around.unwrap_or(lines).min(CONTEXT_LIMIT),
+            Mode::FilesWithMatches | Mode::Count => 0,
+        };
+        let searcher = SearcherBuilder::new()
+            .multi_line(arguments.multiline)
+            .before_context(context(arguments.before))
+            .after_context(context(arguments.after))
+            .binary_detection(BinaryDetection::quit(0))
+            .heap_limit(Some(HEAP_LIMIT))
+            .build();
+        let mut only = OverrideBuilder::new(".");
+        if let Some(glob) = &arguments.glob {
+            only.add(glob).map_err(|error| format!("The glob is not valid: {error}"))?;
+        }
+        let mut types = TypesBuilder::new();
+        types.add_defaults();
+        if let Some(kind) = &arguments.kind {
+            types.select(kind);
+        }
+        Ok(Self {
+            matcher,
+            searcher,
+            only: only.build().map_err(|error| format!("The glob is not valid: {error}"))?,
+            types: types.build().map_err(|error| {
+                format!("The type is not known: {error}. Use ripgrep's names, such as rust, js or py, or use glob.")
+            })?,
+            mode: arguments.output_mode,
+            numbers: arguments.numbers.unwrap_or(true),
+            head: match arguments.head_limit.unwrap_or(DEFAULT_HEAD) {
+                0 => usize::MAX,
+                lines => lines,
+            },
+            stop,
+            output: Output::default(),
+            full: false,
+            failed: 0,
+        })
+    }
+
+    fn run(mut self, workspace: &Workspace, path: &str) -> Result<ToolOutput, AccessError> {
+        let given = workspace.relative(path)?;
+        let walked = match workspace.open_file(&given, Links::Inside) {
+            Ok((file, _)) => {
+                self.file(&given, file)?;
+                Walked::default()
+            }
+            Err(AccessError::NotAFile(Kind::Directory)) => {
+                let base = workspace.relative_for_walk(path)?;
+                let stop = self.stop;
+                walk(workspace, &base, false, stop, |path| {
+                    if self.only.matched(path, false).is_ignore() || self.types.matched(path, false).is_ignore() {
+                        return Ok(ControlFlow::Continue(()));
+                    }
+                    match workspace.open_file(path, Links::Refused) {
+                        Ok((file, _)) => self.file(path, file)?,
+                        Err(AccessError::Gone) => return Err(AccessError::Gone),
+                        Err(AccessError::Denied) => self.failed += 1,
+                        // It was removed, or turned into something else, since it was listed.
+                        Err(_) => {}
+                    }
+                    Ok(if self.full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+                })?
+            }
+            Err(error) => return Err(error),
+        };
+        let mut notices = walked.notices();
+        if self.output.lines() == 0 {
+            notices.insert(0, "no matches found".to_owned());
+        }
+        if self.full {
+            notices.push(format!("cut after {} lines: there may be more", self.output.lines()));
+        }
+        if self.failed > 0 {
+            notices.push(format!("{} files could not be searched", self.failed));
+        }
+        Ok(ToolOutput::ok(self.output.finish(&notices)))
+    }
+
+    fn file(&mut self, path: &Path, file: File) -> Result<(), AccessError> {
+        let name = display::name(path);
+        let mut found = Found {
+            name: &name,
+            mode: self.mode,
+            numbers: self.numbers,
+            head: self.head,
+            stop: self.stop,
+            output: &mut self.output,
+            full: &mut self.full,
+            matches: 0,
+        };
+        let reader = Stoppable { file, stop: self.stop };
+        let outcome = self.searcher.search_reader(&self.matcher, reader, &mut found);
+        let matches = found.matches;
+        if self.stop.is_cancelled() {
+            return Err(AccessError::Stopped);
+        }
+        if outcome.is_err() {
+            self.failed += 1;
+        }
+        if matches > 0 {
+            match self.mode {
+                Mode::Content => {}
+                Mode::FilesWithMatches => self.line(&name),
+                Mode::Count => self.line(&format!("{name}:{matches}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, line: &str) {
+        self.full = self.output.lines() >= self.head || !self.output.push(line);
+    }
+}
+
+/// A file that ends with an error as soon as the call is stopped.
+struct Stoppable<'a> {
+    file: File,
+    stop: &'a CancellationToken,
+}
+
+impl io::Read for Stoppable<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.stop.is_cancelled() { Err(io::Error::other("stopped")) } else { self.file.read(buffer) }
+    }
+}
+
+/// Takes what the searcher finds in one file.
+struct Found<'a> {
+    name: &'a str,
+    mode: Mode,
+    numbers: bool,
+    head: usize,
+    stop: &'a CancellationToken,
+    output: &'a mut Output,
+    full: &'a mut bool,
+    matches: usize,
+}
+
+impl Found<'_> {
+    /// `false` ends the search of this file.
+    fn show(&mut self, line: &[u8], number: Option<u64>, separator: char) -> bool {
+        let text = String::from_utf8_lossy(line);
+        let text = display::line(text.trim_end_matches(['\n', '\r']), LINE_LIMIT);
+        let line = match number.filter(|_| self.numbers) {
+            Some(number) => format!("{}{separator}{number}{separator}{text}", self.name),
+            None => format!("{}{separator}{text}", self.name),
+        };
+        *self.full = self.output.lines() >= self.head || !self.output.push(&line);
+        !*self.full
+    }
+}
+
+impl Sink for Found<'_> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
+        if self.stop.is_cancelled() {
+            return Ok(false);
+        }
+        match self.mode {
+            Mode::FilesWithMatches => {
+                self.matches += 1;
+                Ok(false)
+            }
+            Mode::Count => {
+                self.matches += found.lines().count();
+                Ok(true)
+            }
+            Mode::Content => {
+                let mut number = found.line_number();
+                for line in found.lines() {
+                    if !self.show(line, number, ':') {
+                        return Ok(false);
+                    }
+                    number = number.map(|number| number + 1);
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    fn context(&mut self, _: &Searcher, context: &SinkContext<'_>) -> io::Result<bool> {
+        debug_assert!(*context.kind() != SinkContextKind::Other, "nothing is passed through");
+        Ok(self.show(context.bytes(), context.line_number(), '-'))
+    }
+
+    fn context_break(&mut self, _: &Searcher) -> io::Result<bool> {
+        *self.full = self.output.lines() >= self.head || !self.output.push("--");
+        Ok(!*self.full)
+    }
+}
