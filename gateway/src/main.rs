@@ -1,1 +1,313 @@
-fn main() {}
+//! The gateway's program: its roles, logging, signals and exit codes.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use deskgate_gateway::admin::check::{self, Verdict};
+use deskgate_gateway::admin::commands::{self, Admin};
+use deskgate_gateway::admin::output::{Output, table};
+use deskgate_gateway::config::{self, Config};
+use deskgate_gateway::exit::{self, Exit, Failure};
+use deskgate_gateway::store::migrate::{self, MIGRATIONS, MigrateError, Standing};
+use deskgate_gateway::store::{Database, OpenError};
+use deskgate_gateway::{DatabaseSettings, Gateway, Settings, StartError, token};
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "deskgate-gateway",
+    version,
+    about = "Accepts work for desktop assistants, queues it, hands it out, reports."
+)]
+struct Cli {
+    /// The configuration file [default: /etc/deskgate/gateway.toml, if there is one]
+    #[arg(long, global = true, env = "DESKGATE_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Override one setting, as in server.listen=127.0.0.1:9000; may be repeated. Not for secrets
+    #[arg(long, global = true, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// The running gateway's administrator socket [default: from the configuration]
+    #[arg(long, global = true, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long, global = true)]
+    json: bool,
+    /// Print failures only
+    #[arg(long, short, global = true)]
+    quiet: bool,
+    #[command(subcommand)]
+    role: Role,
+}
+
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// Run the gateway
+    Serve {
+        /// Apply missing migrations first
+        #[arg(long)]
+        migrate: bool,
+    },
+    /// Look at configuration, directories, control token and database
+    Check,
+    /// How the running gateway is
+    Status,
+    /// The database's schema
+    #[command(subcommand)]
+    Migrate(Migrate),
+    /// The configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Speak to the running gateway as its administrator
+    #[command(subcommand)]
+    Admin(Admin),
+    /// Print the version
+    Version,
+    /// Print a completion script
+    Completions {
+        /// For which shell
+        shell: clap_complete::Shell,
+    },
+    /// Explain the exit codes
+    ExitCodes,
+}
+
+#[derive(Debug, Subcommand)]
+enum Migrate {
+    /// What is applied and what is missing
+    Status,
+    /// Print the missing migrations
+    Plan,
+    /// Apply the missing migrations
+    Run,
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigCommand {
+    /// Every setting's value
+    Show {
+        /// And where it came from
+        #[arg(long)]
+        origin: bool,
+    },
+    /// The commented example file
+    Example,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&Failure::new(Exit::Failed, format!("cannot start: {error}"))),
+    };
+    match runtime.block_on(run(cli)) {
+        Ok(()) => Exit::Done.into(),
+        Err(failure) => fail(&failure),
+    }
+}
+
+fn fail(failure: &Failure) -> ExitCode {
+    eprintln!("{failure}");
+    failure.exit.into()
+}
+
+async fn run(cli: Cli) -> Result<(), Failure> {
+    let out = Output { json: cli.json, quiet: cli.quiet };
+    let load = || {
+        let environment = std::env::vars().filter(|(name, _)| name != "DESKGATE_HOME");
+        Config::load(cli.config.as_deref(), environment, &cli.set).map_err(not_set_up)
+    };
+    let socket = || load().map(|config| cli.socket.clone().unwrap_or_else(|| config.admin_socket()));
+    match cli.role {
+        Role::Serve { migrate } => serve(load()?, migrate).await,
+        Role::Check => {
+            let findings = check::run(&load()?).await;
+            out.result("check/1", &json!({ "findings": findings }), || {
+                let row = |f: &check::Finding| {
+                    vec![format!("{:?}", f.verdict).to_uppercase(), f.name.to_owned(), f.detail.clone()]
+                };
+                table(&["", "", ""], &findings.iter().map(row).collect::<Vec<_>>()).trim_start().to_owned()
+            });
+            let failed = findings.iter().filter(|finding| finding.verdict == Verdict::Fail).count();
+            if failed == 0 {
+                Ok(())
+            } else {
+                Err(Failure::new(Exit::CheckFailed, format!("{failed} of the checks failed")))
+            }
+        }
+        Role::Status => commands::status(&socket()?, out).await,
+        Role::Admin(command) => commands::run(&socket()?, command, out).await,
+        Role::Migrate(command) => migrate(&load()?, command, out).await,
+        Role::Config(ConfigCommand::Example) => {
+            print!("{}", config::example());
+            Ok(())
+        }
+        Role::Config(ConfigCommand::Show { origin }) => {
+            let rows = load()?.show();
+            let settings: serde_json::Map<_, _> = rows
+                .iter()
+                .map(|(key, value, origin)| ((*key).to_owned(), json!({ "value": value, "origin": origin })))
+                .collect();
+            out.result("config/1", &json!({ "settings": settings }), || {
+                let line = |(key, value, from): &(&str, String, String)| match origin {
+                    true => format!("{key} = {value:?}  # {from}\n"),
+                    false => format!("{key} = {value:?}\n"),
+                };
+                rows.iter().map(line).collect()
+            });
+            Ok(())
+        }
+        Role::Version => {
+            let value = json!({ "version": deskgate_protocol::VERSION, "protocol": deskgate_protocol::PROTOCOL });
+            out.result("version/1", &value, || format!("deskgate-gateway {}", deskgate_protocol::VERSION));
+            Ok(())
+        }
+        Role::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "deskgate-gateway", &mut std::io::stdout());
+            Ok(())
+        }
+        Role::ExitCodes => {
+            print!("{}", exit::TABLE);
+            Ok(())
+        }
+    }
+}
+
+fn not_set_up(error: impl std::fmt::Display) -> Failure {
+    Failure::new(Exit::NotSetUp, error.to_string())
+}
+
+async fn serve(config: Config, migrate: bool) -> Result<(), Failure> {
+    config.check().map_err(not_set_up)?;
+    log(&config)?;
+    let settings = settings(&config, migrate)?;
+    for directory in [config.state_dir(), config.run_dir()] {
+        std::fs::create_dir_all(&directory).map_err(|error| {
+            not_set_up(format!("{}: {error}. The gateway must be able to write there", directory.display()))
+        })?;
+    }
+    let database = settings.database.as_ref().map_or("a private cluster", |_| "external");
+    let mut terminate =
+        signal(SignalKind::terminate()).map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
+    let mut interrupt =
+        signal(SignalKind::interrupt()).map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
+    let starting = Gateway::start(settings);
+    let gateway = tokio::select! {
+        started = starting => started.map_err(start_failure)?,
+        _ = terminate.recv() => return Ok(()),
+        _ = interrupt.recv() => return Ok(()),
+    };
+    let addresses = gateway.addresses();
+    tracing::info!(
+        version = deskgate_protocol::VERSION,
+        http = %addresses.http,
+        ssh = addresses.ssh.map(tracing::field::display),
+        database,
+        migration = migrate::newest(),
+        protocol = deskgate_protocol::PROTOCOL.max,
+        "gateway ready"
+    );
+    let broken = gateway.broken();
+    let outcome = tokio::select! {
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+        () = broken.cancelled() => Err(Failure::new(Exit::Failed, "a part of the gateway broke; see the log")),
+    };
+    tracing::info!("gateway stopping");
+    gateway.stop().await;
+    tracing::info!("gateway stopped");
+    outcome
+}
+
+fn settings(config: &Config, migrate: bool) -> Result<Settings, Failure> {
+    let text = |key| Some(config.text(key)).filter(|text| !text.is_empty()).map(str::to_owned);
+    let database = config.database_url().map_err(not_set_up)?;
+    let listen_url = config.listen_url().map_err(not_set_up)?;
+    let control_token = config.control_token_file().map(|path| token::load(&path)).transpose().map_err(not_set_up)?;
+    Ok(Settings {
+        state_dir: config.state_dir(),
+        listen: config.listen().map_err(not_set_up)?,
+        public_url: text("server.public_url").map(|url| url.trim_end_matches('/').to_owned()),
+        ssh_listen: config.ssh_listen().map_err(not_set_up)?,
+        ssh_public_address: text("ssh.public_address"),
+        control_socket: Some(config.control_socket()),
+        admin_socket: Some(config.admin_socket()),
+        control_token,
+        database: database.map(|url| DatabaseSettings { url, listen_url, ca_file: config.ca_file(), migrate }),
+        limits: config.limits().map_err(not_set_up)?,
+        clocks: config.clocks().map_err(not_set_up)?,
+    })
+}
+
+fn start_failure(error: StartError) -> Failure {
+    let exit = match &error {
+        StartError::Cluster(_) | StartError::HostKey(_) | StartError::Token(_) => Exit::NotSetUp,
+        StartError::Database(OpenError::Migrate(MigrateError::Ahead { .. }) | OpenError::Behind { .. }) => {
+            Exit::VersionMismatch
+        }
+        StartError::Database(OpenError::Migrate(MigrateError::Store(_))) => Exit::CannotReach,
+        StartError::Database(_) => Exit::NotSetUp,
+        StartError::Listen { .. } => Exit::Failed,
+    };
+    Failure::new(exit, error.to_string())
+}
+
+async fn migrate(config: &Config, command: Migrate, out: Output) -> Result<(), Failure> {
+    let url = config.database_url().map_err(not_set_up)?;
+    let url =
+        url.ok_or_else(|| not_set_up("no database is configured: a private cluster is migrated whenever it starts"))?;
+    let database = Database::new(&url, None, config.ca_file().as_ref()).map_err(not_set_up)?;
+    let unreachable = |error: deskgate_gateway::store::Error| Failure::new(Exit::CannotReach, error.to_string());
+    let (mut client, _driver) = database.connect().await.map_err(unreachable)?;
+    let failed = |error: MigrateError| match error {
+        MigrateError::Ahead { .. } => Failure::new(Exit::VersionMismatch, error.to_string()),
+        MigrateError::Store(error) => unreachable(error),
+        other => Failure::new(Exit::Failed, other.to_string()),
+    };
+    let standing = migrate::standing(&client).await.map_err(failed)?;
+    let applied = match standing {
+        Standing::Current => migrate::newest(),
+        Standing::Behind { applied } | Standing::Ahead { applied } => applied,
+    };
+    match command {
+        Migrate::Status => {
+            let value = json!({ "applied": applied, "known": migrate::newest() });
+            out.result("migrate/1", &value, || format!("migration {applied} of {}", migrate::newest()));
+            if applied > migrate::newest() {
+                Err(failed(MigrateError::Ahead { applied, known: migrate::newest() }))
+            } else {
+                Ok(())
+            }
+        }
+        Migrate::Plan => {
+            for migration in MIGRATIONS.iter().filter(|migration| migration.version > applied) {
+                println!("-- {:04} {}\n{}", migration.version, migration.name, migration.sql);
+            }
+            Ok(())
+        }
+        Migrate::Run => {
+            let now = migrate::run(&mut client).await.map_err(failed)?;
+            out.result("migrate/1", &json!({ "applied_now": now }), || match now.len() {
+                0 => "nothing to do".to_owned(),
+                count => format!("applied {count} migration(s)"),
+            });
+            Ok(())
+        }
+    }
+}
+
+fn log(config: &Config) -> Result<(), Failure> {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_new(config.text("log.filter"))
+        .map_err(|error| not_set_up(format!("log.filter = {:?}: {error}", config.text("log.filter"))))?;
+    let terminal = std::io::stderr().is_terminal();
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match config.text("log.format") {
+        "json" => builder.json().flatten_event(true).init(),
+        "auto" if !terminal => builder.json().flatten_event(true).init(),
+        _ => builder.with_ansi(terminal && std::env::var_os("NO_COLOR").is_none()).with_target(false).init(),
+    }
+    Ok(())
+}

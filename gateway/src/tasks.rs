@@ -1,32 +1,40 @@
 //! Nothing runs unowned: every long task is spawned here, told to stop here and awaited here.
 
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// The long tasks of one gateway.
-#[derive(Clone, Default)]
+/// A group of long tasks that stop together.
+#[derive(Clone)]
 pub struct Tasks {
     tracker: TaskTracker,
     stop: CancellationToken,
+    broken: CancellationToken,
 }
 
 impl Tasks {
-    /// Spawns a task that ends by itself or when it sees [`Tasks::stopping`]. A panic in it is
-    /// logged with its name, and stops the gateway: a half-working one helps nobody.
+    /// An empty group. `broken` is cancelled when a task ends in a panic: a half-working gateway
+    /// helps nobody.
+    pub fn new(broken: CancellationToken) -> Self {
+        Self { tracker: TaskTracker::new(), stop: CancellationToken::new(), broken }
+    }
+
+    /// Spawns a task that ends by itself or when it sees [`Tasks::stopping`].
     pub fn spawn(&self, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
-        let task = self.tracker.spawn(work);
-        let stop = self.stop.clone();
+        let broken = self.broken.clone();
         self.tracker.spawn(async move {
-            if let Err(error) = task.await {
-                tracing::error!(task = name, %error, "a task ended in a panic; the gateway stops");
-                stop.cancel();
+            // Nothing of the task's state is looked at after its panic.
+            if AssertUnwindSafe(work).catch_unwind().await.is_err() {
+                tracing::error!(task = name, "a task ended in a panic; the gateway stops");
+                broken.cancel();
             }
         });
     }
 
-    /// Cancelled when the gateway stops.
+    /// Cancelled when the group stops.
     pub fn stopping(&self) -> CancellationToken {
         self.stop.clone()
     }

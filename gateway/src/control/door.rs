@@ -6,6 +6,7 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::secret::{ControlToken, digests_equal};
 use deskgate_protocol::{DeviceId, GatewayId};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
 use tokio_tungstenite::tungstenite::http::{StatusCode, header};
@@ -39,7 +40,12 @@ const TIME_TO_ENTER: Duration = Duration::from_secs(10);
 
 impl Door {
     /// Serves one stream to its end. `tunnel_key` is the key that the tunnel authenticated.
-    pub async fn serve(&self, stream: BoxedStream, tunnel_key: Option<PublicKey>) {
+    pub async fn serve(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        tunnel_key: Option<PublicKey>,
+    ) {
+        let stream: BoxedStream = Box::new(stream);
         let tokens = match self.store.control_tokens().await {
             Ok(tokens) => tokens,
             // Without a database nobody can be let in; the device dials again.

@@ -1,0 +1,16 @@
+//! Where a gateway can be reached.
+
+use std::net::SocketAddr;
+
+/// Where a gateway can be reached.
+#[derive(Clone, Debug)]
+pub struct Addresses {
+    /// The public API, without `/api/v1`.
+    pub http: SocketAddr,
+    /// What backends use, without `/api/v1`.
+    pub public_url: String,
+    /// The SSH listener.
+    pub ssh: Option<SocketAddr>,
+    /// What devices dial.
+    pub ssh_public: Option<String>,
+}

@@ -1,0 +1,329 @@
+//! What each administrator's command asks the running gateway, and prints.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use deskgate_protocol::DeviceId;
+use serde_json::json;
+
+use super::output::{Output, table};
+use super::{Answer, Ask, DeviceView, Invitation, No};
+use crate::exit::{Exit, Failure};
+use crate::socket::{self, CallError};
+
+/// `deskgate-gateway admin …`
+#[derive(Debug, Subcommand)]
+pub enum Admin {
+    /// Paired devices
+    #[command(subcommand)]
+    Device(Device),
+    /// The private control token
+    #[command(subcommand)]
+    Token(Token),
+    /// The SSH host key's fingerprint, for the desktop user to compare
+    HostKey,
+}
+
+/// `deskgate-gateway admin device …`
+#[derive(Debug, Subcommand)]
+pub enum Device {
+    /// Pair the device of an identity file that `deskgate identity export` wrote
+    Add {
+        /// The file; - for standard input
+        file: PathBuf,
+        /// Print the line for ~/.ssh/authorized_keys of the tunnel's account
+        #[arg(long)]
+        print_authorized_keys: bool,
+    },
+    /// Every device
+    List,
+    /// One device
+    Show {
+        /// Its name or identifier
+        device: String,
+    },
+    /// End a device: its key is refused, its queued runs are cancelled, its started runs fail
+    Revoke {
+        /// Its name or identifier
+        device: String,
+        /// Accept what that does to its runs: interrupt-runs
+        #[arg(long, value_name = "RISK")]
+        accept_risk: Option<String>,
+    },
+    /// Give a device another name
+    Rename {
+        /// Its name or identifier
+        device: String,
+        /// Its new name
+        name: String,
+    },
+}
+
+/// `deskgate-gateway admin token …`
+#[derive(Debug, Subcommand)]
+pub enum Token {
+    /// Make a new control token; older ones go on for the overlap
+    Rotate {
+        /// The file to write it to, mode 0600
+        #[arg(long, value_name = "FILE")]
+        to: Option<PathBuf>,
+        /// Hours that older tokens go on
+        #[arg(long, default_value_t = 24)]
+        overlap_hours: u64,
+    },
+}
+
+/// Runs an administrator's command.
+pub async fn run(socket: &Path, command: Admin, out: Output) -> Result<(), Failure> {
+    match command {
+        Admin::Device(Device::Add { file, print_authorized_keys }) => {
+            add(socket, &file, print_authorized_keys, out).await
+        }
+        Admin::Device(Device::List) => {
+            let devices = devices(socket).await?;
+            out.result("devices/1", &json!({ "devices": devices }), || list(&devices));
+            Ok(())
+        }
+        Admin::Device(Device::Show { device }) => {
+            let device = find(socket, &device).await?;
+            out.result("device/1", &device, || show(&device));
+            Ok(())
+        }
+        Admin::Device(Device::Revoke { device, accept_risk }) => {
+            let device = find(socket, &device).await?;
+            if accept_risk.as_deref() != Some("interrupt-runs") {
+                return Err(Failure::new(
+                    Exit::Refused,
+                    format!(
+                        "Revoking {} ends every run it has not finished. No changes were made.\nTo go on: deskgate-gateway \
+                         admin device revoke {} --accept-risk=interrupt-runs",
+                        device.name, device.device_id
+                    ),
+                ));
+            }
+            done(socket, Ask::DeviceRevoke { device_id: device.device_id }).await?;
+            out.result("device/1", &json!({ "device_id": device.device_id }), || {
+                format!("{} is revoked.", device.name)
+            });
+            Ok(())
+        }
+        Admin::Device(Device::Rename { device, name }) => {
+            let device_id = find(socket, &device).await?.device_id;
+            done(socket, Ask::DeviceRename { device_id, name: name.clone() }).await?;
+            out.result("device/1", &json!({ "device_id": device_id, "name": name }), || {
+                format!("{device} is now {name}.")
+            });
+            Ok(())
+        }
+        Admin::Token(Token::Rotate { to, overlap_hours }) => rotate(socket, to.as_deref(), overlap_hours, out).await,
+        Admin::HostKey => match ask(socket, Ask::HostKey).await? {
+            Answer::HostKey { key: Some((fingerprint, public_key)) } => {
+                let value = json!({ "fingerprint": fingerprint, "public_key": public_key });
+                out.result("host-key/1", &value, || format!("{fingerprint}\n{public_key}"));
+                Ok(())
+            }
+            Answer::HostKey { key: None } => {
+                let message = "This gateway has no SSH listener. Set ssh.listen, or use the host key of this server's sshd:\n  \
+                               ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub";
+                Err(Failure::new(Exit::NotSetUp, message))
+            }
+            other => Err(unexpected(&other)),
+        },
+    }
+}
+
+/// `deskgate-gateway status`
+pub async fn status(socket: &Path, out: Output) -> Result<(), Failure> {
+    let Answer::Status(status) = ask(socket, Ask::Status).await? else {
+        return Err(Failure::new(Exit::Failed, "the gateway answered something else"));
+    };
+    out.result("status/1", &status, || {
+        format!(
+            "Deskgate gateway {}\naddress   {}\nSSH       {}\ndatabase  {}\ndevices   {} connected of {}",
+            status.version,
+            status.address,
+            status.ssh.as_deref().unwrap_or("none (devices come in through this server's sshd)"),
+            if status.database { "answers" } else { "does not answer" },
+            status.devices_connected,
+            status.devices_paired,
+        )
+    });
+    if status.database { Ok(()) } else { Err(Failure::new(Exit::CannotReach, "the database does not answer")) }
+}
+
+async fn ask(socket: &Path, ask: Ask) -> Result<Answer, Failure> {
+    let answer = socket::call(socket, &ask).await.map_err(|error| match error {
+        CallError::NotRunning { .. } => Failure::new(
+            Exit::CannotReach,
+            format!("{error}: the gateway is not running. Start it with: sudo systemctl start deskgate-gateway"),
+        ),
+        CallError::NotAllowed { .. } => Failure::new(
+            Exit::NotAuthorised,
+            format!("{error}. Join the group that owns it: sudo usermod -aG deskgate $USER, then sign in again"),
+        ),
+        CallError::Broken { .. } => Failure::new(Exit::Failed, error.to_string()),
+    })?;
+    match answer {
+        Answer::No { code, message } => {
+            let exit = match code {
+                No::Invalid | No::NotFound => Exit::Failed,
+                No::Refused => Exit::Refused,
+                No::Unavailable => Exit::CannotReach,
+            };
+            Err(Failure::new(exit, message))
+        }
+        answer => Ok(answer),
+    }
+}
+
+async fn done(socket: &Path, request: Ask) -> Result<(), Failure> {
+    match ask(socket, request).await? {
+        Answer::Done => Ok(()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn unexpected(answer: &Answer) -> Failure {
+    // An answer of another kind holds no secret but a token, which is not shown.
+    let kind = match answer {
+        Answer::Token { .. } => "a token",
+        _ => "an answer of another kind",
+    };
+    Failure::new(Exit::Failed, format!("the gateway sent {kind}; are both of the same version?"))
+}
+
+async fn devices(socket: &Path) -> Result<Vec<DeviceView>, Failure> {
+    match ask(socket, Ask::DeviceList).await? {
+        Answer::Devices { devices } => Ok(devices),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// A device by its identifier, or by a name that only one has.
+async fn find(socket: &Path, wanted: &str) -> Result<DeviceView, Failure> {
+    let mut matching: Vec<_> = devices(socket).await?;
+    let id: Option<DeviceId> = wanted.parse().ok();
+    matching.retain(|device| Some(device.device_id) == id || device.name == wanted);
+    match (matching.pop(), matching.is_empty()) {
+        (Some(device), true) => Ok(device),
+        (Some(_), false) => {
+            Err(Failure::new(Exit::Failed, format!("several devices are named {wanted:?}; use the identifier")))
+        }
+        (None, _) => Err(Failure::new(
+            Exit::Failed,
+            format!("there is no device {wanted:?}; see: deskgate-gateway admin device list"),
+        )),
+    }
+}
+
+async fn add(socket: &Path, file: &Path, print_authorized_keys: bool, out: Output) -> Result<(), Failure> {
+    let read =
+        if file == Path::new("-") { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(file) };
+    let file = read.map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", file.display())))?;
+    let (device, invitation) = match ask(socket, Ask::DeviceAdd { file }).await? {
+        Answer::Paired { device, invitation } => (device, invitation),
+        other => return Err(unexpected(&other)),
+    };
+    let line = format!("restrict,port-forwarding {} {}", device.public_key, device.device_id);
+    if print_authorized_keys && !out.json {
+        println!("{line}");
+        return Ok(());
+    }
+    let value = json!({ "device": device, "invitation": invitation, "authorized_keys": line });
+    out.result("paired/1", &value, || paired(&device, &invitation));
+    Ok(())
+}
+
+fn paired(device: &DeviceView, invitation: &Invitation) -> String {
+    let or = |value: &Option<String>, otherwise: &str| value.clone().unwrap_or_else(|| otherwise.to_owned());
+    format!(
+        "Paired {} ({})\nFingerprint  {}\nCompare it with what `deskgate identity show` prints on the desktop.\n\n\
+         The desktop user needs:\n  SSH address           {}\n  host key fingerprint  {}\n  control socket        {}\n  \
+         public address        {}\n  control token         in {} on this server; hand it over privately\n",
+        device.name,
+        device.device_id,
+        device.fingerprint,
+        or(&invitation.ssh_address, "this server's sshd"),
+        or(&invitation.host_key_fingerprint, "as printed by: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"),
+        or(&invitation.control_socket, "none is configured"),
+        invitation.address,
+        or(&invitation.token_file, "the file it was configured with"),
+    )
+}
+
+fn list(devices: &[DeviceView]) -> String {
+    if devices.is_empty() {
+        return "No device is paired. On the desktop: deskgate identity export FILE; here: deskgate-gateway admin device add FILE"
+            .to_owned();
+    }
+    let row = |device: &DeviceView| {
+        vec![
+            device.name.clone(),
+            device.state.clone(),
+            device.version.clone().unwrap_or_default(),
+            device.last_seen_at.map(|time| time.to_string()).unwrap_or_default(),
+            device.device_id.to_string(),
+            device.note.clone().unwrap_or_default(),
+        ]
+    };
+    table(&["NAME", "STATE", "VERSION", "LAST SEEN", "ID", "NOTE"], &devices.iter().map(row).collect::<Vec<_>>())
+}
+
+fn show(device: &DeviceView) -> String {
+    let mut text = format!(
+        "{}\nidentifier   {}\nfingerprint  {}\nstate        {}\n",
+        device.name, device.device_id, device.fingerprint, device.state
+    );
+    let optional = [
+        ("note", device.note.clone()),
+        ("version", device.version.clone()),
+        ("last seen", device.last_seen_at.map(|time| time.to_string())),
+    ];
+    for (name, value) in optional {
+        if let Some(value) = value {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{name:12} {value}");
+        }
+    }
+    let _ = writeln!(text, "paired       {}", device.paired_at);
+    text
+}
+
+async fn rotate(socket: &Path, to: Option<&Path>, overlap_hours: u64, out: Output) -> Result<(), Failure> {
+    // The file is made first: a token that cannot be written down must not be made.
+    let file = to.map(|path| {
+        let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        made.map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}. No changes were made", path.display())))
+    });
+    let file = file.transpose()?;
+    let answer = ask(socket, Ask::TokenRotate { overlap_s: overlap_hours.saturating_mul(3600) }).await;
+    let (text, kept_in) = match answer {
+        Ok(Answer::Token { text, kept_in }) => (text, kept_in),
+        Ok(other) => return Err(unexpected(&other)),
+        Err(failure) => {
+            if let Some(path) = to {
+                let _ = std::fs::remove_file(path);
+            }
+            return Err(failure);
+        }
+    };
+    if let Some(mut file) = file {
+        let written = writeln!(file, "{text}").and_then(|()| file.sync_all());
+        written.map_err(|error| Failure::new(Exit::Failed, format!("the new token could not be written: {error}")))?;
+    } else if kept_in.is_none() {
+        let message = "a new token is in force, but it was written nowhere: run this again with --to FILE";
+        return Err(Failure::new(Exit::Failed, message));
+    }
+    let written_to = to.map(|path| path.display().to_string()).or(kept_in);
+    let value = json!({ "written_to": written_to, "overlap_hours": overlap_hours });
+    out.result("token/1", &value, || {
+        format!(
+            "A new control token is in {}. Older ones go on for {overlap_hours} hours: hand the new one to every desktop user.",
+            written_to.unwrap_or_default()
+        )
+    });
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! The server administrator's door: a private Unix socket, and the command line that speaks to it.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | [`office`] | answers on the socket, inside the running gateway |
+//! | [`commands`] | what each command asks and prints |
+//! | [`check`] | configuration and surroundings, before anything runs |
+//! | [`output`] | for people, or for programs under `--json` |
+
+pub mod check;
+pub mod commands;
+pub mod office;
+pub mod output;
+
+use deskgate_protocol::{DeviceId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// What the command line asks the running gateway.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case")]
+pub enum Ask {
+    /// How it is.
+    Status,
+    /// Pair the device of an identity file.
+    DeviceAdd {
+        /// The file's text.
+        file: String,
+    },
+    /// Every device.
+    DeviceList,
+    /// End a device.
+    DeviceRevoke {
+        /// Which.
+        device_id: DeviceId,
+    },
+    /// Give a device another name.
+    DeviceRename {
+        /// Which.
+        device_id: DeviceId,
+        /// Its new name.
+        name: String,
+    },
+    /// A new control token; older ones end after the overlap.
+    TokenRotate {
+        /// Seconds.
+        overlap_s: u64,
+    },
+    /// The SSH host key.
+    HostKey,
+}
+
+/// What the running gateway answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub enum Answer {
+    /// How it is.
+    Status(Status),
+    /// A paired device with what its user needs.
+    Paired {
+        /// The device.
+        device: DeviceView,
+        /// What its user needs.
+        invitation: Invitation,
+    },
+    /// Devices, oldest first.
+    Devices {
+        /// The devices.
+        devices: Vec<DeviceView>,
+    },
+    /// Done.
+    Done,
+    /// A new control token. Written to a file, never to the screen.
+    Token {
+        /// The text.
+        text: String,
+        /// Where the gateway keeps it.
+        kept_in: Option<String>,
+    },
+    /// The SSH host key; absent when there is no SSH listener.
+    HostKey {
+        /// `SHA256:…` and the key's text.
+        key: Option<(String, String)>,
+    },
+    /// Not done, and why.
+    No {
+        /// For programs.
+        code: No,
+        /// For people.
+        message: String,
+    },
+}
+
+/// Why something was not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum No {
+    /// A value is not acceptable.
+    Invalid,
+    /// There is no such thing.
+    NotFound,
+    /// Not in this state.
+    Refused,
+    /// The database does not work at the moment.
+    Unavailable,
+}
+
+/// How a gateway is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// Its version.
+    pub version: String,
+    /// What backends use, including `/api/v1`.
+    pub address: String,
+    /// The SSH listener.
+    pub ssh: Option<String>,
+    /// Whether the database answers.
+    pub database: bool,
+    /// Devices that are connected.
+    pub devices_connected: usize,
+    /// Devices that are paired.
+    pub devices_paired: usize,
+}
+
+/// A device as the administrator sees it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DeviceView {
+    /// Its identifier.
+    pub device_id: DeviceId,
+    /// Its name.
+    pub name: String,
+    /// Its key's fingerprint.
+    pub fingerprint: String,
+    /// Its key.
+    pub public_key: String,
+    /// In one word: connected, paused, offline, incompatible, revoked.
+    pub state: String,
+    /// What to know about that state.
+    pub note: Option<String>,
+    /// The version it last said hello with.
+    pub version: Option<String>,
+    /// When it was paired.
+    pub paired_at: Timestamp,
+    /// When it was last heard of.
+    pub last_seen_at: Option<Timestamp>,
+}
+
+/// What a desktop user needs to connect.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Invitation {
+    /// What to dial over SSH.
+    pub ssh_address: Option<String>,
+    /// What the host key's fingerprint must be.
+    pub host_key_fingerprint: Option<String>,
+    /// The name of the control socket that the forward asks for.
+    pub control_socket: Option<String>,
+    /// What backends use, including `/api/v1`.
+    pub address: String,
+    /// Where the control token is on this server.
+    pub token_file: Option<String>,
+}

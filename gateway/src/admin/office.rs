@@ -1,0 +1,154 @@
+//! Answers on the administrator's socket, inside the running gateway.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use deskgate_protocol::identity::IdentityFile;
+use deskgate_protocol::secret::ControlToken;
+use deskgate_protocol::service::check_name;
+use deskgate_protocol::{DeviceId, VERSION};
+use tokio::net::UnixListener;
+use tokio_util::sync::CancellationToken;
+
+use super::{Answer, Ask, DeviceView, Invitation, No, Status};
+use crate::addresses::Addresses;
+use crate::domain::devices::{PairError, pair};
+use crate::store::devices::{Device, Presence};
+use crate::store::{self, Store};
+use crate::{socket, token};
+
+/// What the answers are made from.
+#[derive(Clone)]
+pub struct Office {
+    /// The database.
+    pub store: Store,
+    /// Where the gateway can be reached.
+    pub addresses: Addresses,
+    /// Fingerprint and text of the SSH host key.
+    pub host_key: Option<(String, String)>,
+    /// The private control socket.
+    pub control_socket: Option<PathBuf>,
+    /// The file of the gateway's own control token; `None` when it was given from outside.
+    pub token_file: Option<PathBuf>,
+    /// How long ended runs are kept.
+    pub retention: Duration,
+}
+
+/// Answers until `stop`. The socket's mode decides who may ask.
+pub async fn serve(listener: UnixListener, office: Office, stop: CancellationToken) {
+    socket::serve(listener, true, stop, move |ask: Ask| {
+        let office = office.clone();
+        async move { office.answer(ask).await.unwrap_or_else(|no| no) }
+    })
+    .await;
+}
+
+impl Office {
+    async fn answer(&self, ask: Ask) -> Result<Answer, Answer> {
+        match ask {
+            Ask::Status => Ok(Answer::Status(self.status().await)),
+            Ask::DeviceAdd { file } => self.add(&file).await,
+            Ask::DeviceList => {
+                let devices = self.store.devices().await?;
+                Ok(Answer::Devices { devices: devices.into_iter().map(view).collect() })
+            }
+            Ask::DeviceRevoke { device_id } => {
+                let revoked = self.store.revoke_device(device_id, self.retention).await?;
+                found(revoked, device_id).inspect(|_| tracing::info!(%device_id, "device revoked"))
+            }
+            Ask::DeviceRename { device_id, name } => {
+                check_name(&name).map_err(|message| no(No::Invalid, message))?;
+                found(self.store.rename_device(device_id, &name).await?, device_id)
+            }
+            Ask::TokenRotate { overlap_s } => self.rotate(Duration::from_secs(overlap_s)).await,
+            Ask::HostKey => Ok(Answer::HostKey { key: self.host_key.clone() }),
+        }
+    }
+
+    async fn status(&self) -> Status {
+        let devices = self.store.devices().await;
+        let up = |device: &&Device| matches!(device.presence, Presence::Connected | Presence::Paused);
+        let paired = |device: &&Device| device.revoked_at.is_none();
+        Status {
+            version: VERSION.to_owned(),
+            address: format!("{}/api/v1", self.addresses.public_url),
+            ssh: self.addresses.ssh_public.clone(),
+            database: devices.is_ok(),
+            devices_connected: devices.iter().flatten().filter(up).count(),
+            devices_paired: devices.iter().flatten().filter(paired).count(),
+        }
+    }
+
+    async fn add(&self, file: &str) -> Result<Answer, Answer> {
+        let file = IdentityFile::read(file).map_err(|error| no(No::Invalid, error.to_string()))?;
+        let device = pair(&self.store, &file).await.map_err(|error| match error {
+            PairError::Name(_) => no(No::Invalid, error.to_string()),
+            PairError::Revoked => no(No::Refused, error.to_string()),
+            PairError::Store(error) => error.into(),
+        })?;
+        tracing::info!(device_id = %device.device_id, "device paired");
+        let shown = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let invitation = Invitation {
+            ssh_address: self.addresses.ssh_public.clone(),
+            host_key_fingerprint: self.host_key.as_ref().map(|(fingerprint, _)| fingerprint.clone()),
+            control_socket: shown(&self.control_socket),
+            address: format!("{}/api/v1", self.addresses.public_url),
+            token_file: shown(&self.token_file),
+        };
+        Ok(Answer::Paired { device: view(device), invitation })
+    }
+
+    async fn rotate(&self, overlap: Duration) -> Result<Answer, Answer> {
+        let fresh = ControlToken::generate();
+        self.store.rotate_control_token(fresh.digest(), overlap).await?;
+        if let Some(path) = &self.token_file {
+            token::save(path, &fresh).map_err(|error| no(No::Refused, error.to_string()))?;
+        }
+        tracing::info!(overlap_s = overlap.as_secs(), "control token rotated");
+        let kept_in = self.token_file.as_ref().map(|path| path.display().to_string());
+        Ok(Answer::Token { text: fresh.reveal().to_owned(), kept_in })
+    }
+}
+
+fn found(found: bool, device_id: DeviceId) -> Result<Answer, Answer> {
+    if found { Ok(Answer::Done) } else { Err(no(No::NotFound, format!("there is no device {device_id}"))) }
+}
+
+fn no(code: No, message: impl Into<String>) -> Answer {
+    Answer::No { code, message: message.into() }
+}
+
+impl From<store::Error> for Answer {
+    fn from(error: store::Error) -> Self {
+        tracing::warn!(%error, "the administrator could not be answered");
+        no(No::Unavailable, format!("{error}; nothing was changed"))
+    }
+}
+
+fn view(device: Device) -> DeviceView {
+    let (state, note) = match (&device.revoked_at, device.presence, &device.refusal) {
+        (Some(at), ..) => ("revoked", Some(format!("revoked at {at}"))),
+        (_, Presence::Connected, _) => ("connected", None),
+        (_, Presence::Paused, _) => ("paused", Some("its user paused external access".to_owned())),
+        (_, _, Some(refusal)) => (
+            if device.presence == Presence::Incompatible { "incompatible" } else { "offline" },
+            Some(format!(
+                "seen, refused: {} against {}",
+                refusal.device_version.as_deref().unwrap_or("unknown"),
+                refusal.gateway_version
+            )),
+        ),
+        (_, _, None) => ("offline", None),
+    };
+    DeviceView {
+        device_id: device.device_id,
+        fingerprint: device.public_key.fingerprint(),
+        public_key: device.public_key.to_string(),
+        name: device.name,
+        state: state.to_owned(),
+        note,
+        version: device.device_version,
+        paired_at: device.paired_at,
+        last_seen_at: device.last_seen_at,
+    }
+}

@@ -1,0 +1,54 @@
+//! What a command prints: text for people, or one JSON object with its schema's name.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// How a command prints.
+#[derive(Clone, Copy, Debug)]
+pub struct Output {
+    /// Whether for programs.
+    pub json: bool,
+    /// Whether only failures are said.
+    pub quiet: bool,
+}
+
+impl Output {
+    /// Prints a result: `text` for people, `value` under `schema` for programs.
+    pub fn result(self, schema: &str, value: &impl Serialize, text: impl FnOnce() -> String) {
+        if self.json {
+            let mut object = json!({ "schema": schema });
+            match serde_json::to_value(value) {
+                Ok(Value::Object(members)) => {
+                    if let Value::Object(object) = &mut object {
+                        object.extend(members);
+                    }
+                }
+                Ok(other) => object["value"] = other,
+                // Everything that is printed is made of text, numbers and lists.
+                Err(error) => object["error"] = error.to_string().into(),
+            }
+            println!("{object}");
+        } else if !self.quiet {
+            let text = text();
+            println!("{}", text.trim_end());
+        }
+    }
+}
+
+/// Columns, each as wide as its widest cell.
+pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.chain([heading[column].len()]).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..heading.len()).map(width).collect();
+    let line = |cells: Vec<&str>| {
+        let padded: Vec<_> = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        padded.join("  ").trim_end().to_owned() + "\n"
+    };
+    let mut text = line(heading.to_vec());
+    for row in rows {
+        text += &line(row.iter().map(String::as_str).collect());
+    }
+    text
+}

@@ -1,0 +1,53 @@
+//! What happens because time passes: each a named pass that can be run once.
+
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use crate::store::{Error, Store};
+
+/// The pause between two rounds. Every replica makes them; they do not disturb each other.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Makes rounds until `stop`.
+pub async fn run(store: Store, retention: Duration, stop: CancellationToken) {
+    let mut rounds = interval(PAUSE);
+    rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut failing = false;
+    while stop.run_until_cancelled(rounds.tick()).await.is_some() {
+        match run_once(&store, retention).await {
+            Ok(_) => failing = false,
+            Err(error) => {
+                if !failing {
+                    tracing::warn!(%error, "upkeep waits for the database");
+                }
+                failing = true;
+            }
+        }
+    }
+}
+
+/// What one round did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Round {
+    /// Offers that nobody took and that are queued again.
+    pub offers_returned: usize,
+    /// Runs that never started in time.
+    pub expired: usize,
+    /// Runs whose device was lost beyond its lease.
+    pub lost: usize,
+}
+
+/// One round of every pass.
+pub async fn run_once(store: &Store, retention: Duration) -> Result<Round, Error> {
+    let round = Round {
+        offers_returned: store.return_unaccepted_offers().await?,
+        expired: store.expire_queued(retention).await?,
+        lost: store.suspend_lost_runs().await?,
+    };
+    if round != Round::default() {
+        tracing::info!(offers_returned = round.offers_returned, expired = round.expired, lost = round.lost, "upkeep");
+    }
+    Ok(round)
+}
