@@ -161,29 +161,29 @@ mod samples {
     #[test]
     fn every_way_of_naming_a_room_counts() {
         for text in [
-            "use crate::store::Store;",
-            "use crate::{domain::Run, store::{self, Store}};",
-            "use super::super::store::Store;",
-            "fn f() { let row = crate::store::load(); }",
-            "fn f(store: &crate::store::Store) {}",
-            "mod tests { use super::super::super::store::Store; }",
-            "pub use crate::store as hidden;",
-            "use deskgate_gateway::store::Store;",
-            "fn f() { self::super::super::store::load() }",
+            "use crate::domain::Store;",
+            "use crate::{wake::Wake, domain::{self, Store}};",
+            "use super::super::domain::Store;",
+            "fn f() { let row = crate::domain::load(); }",
+            "fn f(domain: &crate::domain::Store) {}",
+            "mod tests { use super::super::super::domain::Store; }",
+            "pub use crate::domain as hidden;",
+            "use deskgate_gateway::domain::Store;",
+            "fn f() { self::super::super::domain::load() }",
         ] {
-            assert_eq!(gateway("http/runs.rs", text).len(), 1 + usize::from(text.contains("self,")), "{text}");
+            assert_eq!(gateway("store/runs.rs", text).len(), 1 + usize::from(text.contains("self,")), "{text}");
         }
-        assert!(gateway("domain/runs.rs", "use crate::store::Store;").is_empty());
+        assert!(gateway("http/runs.rs", "use crate::domain::Store;").is_empty());
     }
 
     #[test]
     fn comments_strings_and_ones_own_modules_are_no_imports() {
         let text = r####"
-            //! Not `use crate::store::Store;` and not russh::client.
-            /* use crate::store::Store; /* nested */ use russh::client; */
+            //! Not `use crate::admin::Store;` and not russh::client.
+            /* use crate::admin::Store; /* nested */ use russh::client; */
             use super::caller::Caller;
-            const A: &str = "use crate::store::Store; \" russh::client";
-            const B: &str = r#"crate::store::Store " russh::client"#;
+            const A: &str = "use crate::admin::Store; \" russh::client";
+            const B: &str = r#"crate::admin::Store " russh::client"#;
             const C: (char, u8) = ('"', b'"');
             fn f<'a>(text: &'a str) -> impl Sized + use<'a> { Vec::<u8>::new() }
             const D: char = '\''; const E: &[u8] = b"tokio_postgres::Client";

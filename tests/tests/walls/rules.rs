@@ -30,19 +30,25 @@ pub(crate) const PARTS: [Part; 3] = [
         folder: "gateway",
         own_crate: "deskgate_gateway",
         rooms: &[
-            ("http", &["domain", "wake", "clock", "tasks", "config"]),
-            ("control", &["domain", "wake", "clock", "tasks", "config"]),
-            ("admin", &["domain", "clock", "tasks", "config"]),
-            ("callbacks", &["domain", "clock", "tasks", "config"]),
-            ("upkeep", &["domain", "clock", "tasks", "config"]),
-            ("ops", &["domain", "clock", "tasks", "config"]),
-            ("domain", &["store", "clock", "config"]),
-            ("store", &["wake", "clock", "tasks", "config"]),
-            ("tunnel", &["domain::devices", "clock", "tasks", "config"]),
+            // The doors. They decide nothing: domain does, and store keeps what was decided. They hold
+            // the store's handle and pass its values on.
+            ("http", &["domain", "store", "wake", "clock", "tasks", "config"]),
+            ("control", &["domain", "store", "wake", "clock", "tasks", "config", "socket", "token"]),
+            ("admin", &["domain", "store", "clock", "tasks", "config", "socket", "token"]),
+            ("callbacks", &["domain", "store", "wake", "clock", "tasks", "config"]),
+            ("upkeep", &["domain", "store", "clock", "tasks", "config"]),
+            ("ops", &["domain", "store", "clock", "tasks", "config"]),
+            ("domain", &["store", "wake", "clock"]),
+            ("store", &["wake", "clock", "tasks"]),
+            ("tunnel", &["domain::devices", "clock", "tasks"]),
+            // The leaves. The configuration speaks of limits in domain's own words.
+            ("config", &["domain"]),
             ("wake", &[]),
             ("clock", &[]),
             ("tasks", &[]),
-            ("config", &[]),
+            ("socket", &["tasks"]),
+            ("token", &[]),
+            ("exit", &[]),
         ],
         keepers: &[
             Keeper {
