@@ -1,0 +1,146 @@
+//! Who may know whom. A new room is entered here, with whom it may know; without that the test fails.
+
+/// One half of the product, or the protocol between them.
+pub(crate) struct Part {
+    /// Its folder.
+    pub(crate) folder: &'static str,
+    /// Its name as a crate.
+    pub(crate) own_crate: &'static str,
+    /// Its rooms: name, and what else of the same part each may name. An entry like
+    /// `domain::devices` allows that much only.
+    pub(crate) rooms: &'static [(&'static str, &'static [&'static str])],
+    /// Crates that only some rooms may name.
+    pub(crate) keepers: &'static [Keeper],
+}
+
+/// Crates that stay in few rooms, so that exchanging one touches those rooms only.
+pub(crate) struct Keeper {
+    pub(crate) crates: &'static [&'static str],
+    pub(crate) rooms: &'static [&'static str],
+    pub(crate) rule: &'static str,
+}
+
+/// The roots of a crate: they know all and are known by none.
+pub(crate) const ROOTS: [&str; 2] = ["lib", "main"];
+
+pub(crate) const DOORS: [&str; 5] = ["http", "control", "admin", "callbacks", "upkeep"];
+
+pub(crate) const PARTS: [Part; 3] = [
+    Part {
+        folder: "gateway",
+        own_crate: "deskgate_gateway",
+        rooms: &[
+            // The doors. They decide nothing: domain does, and store keeps what was decided. They hold
+            // the store's handle and pass its values on.
+            ("http", &["domain", "store", "wake", "clock", "tasks", "config"]),
+            ("control", &["domain", "store", "wake", "clock", "tasks", "config", "socket", "token"]),
+            ("admin", &["domain", "store", "clock", "tasks", "config", "socket", "token"]),
+            ("callbacks", &["domain", "store", "wake", "clock", "tasks", "config"]),
+            ("upkeep", &["domain", "store", "clock", "tasks", "config"]),
+            ("ops", &["domain", "store", "clock", "tasks", "config"]),
+            ("domain", &["store", "wake", "clock"]),
+            ("store", &["wake", "clock", "tasks"]),
+            ("tunnel", &["domain::devices", "clock", "tasks"]),
+            // The leaves. The configuration speaks of limits in domain's own words.
+            ("config", &["domain"]),
+            ("wake", &[]),
+            ("clock", &[]),
+            ("tasks", &[]),
+            ("socket", &["tasks"]),
+            ("token", &[]),
+            ("exit", &[]),
+        ],
+        keepers: &[
+            Keeper {
+                crates: &["tokio_postgres", "deadpool_postgres", "postgres_types", "tokio_postgres_rustls"],
+                rooms: &["store"],
+                rule: "only store names the Postgres crates",
+            },
+            Keeper { crates: &["russh"], rooms: &["tunnel"], rule: "only tunnel names russh" },
+            Keeper {
+                crates: &["axum", "hyper", "http", "http_body_util", "tower"],
+                rooms: &["http"],
+                rule: "only http names axum and status codes",
+            },
+        ],
+    },
+    Part {
+        folder: "device-agent",
+        own_crate: "deskgate",
+        rooms: &[
+            ("cli", &["local", "config"]),
+            ("local", &["dispatcher", "services", "settings", "secrets", "power", "config"]),
+            ("dispatcher", &["link", "executor", "store", "services", "identity", "power", "config"]),
+            ("executor", &["tools", "assistant", "services", "config"]),
+            ("assistant", &["tools", "services", "secrets", "config"]),
+            ("tools", &["services", "config"]),
+            ("services", &["store", "tools", "config"]),
+            ("store", &["services", "config"]),
+            ("link", &["identity", "settings", "config"]),
+            ("settings", &["store", "secrets", "config"]),
+            ("identity", &["secrets", "config"]),
+            ("secrets", &["config"]),
+            ("power", &[]),
+            ("config", &[]),
+        ],
+        keepers: &[
+            Keeper { crates: &["rusqlite"], rooms: &["store"], rule: "only store names SQLite" },
+            Keeper { crates: &["russh"], rooms: &["link"], rule: "only link names russh" },
+            Keeper {
+                crates: &["axum", "hyper", "http", "http_body_util", "tower"],
+                rooms: &["local"],
+                rule: "only local serves pages",
+            },
+            Keeper {
+                crates: &["deskgate_gateway"],
+                rooms: &["lib", "link", "identity"],
+                rule: "the gateway is a byte stream to everyone but lib, which starts the built-in one, \
+                       and link and identity, which share its SSH suite and key file",
+            },
+        ],
+    },
+    Part { folder: "protocol", own_crate: "deskgate_protocol", rooms: &[], keepers: &[] },
+];
+
+/// What a part of the product that must not touch the world may build on.
+pub(crate) struct Pure {
+    /// The files: a path below the repository that a file's path begins with.
+    pub(crate) files: &'static str,
+    /// The dependencies it may name. The standard library comes with it, without [`WORLD`].
+    pub(crate) crates: &'static [&'static str],
+    /// The modules of its own crate it may name; everything if empty.
+    pub(crate) modules: &'static [&'static str],
+    pub(crate) rule: &'static str,
+}
+
+/// The part of the standard library that touches the world.
+pub(crate) const WORLD: [&str; 5] = ["fs", "net", "process", "thread", "env"];
+
+pub(crate) const PURE: [Pure; 2] = [
+    Pure {
+        files: "protocol/src/",
+        crates: &[
+            "base64",
+            "ed25519_dalek",
+            "jiff",
+            "rand",
+            "serde",
+            "serde_json",
+            "serde_json_canonicalizer",
+            "sha2",
+            "subtle",
+            "thiserror",
+            "uuid",
+            "zeroize",
+        ],
+        modules: &[],
+        rule: "protocol is what is said: no runtime, no files, no network",
+    },
+    Pure {
+        files: "device-agent/src/executor/turn",
+        crates: &["deskgate_protocol", "serde", "serde_json"],
+        // Of these the values that are asked for and answered, nothing that runs.
+        modules: &["executor::turn", "executor::outcome", "assistant", "tools"],
+        rule: "turn decides and touches nothing: drive performs what it decided",
+    },
+];
