@@ -114,8 +114,9 @@ pub async fn connect_once(
     credentials: &Credentials,
     in_flight: Vec<InFlight>,
 ) -> Result<Session, LinkError> {
-    let stream = connector.open(&credentials.key).await?;
-    handshake::open(stream, credentials, in_flight, &connector.address()).await
+    // Boxed, because SSH and WebSocket set-up hold large states that nobody needs afterwards.
+    let stream = Box::pin(connector.open(&credentials.key)).await?;
+    Box::pin(handshake::open(stream, credentials, in_flight, &connector.address())).await
 }
 
 /// Keeps trying until the gateway welcomes this device.

@@ -98,6 +98,11 @@ impl Ssh {
         let private = PrivateKeyWithHashAlg::new(Arc::new(private), None);
         match handle.authenticate_publickey(&self.user, private).await {
             Ok(AuthResult::Success) => {}
+            // russh says so too when the connection ended without an answer about the key; a server
+            // that answers names what it would accept.
+            Ok(AuthResult::Failure { remaining_methods, .. }) if remaining_methods.is_empty() => {
+                return Err(LinkError::Lost("before the server had judged this device's key".to_owned()));
+            }
             Ok(AuthResult::Failure { .. }) => {
                 return Err(LinkError::KeyNotAccepted {
                     address: self.address(),

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use crate::support::server::Server;
 use crate::support::{connect, soon};
 
-const GRACE: Duration = Duration::from_millis(1500);
+const GRACE: Duration = Duration::from_millis(2500);
 
 /// An idle connection that was let in: the server has greeted it.
 async fn idle(server: &Server) -> Result<TcpStream, ()> {

@@ -1,13 +1,11 @@
 //! The server's key decides, before anything is said.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use deskgate::link::{HostKeyError, HostPin, LinkError};
 use deskgate_gateway::tunnel::HostKey;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
 
 use crate::support::server::Server;
 use crate::support::{connect, pinned, ssh};
@@ -57,52 +55,74 @@ async fn a_known_hosts_file_lets_in_whom_it_names_and_no_one_else() {
     }
 }
 
-/// What a server that fails the check hears after the key exchange must be nothing: it counts the
-/// bytes that come after its own proof was sent.
+/// SSH_MSG_NEWKEYS, unencrypted: five bytes of head, the message, ten bytes of padding. russh may have
+/// said it by the time it asks who the server is. It ends the key exchange and carries nothing.
+const NEW_KEYS: (usize, u8) = (16, 21);
+
 #[tokio::test]
-async fn an_unverified_server_hears_no_byte_after_the_key_exchange() {
+async fn an_unverified_server_hears_nothing_after_the_key_exchange() {
     let mut server = Server::start().await;
     server.echo();
-    let trusting = bytes_until_closed(&server, pinned(&server.host_key.fingerprint())).await;
-    let refusing = bytes_until_closed(&server, pinned(OTHER)).await;
-    // The greeting, KEXINIT and the exchange's first half; NEWKEYS and all that follows stay unsent.
-    assert!(refusing.plain_after_exchange == 0, "{refusing:?}");
-    assert!(trusting.plain_after_exchange > 0, "the measure works: {trusting:?}");
+    let refusing = said_after_exchange(&server, pinned(OTHER)).await;
+    assert!(refusing.is_empty() || (refusing.len(), refusing[5]) == NEW_KEYS, "{refusing:?}");
+    let trusting = said_after_exchange(&server, pinned(&server.host_key.fingerprint())).await;
+    assert!(trusting.len() > 500 && trusting[5] == NEW_KEYS.1, "the measure works: {trusting:?}");
 }
 
-#[derive(Debug)]
-struct Heard {
-    plain_after_exchange: usize,
-}
-
-/// Goes between device and server, and counts what the device says after the server's ECDH reply.
-async fn bytes_until_closed(server: &Server, pin: HostPin) -> Heard {
+/// Goes between device and server, and keeps what the device says after the server's proof.
+async fn said_after_exchange(server: &Server, pin: HostPin) -> Vec<u8> {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("bound").port();
-    let after = Arc::new(AtomicUsize::new(0));
-    let (counted, upstream) = (Arc::clone(&after), server.port);
-    let mut tasks = JoinSet::new();
-    tasks.spawn(async move {
+    let upstream = server.port;
+    let between = async {
         let (device, _) = listener.accept().await.expect("the device dials");
         let server = TcpStream::connect(("127.0.0.1", upstream)).await.expect("the server is there");
-        relay(device, server, &counted).await;
-    });
-    let attempt = connect(ssh(port, pin), &server.credentials()).await;
-    drop(attempt);
-    crate::support::soon("the relay ends", tasks.join_next()).await;
-    Heard { plain_after_exchange: after.load(Ordering::SeqCst) }
+        relay(device, server).await
+    };
+    let credentials = server.credentials();
+    let attempt = async { drop(connect(ssh(port, pin), &credentials).await) };
+    crate::support::soon("both end", async { tokio::join!(attempt, between) }).await.1
 }
 
-async fn relay(device: TcpStream, server: TcpStream, after: &AtomicUsize) {
-    use tokio::io::AsyncReadExt;
+/// A server with the right key that leaves out the names of strict key exchange.
+struct Lax;
+
+impl russh::server::Handler for Lax {
+    type Error = russh::Error;
+}
+
+#[tokio::test]
+async fn a_server_without_strict_key_exchange_is_refused_even_with_the_right_key() {
+    let private = russh::keys::PrivateKey::random(&mut rand::rng(), russh::keys::Algorithm::Ed25519).expect("a key");
+    let pin = pinned(&private.public_key().fingerprint(russh::keys::HashAlg::Sha256).to_string());
+    let preferred = russh::Preferred { kex: vec![russh::kex::CURVE25519].into(), ..russh::Preferred::default() };
+    let config = russh::server::Config { keys: vec![private], preferred, ..Default::default() };
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    let lax = async {
+        let (socket, _) = listener.accept().await.expect("dialled");
+        let _ = russh::server::run_stream(config.into(), socket, Lax).await.expect("greeted").await;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let credentials = crate::support::credentials(
+        &crate::support::device_key(folder.path(), "device"),
+        &deskgate_protocol::secret::ControlToken::generate(),
+    );
+    let attempt = connect(ssh(port, pin), &credentials);
+    let (result, ()) = crate::support::soon("both end", async { tokio::join!(attempt, lax) }).await;
+    assert!(matches!(result, Err(LinkError::HostKey(HostKeyError::NotStrict(_)))), "{result:?}");
+}
+
+async fn relay(device: TcpStream, server: TcpStream) -> Vec<u8> {
     let (mut from_device, mut to_device) = device.into_split();
     let (mut from_server, mut to_server) = server.into_split();
-    let replied = std::sync::atomic::AtomicBool::new(false);
+    let replied = AtomicBool::new(false);
+    let mut said = Vec::new();
     let up = async {
-        let mut buffer = [0; 16 * 1024];
+        let mut buffer = vec![0; 16 * 1024];
         while let Ok(n @ 1..) = from_device.read(&mut buffer).await {
             if replied.load(Ordering::SeqCst) {
-                after.fetch_add(n, Ordering::SeqCst);
+                said.extend_from_slice(&buffer[..n]);
             }
             if to_server.write_all(&buffer[..n]).await.is_err() {
                 break;
@@ -111,7 +131,7 @@ async fn relay(device: TcpStream, server: TcpStream, after: &AtomicUsize) {
         let _ = to_server.shutdown().await;
     };
     let down = async {
-        let mut buffer = [0; 16 * 1024];
+        let mut buffer = vec![0; 16 * 1024];
         let mut seen = Vec::new();
         while let Ok(n @ 1..) = from_server.read(&mut buffer).await {
             seen.extend_from_slice(&buffer[..n]);
@@ -125,6 +145,7 @@ async fn relay(device: TcpStream, server: TcpStream, after: &AtomicUsize) {
         let _ = to_device.shutdown().await;
     };
     tokio::join!(up, down);
+    said
 }
 
 /// Whether the plain packets of the server include SSH_MSG_KEX_ECDH_REPLY (31).

@@ -1,5 +1,7 @@
 //! The link against real servers: our own SSH listener, and OpenSSH's sshd.
 
+#![allow(unreachable_pub)] // helpers of a test binary: nothing outside can reach them anyway
+
 mod attack;
 mod host_key;
 mod openssh_client;

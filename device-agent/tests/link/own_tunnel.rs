@@ -85,7 +85,7 @@ async fn stopping_the_tunnel_ends_a_connection_whose_receiver_holds_on_without_r
     let mut server = Server::start().await;
     let (ssh, credentials, gateway) = (server.ssh(), server.credentials(), server.gateway.clone());
     let device = tokio::spawn(async move {
-        let mut session = connect(ssh, &credentials).await.expect("welcomed");
+        let session = connect(ssh, &credentials).await.expect("welcomed");
         // More than all the queues in between hold, so that SSH itself stands still.
         let sender = session.sender();
         let flood = tokio::spawn(async move {

@@ -24,16 +24,16 @@ async fn nothing() -> Vec<deskgate_protocol::control::InFlight> {
 async fn after_a_cut_line_it_connects_again_at_once() {
     let mut server = Server::start().await;
     let gateway = server.gateway.clone();
-    let mut link = Link::new(Connector::Ssh(server.ssh()), server.credentials());
+    // Any wait at all would be longer than this test may last.
+    let pace = Pace { first: Duration::from_secs(3600), longest: Duration::from_secs(3600), ..Pace::default() };
+    let mut link = Link::new(Connector::Ssh(server.ssh()), server.credentials()).with_pace(pace);
     let status = link.handle().status();
     for _ in 0..2 {
         let arriving = async {
             let arrival = server.arrival().await;
             gateway.greet(arrival.stream).await.expect("let in")
         };
-        let connecting = tokio::time::timeout(Duration::from_millis(400), link.connect(nothing));
-        let (session, side) = tokio::join!(connecting, arriving);
-        let mut session = session.expect("within less than the first wait");
+        let (mut session, side) = soon("it connects", async { tokio::join!(link.connect(nothing), arriving) }).await;
         assert!(matches!(*status.borrow(), LinkStatus::Connected { epoch: 1, .. }));
         drop(side);
         assert_eq!(soon("the line is lost", session.next()).await, None);

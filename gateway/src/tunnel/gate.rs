@@ -136,6 +136,12 @@ impl Standing {
     }
 }
 
+impl std::fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ticket({}, {:?})", self.number, self.source)
+    }
+}
+
 /// A connection that has not yet proved a key. Dropping it, by then or because the connection
 /// ended, frees its place.
 pub(super) struct Ticket {
@@ -184,8 +190,7 @@ mod tests {
     #[test]
     fn the_fifth_of_one_source_is_turned_away_until_one_leaves() {
         let (gate, now, cut) = (gate(64, 4, 19), Instant::now(), CancellationToken::new());
-        let mut held: Vec<_> =
-            (0..4).map(|_| gate.enter(source("192.0.2.1"), &cut, now).ok().expect("has room")).collect();
+        let mut held: Vec<_> = (0..4).map(|_| gate.enter(source("192.0.2.1"), &cut, now).expect("has room")).collect();
         assert_eq!(gate.enter(source("192.0.2.1"), &cut, now).err(), Some(TurnedAway::TooManyFromSource));
         assert!(gate.enter(source("192.0.2.2"), &cut, now).is_ok(), "another source is not concerned");
         held.pop();
@@ -195,7 +200,7 @@ mod tests {
     #[test]
     fn a_source_that_connects_too_fast_is_slowed_down_and_no_other_is() {
         let (gate, now, cut) = (gate(64, 4, 5), Instant::now(), CancellationToken::new());
-        let mut knock = |who: &str, at: Instant| gate.enter(source(who), &cut, at).map(drop);
+        let knock = |who: &str, at: Instant| gate.enter(source(who), &cut, at).map(drop);
         assert!((0..5).all(|_| knock("192.0.2.1", now).is_ok()));
         assert_eq!(knock("192.0.2.1", now), Err(TurnedAway::TooFast));
         assert_eq!(knock("192.0.2.2", now), Ok(()));
@@ -208,7 +213,7 @@ mod tests {
         let (gate, now) = (gate(3, 4, 5), Instant::now());
         let enter = |n: u8| {
             let cut = CancellationToken::new();
-            (gate.enter(source(&format!("192.0.2.{n}")), &cut, now).ok().expect("always let in"), cut)
+            (gate.enter(source(&format!("192.0.2.{n}")), &cut, now).expect("always let in"), cut)
         };
         let crowd: Vec<_> = (1..=5).map(enter).collect();
         assert_eq!(
