@@ -86,15 +86,15 @@ async fn a_huge_file_is_read_from_its_beginning_and_its_depths_are_left_to_grep(
     write(&path, "first\nsecond\n");
     // A hole of a terabyte behind two lines: loading it would end the process.
     std::fs::OpenOptions::new().write(true).open(&path).expect("opens").set_len(1 << 40).expect("grows");
-    write(&folder.path().join("text.log"), "0123456789abcdef\n".repeat(4_000_000));
+    write(&folder.path().join("text.log"), format!("{}\n", "0123456789abcdef".repeat(1000)).repeat(4000));
     let beginning = ok(folder.path(), "Read", json!({ "file_path": "text.log", "limit": 1 })).await;
-    assert!(beginning.starts_with("     1\t0123456789abcdef\n"));
-    let told = refused(folder.path(), "Read", json!({ "file_path": "text.log", "offset": 3_999_999 })).await;
+    assert!(beginning.starts_with("     1\t0123456789abcdef"));
+    let told = refused(folder.path(), "Read", json!({ "file_path": "text.log", "offset": 3999 })).await;
     assert!(told.contains("50 MiB") && told.contains("Grep"), "{told}");
     assert!(refused(folder.path(), "Read", json!({ "file_path": "huge.log" })).await.contains("binary"));
     // Grep skips it as binary as well, without scanning the hole; and it searches the other to its end.
     let count = ok(folder.path(), "Grep", json!({ "pattern": "^[0-9a-f]+$", "output_mode": "count" })).await;
-    assert_eq!(count, "text.log:4000000");
+    assert_eq!(count, "text.log:4000");
 }
 
 #[tokio::test]
