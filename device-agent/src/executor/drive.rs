@@ -57,7 +57,7 @@ pub(super) async fn run(
         doing: Doing::Nothing,
     };
     // Nothing of the drive is used after a panic, and the turn is only asked for its end.
-    match AssertUnwindSafe(drive.to_the_end(&mut turn)).catch_unwind().await {
+    match AssertUnwindSafe(drive.until_finished(&mut turn)).catch_unwind().await {
         Ok(outcome) => outcome,
         Err(_panic) => turn.broken(clock.elapsed()),
     }
@@ -83,7 +83,7 @@ enum Doing {
 }
 
 impl Drive<'_> {
-    async fn to_the_end(mut self, turn: &mut Turn) -> Outcome {
+    async fn until_finished(mut self, turn: &mut Turn) -> Outcome {
         let mut event = Event::Started;
         loop {
             for effect in turn.on(event, self.clock.elapsed()) {

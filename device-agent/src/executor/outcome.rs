@@ -92,7 +92,11 @@ fn fits(text: &str, limit: usize) -> usize {
 
 /// The beginning of a text that has at most `limit` bytes, in whole characters.
 pub(super) fn cut(text: &str, limit: usize) -> &str {
-    &text[..text.floor_char_boundary(limit)]
+    let mut end = limit.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 #[cfg(test)]

@@ -1,1 +1,459 @@
+//! Whole runs: real folders, real tools, real scripts, and trouble in every part.
 
+use std::path::Path;
+use std::sync::mpsc as std_mpsc;
+use std::time::Duration;
+
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::control::{ToolKind, ToolStatus};
+use deskgate_protocol::run::{FinishReason, Input};
+use deskgate_protocol::{EndpointId, RunId};
+use futures_util::stream::{self, BoxStream};
+use futures_util::{FutureExt, StreamExt};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::*;
+use crate::assistant::{Message, ModelEvent, ModelRequest, StopReason, ToolCall};
+use crate::services::{Limits, Provider, ToolName};
+use crate::tools::{Tool, ToolOutput, ToolResult, ToolSpec};
+
+fn folder(files: &[(&str, &str)]) -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, text) in files {
+        std::fs::write(folder.path().join(name), text).expect("writes");
+    }
+    folder
+}
+
+fn job(folder: &Path, model: &str, text: &str) -> Job {
+    let definition = Definition {
+        name: "test".into(),
+        description: "A test.".into(),
+        working_directory: folder.to_owned(),
+        provider: Provider::Scripted,
+        model: model.into(),
+        instructions: "Answer.".into(),
+        tools: ToolName::ALL.to_vec(),
+        limits: Limits::default(),
+    };
+    let offer = Offer {
+        run_id: RunId::new(),
+        attempt: 1,
+        endpoint_id: EndpointId::new(),
+        endpoint_version: 1,
+        definition_sha256: Sha256Digest::of(b""),
+        input: Input { text: text.into(), more: serde_json::Map::new() },
+        max_duration_s: 60,
+        traceparent: None,
+    };
+    Job { offer, definition: Arc::new(definition) }
+}
+
+fn script(steps: Value) -> (TempDir, String) {
+    let place = folder(&[("script.json", &json!({ "steps": steps }).to_string())]);
+    let model = format!("script:{}", place.path().join("script.json").display());
+    (place, model)
+}
+
+async fn run(job: Job) -> (Outcome, Vec<DeviceEvent>) {
+    let (sender, mut receiver) = mpsc::channel(64);
+    let outcome = execute(job, sender, CancellationToken::new()).await;
+    let mut events = Vec::new();
+    while let Some(event) = receiver.recv().await {
+        events.push(event);
+    }
+    (outcome, events)
+}
+
+fn text(outcome: &Outcome) -> &str {
+    match outcome {
+        Outcome::Succeeded { result, .. } => &result.text,
+        other => panic!("not a success: {other:?}"),
+    }
+}
+
+fn code(outcome: &Outcome) -> RunErrorCode {
+    match outcome {
+        Outcome::Failed { error, .. } if error.effects == Effects::None => error.code,
+        other => panic!("not a failure without effects: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_folder_model_says_what_really_stands_in_the_folder() {
+    let folder = folder(&[("README.md", "# Harbour plan\n\nTide tables.\n"), ("b.txt", "the lantern is green\n")]);
+    let (outcome, events) = run(job(folder.path(), "folder", "What about \"lantern\"?")).await;
+    let answer = text(&outcome);
+    for part in [
+        "scripted assistant",
+        "2 files",
+        "- README.md",
+        "> # Harbour plan",
+        "> Tide tables.",
+        "> b.txt:1:the lantern is green",
+    ] {
+        assert!(answer.contains(part), "{part:?} is missing in:\n{answer}");
+    }
+    let Outcome::Succeeded { usage, .. } = &outcome else { panic!() };
+    assert_eq!((usage.model_calls, usage.tool_calls, usage.input_tokens), (3, 5, 0));
+    let kinds: Vec<_> =
+        events.iter().map(|event| serde_json::to_value(event).expect("serialises")["type"].clone()).collect();
+    let mut expected = vec!["usage_updated"];
+    for calls in [3, 2] {
+        expected.extend(std::iter::repeat_n(["tool_started", "tool_completed"], calls).flatten());
+        expected.extend(if calls == 3 { &["usage_updated"][..] } else { &["message_completed", "usage_updated"] });
+    }
+    assert_eq!(kinds, expected);
+}
+
+#[tokio::test]
+async fn a_script_reads_with_the_real_tool_and_puts_the_result_into_its_answer() {
+    let folder = folder(&[("data.txt", "seven seals")]);
+    let (_place, model) = script(json!([
+        { "tool": "Read", "arguments": { "file_path": "{{input}}" } },
+        { "text": "It says:\n{{last_tool_result}}" }
+    ]));
+    let (outcome, events) = run(job(folder.path(), &model, "data.txt")).await;
+    assert_eq!(text(&outcome), "It says:\n     1\tseven seals");
+    let completed = DeviceEvent::ToolCompleted {
+        call_id: "call_1".into(),
+        tool: "Read".into(),
+        kind: ToolKind::Read,
+        status: ToolStatus::Ok,
+    };
+    assert!(events.contains(&completed));
+}
+
+#[tokio::test]
+async fn every_mistake_of_a_model_is_told_to_it_and_the_run_goes_on() {
+    let outside = folder(&[("secret.txt", "SECRET")]);
+    let folder = folder(&[]);
+    let secret = outside.path().join("secret.txt");
+    for (tool, arguments, answer) in [
+        ("Bash", json!({ "command": "ls" }), "no such tool"),
+        ("Read", json!("file.txt"), "one JSON object"),
+        ("Read", json!({ "path": "x" }), "do not fit"),
+        ("Read", json!({ "file_path": 7 }), "do not fit"),
+        ("Read", json!({ "file_path": secret }), "outside"),
+        ("Grep", json!({ "pattern": "(" }), "regular expression"),
+        ("Glob", json!({ "pattern": "[" }), "not valid"),
+    ] {
+        let (_place, model) =
+            script(json!([{ "tool": tool, "arguments": arguments }, { "text": "{{last_tool_result}}" }]));
+        let (outcome, _) = run(job(folder.path(), &model, "x")).await;
+        let told = text(&outcome);
+        assert!(told.contains(answer) && !told.contains("SECRET"), "{tool} {arguments} was told {told:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_the_definition_leaves_out_does_not_run() {
+    let folder = folder(&[("a.txt", "CONTENTS")]);
+    let (_place, model) = script(json!([
+        { "tool": "Read", "arguments": { "file_path": "a.txt" } },
+        { "text": "{{last_tool_result}}" }
+    ]));
+    let mut job = job(folder.path(), &model, "x");
+    Arc::make_mut(&mut job.definition).tools = vec![ToolName::Glob];
+    let (outcome, events) = run(job).await;
+    assert!(text(&outcome).contains("Its tools are: Glob"));
+    assert!(!events.iter().any(|event| matches!(event, DeviceEvent::ToolStarted { .. })));
+}
+
+#[tokio::test]
+async fn a_working_directory_that_is_missing_or_a_file_fails_the_run_without_naming_it() {
+    let folder = folder(&[("file", "")]);
+    for path in ["gone", "file"] {
+        let (outcome, events) = run(job(&folder.path().join(path), "folder", "x")).await;
+        assert_eq!(code(&outcome), RunErrorCode::ToolError);
+        assert!(events.is_empty());
+        let Outcome::Failed { error, .. } = outcome else { panic!() };
+        assert!(!error.message.contains(folder.path().to_str().expect("text")));
+    }
+}
+
+#[tokio::test]
+async fn a_conversation_without_tools_needs_no_working_directory() {
+    let (_place, model) = script(json!([{ "text": "hello" }]));
+    let mut job = job(Path::new("/nonexistent"), &model, "x");
+    Arc::make_mut(&mut job.definition).tools = Vec::new();
+    assert_eq!(text(&run(job).await.0), "hello");
+}
+
+#[tokio::test]
+async fn a_working_directory_that_vanishes_during_the_run_ends_it() {
+    let folder = folder(&[("a.txt", "x")]);
+    let read = json!({ "tool": "Read", "arguments": { "file_path": "a.txt" } });
+    let (_place, model) = script(json!([read, { "text": "still here" }, read, { "text": "end" }]));
+    let (sender, mut receiver) = mpsc::channel(1);
+    let running = tokio::spawn(execute(job(folder.path(), &model, "x"), sender, CancellationToken::new()));
+    // The channel of one holds the run back: the second Read cannot begin before this message is taken.
+    while let Some(event) = receiver.recv().await {
+        if matches!(event, DeviceEvent::ToolCompleted { .. }) {
+            break;
+        }
+    }
+    folder.close().expect("removed");
+    while receiver.recv().await.is_some() {}
+    assert_eq!(code(&running.await.expect("no panic")), RunErrorCode::ToolError);
+}
+
+#[tokio::test]
+async fn a_bad_script_fails_the_run_and_is_not_worth_a_second_try() {
+    let folder = folder(&[]);
+    let (_place, model) = script(json!([{ "nonsense": 1 }]));
+    for model in [model.as_str(), "script:/nonexistent", "gpt"] {
+        let (outcome, _) = run(job(folder.path(), model, "x")).await;
+        assert_eq!(code(&outcome), RunErrorCode::ModelError);
+        assert!(matches!(outcome, Outcome::Failed { error, .. } if !error.retryable));
+    }
+}
+
+#[tokio::test]
+async fn errors_of_a_model_become_the_runs_error() {
+    let folder = folder(&[]);
+    for (kind, expected) in [("auth", RunErrorCode::ModelAuth), ("model", RunErrorCode::ModelError)] {
+        let (_place, model) = script(json!([{ "error": { "kind": kind, "message": "The key is old." } }]));
+        let (outcome, _) = run(job(folder.path(), &model, "x")).await;
+        assert_eq!(code(&outcome), expected);
+        assert!(matches!(outcome, Outcome::Failed { error, .. } if error.message == "The key is old."));
+    }
+}
+
+#[tokio::test]
+async fn an_overloaded_model_is_asked_again() {
+    let folder = folder(&[]);
+    let (_place, model) = script(json!([{ "error": { "kind": "overloaded", "times": 1 } }, { "text": "now" }]));
+    let (outcome, _) = run(job(folder.path(), &model, "x")).await;
+    assert_eq!(text(&outcome), "now");
+    assert!(matches!(outcome, Outcome::Succeeded { usage, .. } if usage.model_calls == 2));
+}
+
+#[tokio::test]
+async fn an_answer_cut_at_a_token_limit_says_so() {
+    let folder = folder(&[]);
+    let (_place, model) = script(json!([{ "text": "half an ans" }, { "end": "length" }]));
+    let (outcome, _) = run(job(folder.path(), &model, "x")).await;
+    assert!(matches!(outcome, Outcome::Succeeded { result, .. } if result.finish_reason == FinishReason::Length));
+}
+
+#[tokio::test]
+async fn the_shorter_of_both_durations_ends_the_run() {
+    let folder = folder(&[]);
+    let (_place, model) = script(json!([{ "delay_ms": 3_600_000 }, { "text": "late" }]));
+    let mut offered = job(folder.path(), &model, "x");
+    offered.offer.max_duration_s = 0;
+    let mut defined = job(folder.path(), &model, "x");
+    Arc::make_mut(&mut defined.definition).limits.max_duration_s = 0;
+    for job in [offered, defined] {
+        assert_eq!(code(&run(job).await.0), RunErrorCode::MaxDurationExceeded);
+    }
+}
+
+#[tokio::test]
+async fn turns_are_limited() {
+    let folder = folder(&[]);
+    let mut job = job(folder.path(), "folder", "x");
+    Arc::make_mut(&mut job.definition).limits.max_turns = 1;
+    assert_eq!(code(&run(job).await.0), RunErrorCode::MaxTurnsExceeded);
+}
+
+#[tokio::test]
+async fn a_stop_ends_a_waiting_run_as_cancelled_without_effects() {
+    let folder = folder(&[]);
+    let (_place, model) =
+        script(json!([{ "tool": "Glob", "arguments": { "pattern": "*" } }, { "delay_ms": 3_600_000 }]));
+    let (sender, mut receiver) = mpsc::channel(64);
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(execute(job(folder.path(), &model, "x"), sender, stop.clone()));
+    while !matches!(receiver.recv().await.expect("runs"), DeviceEvent::ToolCompleted { .. }) {}
+    stop.cancel();
+    let outcome = running.await.expect("no panic");
+    assert!(matches!(outcome, Outcome::Cancelled { effects: Effects::None, usage } if usage.tool_calls == 1));
+}
+
+#[tokio::test]
+async fn a_run_that_is_stopped_before_it_begins_does_nothing() {
+    let stop = CancellationToken::new();
+    stop.cancel();
+    let (sender, mut receiver) = mpsc::channel(1);
+    let outcome = execute(job(Path::new("/nonexistent"), "folder", "x"), sender, stop).await;
+    assert!(matches!(outcome, Outcome::Cancelled { .. }));
+    assert!(receiver.recv().await.is_none());
+}
+
+#[tokio::test]
+async fn a_stop_gets_through_although_nobody_takes_the_events() {
+    let folder = folder(&[]);
+    let (sender, receiver) = mpsc::channel(1);
+    let full = sender.clone();
+    full.send(DeviceEvent::UsageUpdated { usage: Usage::default() }).await.expect("room for one");
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(execute(job(folder.path(), "folder", "x"), sender, stop.clone()));
+    tokio::task::yield_now().await;
+    stop.cancel();
+    assert!(matches!(running.await.expect("no panic"), Outcome::Cancelled { .. }));
+    drop(receiver);
+}
+
+#[tokio::test]
+async fn a_run_whose_events_nobody_wants_still_has_its_outcome() {
+    let folder = folder(&[]);
+    let (sender, receiver) = mpsc::channel(1);
+    drop(receiver);
+    let outcome = execute(job(folder.path(), "folder", "x"), sender, CancellationToken::new()).await;
+    assert!(text(&outcome).contains("no files"));
+}
+
+#[tokio::test]
+async fn a_stop_ends_a_huge_grep_at_once() {
+    let folder = folder(&[]);
+    // 20 MB under 50 names: a search of half a minute in a debug build.
+    std::fs::write(folder.path().join("0.txt"), "abcdefghijklmnopqrstuvwxyz\n".repeat(740_000)).expect("writes");
+    for copy in 1..50 {
+        std::fs::hard_link(folder.path().join("0.txt"), folder.path().join(format!("{copy}.txt"))).expect("links");
+    }
+    let arguments = json!({ "pattern": "[a-y]{20}[0-9]", "output_mode": "count" });
+    let (_place, model) = script(json!([{ "tool": "Grep", "arguments": arguments }, { "text": "end" }]));
+    let (sender, mut receiver) = mpsc::channel(64);
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(execute(job(folder.path(), &model, "x"), sender, stop.clone()));
+    while !matches!(receiver.recv().await.expect("runs"), DeviceEvent::ToolStarted { .. }) {}
+    stop.cancel();
+    let stopped = std::time::Instant::now();
+    assert!(matches!(running.await.expect("no panic"), Outcome::Cancelled { .. }));
+    // The thread is seen out, and not just left alone: the run ends well within the grace.
+    assert!(stopped.elapsed() < Duration::from_secs(1), "took {:?}", stopped.elapsed());
+}
+
+/// An assistant that is given its answers, for trouble that a script cannot play.
+struct Given(fn(&ModelRequest) -> BoxStream<'static, ModelEvent>);
+
+impl Assistant for Given {
+    fn respond(&self, request: ModelRequest) -> BoxStream<'static, ModelEvent> {
+        self.0(&request)
+    }
+}
+
+async fn drive(assistant: Given, toolbox: Toolbox) -> Outcome {
+    let job = job(Path::new("/nonexistent"), "folder", "x");
+    let started = Instant::now();
+    let clock = Clock { started, deadline: started + Duration::from_secs(60) };
+    let (sender, _receiver) = mpsc::channel(64);
+    drive::run(turn_of(&job, &toolbox), &toolbox, &assistant, clock, &sender, &CancellationToken::new()).await
+}
+
+#[tokio::test]
+async fn a_panic_of_the_assistant_is_one_internal_failure_with_its_usage() {
+    for assistant in [
+        Given(|_| panic!("at once")),
+        Given(|_| stream::once(async { panic!("in the stream") }).boxed()),
+        Given(|_| stream::iter([()]).map(|()| panic!("between events")).boxed()),
+    ] {
+        let outcome = drive(assistant, Toolbox::open(&[], Path::new("")).expect("no tools")).await;
+        assert_eq!(code(&outcome), RunErrorCode::Internal);
+        assert!(matches!(outcome, Outcome::Failed { usage, .. } if usage.model_calls == 1));
+    }
+}
+
+struct Panics(fn(CancellationToken) -> futures_util::future::BoxFuture<'static, ToolResult>);
+
+impl Tool for Panics {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec { name: "Panics".into(), description: String::new(), parameters: json!({}) }
+    }
+
+    fn kind(&self) -> ToolKind {
+        ToolKind::Write
+    }
+
+    fn run(&self, _: Value, stop: CancellationToken) -> futures_util::future::BoxFuture<'static, ToolResult> {
+        self.0(stop)
+    }
+}
+
+fn calls_panics(request: &ModelRequest) -> BoxStream<'static, ModelEvent> {
+    assert!(matches!(request.messages[0], Message::User { .. }));
+    let call = ToolCall { id: "1".into(), name: "Panics".into(), arguments: json!({}) };
+    stream::iter([ModelEvent::ToolCall(call), ModelEvent::End(StopReason::Completed)]).boxed()
+}
+
+#[tokio::test]
+async fn a_panic_of_a_tool_is_one_internal_failure_that_says_what_may_have_happened() {
+    for tool in [
+        Panics(|_| panic!("at once")),
+        Panics(|_| async { panic!("later") }.boxed()),
+        Panics(|_| tokio::task::spawn_blocking(|| panic!("elsewhere")).map(|joined| joined.expect("joins")).boxed()),
+    ] {
+        let outcome = drive(Given(calls_panics), Toolbox::with(vec![Box::new(tool)])).await;
+        let Outcome::Failed { error, usage } = outcome else { panic!("{outcome:?}") };
+        assert_eq!((error.code, error.effects, usage.tool_calls), (RunErrorCode::Internal, Effects::Possible, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_panics_while_it_is_stopped_does_not_make_a_second_outcome() {
+    let job = job(Path::new("/nonexistent"), "folder", "x");
+    let tool = Panics(|stop| {
+        async move {
+            stop.cancelled().await;
+            panic!("stopped")
+        }
+        .boxed()
+    });
+    let toolbox = Toolbox::with(vec![Box::new(tool)]);
+    let started = Instant::now();
+    let clock = Clock { started, deadline: started + Duration::from_secs(60) };
+    let (sender, mut receiver) = mpsc::channel(64);
+    let stop = CancellationToken::new();
+    let assistant = Given(calls_panics);
+    let running = drive::run(turn_of(&job, &toolbox), &toolbox, &assistant, clock, &sender, &stop);
+    let stopping = async {
+        while !matches!(receiver.recv().await.expect("runs"), DeviceEvent::ToolStarted { .. }) {}
+        tokio::task::yield_now().await;
+        stop.cancel();
+    };
+    let (outcome, ()) = tokio::join!(running, stopping);
+    assert!(matches!(outcome, Outcome::Cancelled { effects: Effects::Possible, .. }));
+}
+
+#[tokio::test]
+async fn dropping_a_run_ends_its_tool() {
+    let (sender, receiver) = std_mpsc::channel();
+    let stop = CancellationToken::new();
+    let work = crate::tools::on_blocking_thread(ToolName::Read, json!({}), &stop, move |_: Value, stop| {
+        sender.send(()).expect("the test listens");
+        while !stop.is_cancelled() {
+            std::thread::yield_now();
+        }
+        sender.send(()).expect("the test listens");
+        Ok(ToolOutput::ok(""))
+    });
+    let mut work = Box::pin(work);
+    assert!((&mut work).now_or_never().is_none());
+    let seen = tokio::task::spawn_blocking(move || {
+        receiver.recv().expect("it began");
+        receiver
+    });
+    let receiver = seen.await.expect("joins");
+    drop(work);
+    tokio::task::spawn_blocking(move || receiver.recv().expect("it ended")).await.expect("joins");
+}
+
+#[tokio::test]
+async fn a_script_that_answers_at_once_goes_through_in_no_time() {
+    let folder = folder(&[]);
+    let (_place, model) = script(json!([{ "text": "done" }]));
+    let mut times = Vec::new();
+    for _ in 0..200 {
+        let begin = std::time::Instant::now();
+        let (outcome, _) = run(job(folder.path(), &model, "x")).await;
+        times.push(begin.elapsed());
+        assert_eq!(text(&outcome), "done");
+    }
+    times.sort();
+    println!("execute(): p50 {:?}, p99 {:?}", times[100], times[198]);
+    // Generous, for a debug build on a busy machine; the median is far below.
+    assert!(times[100] < Duration::from_millis(5), "{:?}", times[100]);
+}

@@ -101,7 +101,7 @@ impl Toolbox {
     /// directory is not touched. Blocks for a few system calls.
     pub fn open(names: &[ToolName], working_directory: &Path) -> Result<Self, WorkspaceError> {
         if names.is_empty() {
-            return Ok(Self { tools: Vec::new() });
+            return Ok(Self::with(Vec::new()));
         }
         let workspace = Arc::new(Workspace::open(working_directory)?);
         let make = |name: &ToolName| -> Box<dyn Tool> {
@@ -112,7 +112,12 @@ impl Toolbox {
                 ToolName::Glob => Box::new(glob::Glob::new(workspace)),
             }
         };
-        Ok(Self { tools: names.iter().map(make).map(|tool| (tool.spec(), tool)).collect() })
+        Ok(Self::with(names.iter().map(make).collect()))
+    }
+
+    /// A toolbox of tools that stand ready.
+    pub fn with(tools: Vec<Box<dyn Tool>>) -> Self {
+        Self { tools: tools.into_iter().map(|tool| (tool.spec(), tool)).collect() }
     }
 
     /// What the model is told it may call.
@@ -141,7 +146,7 @@ impl Toolbox {
 
 /// Runs file work on a blocking thread. The work sees a token that is cancelled when the run stops
 /// and also when this future is dropped, so no thread works on for a call that nobody waits for.
-fn on_blocking_thread<A, W>(
+pub(crate) fn on_blocking_thread<A, W>(
     tool: ToolName,
     arguments: Value,
     stop: &CancellationToken,

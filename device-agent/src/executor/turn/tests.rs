@@ -1,1 +1,299 @@
+//! Conversations between a model, its tools and a run, and what no sequence of events can bring about.
 
+use deskgate_protocol::run::RunError;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::tools::ToolFailure;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A run with the tools Read (which reads) and Write (which writes).
+fn turn(max_turns: u32) -> Turn {
+    let spec = |name: &str| ToolSpec { name: name.into(), description: String::new(), parameters: json!({}) };
+    Turn::new(Setup {
+        system: "system".into(),
+        request: Message::User { text: "hello".into(), details: None },
+        tools: vec![(ToolKind::Read, spec("Read")), (ToolKind::Write, spec("Write"))],
+        max_turns,
+    })
+}
+
+/// What a test says happens, in order; the last answer of the turn comes back, in short words.
+fn after(turn: &mut Turn, events: impl IntoIterator<Item = Event>) -> Vec<String> {
+    events.into_iter().map(|event| turn.on(event, SECOND)).last().expect("events").iter().map(words).collect()
+}
+
+fn words(effect: &Effect) -> String {
+    match effect {
+        Effect::CallModel(request) => format!("call the model with {} messages", request.messages.len()),
+        Effect::RetryIn(pause) => format!("retry in {} ms", pause.as_millis()),
+        Effect::RunTool { name, .. } => format!("run {name}"),
+        Effect::Emit(DeviceEvent::ToolStarted { call_id, tool, .. }) => format!("{call_id} {tool} started"),
+        Effect::Emit(DeviceEvent::ToolCompleted { call_id, tool, status, .. }) => {
+            format!("{call_id} {tool} completed {status:?}")
+        }
+        Effect::Emit(DeviceEvent::MessageCompleted { message_id, text }) => format!("{message_id} {text:?}"),
+        Effect::Emit(DeviceEvent::UsageUpdated { usage }) => format!("usage after {} calls", usage.model_calls),
+        Effect::Finish(Outcome::Succeeded { result, .. }) => format!("succeeded {:?}", result.text),
+        Effect::Finish(Outcome::Failed { error, .. }) => format!("failed {:?}", error.code),
+        Effect::Finish(Outcome::Cancelled { effects, .. }) => format!("cancelled {effects:?}"),
+    }
+}
+
+fn says(text: &str) -> Event {
+    Event::Model(ModelEvent::TextDelta(text.into()))
+}
+
+fn calls(tool: &str) -> Event {
+    Event::Model(ModelEvent::ToolCall(ToolCall {
+        id: format!("id of {tool}"),
+        name: tool.into(),
+        arguments: json!({}),
+    }))
+}
+
+fn ends() -> Event {
+    Event::Model(ModelEvent::End(StopReason::Completed))
+}
+
+fn fails(kind: ErrorKind, retryable: bool) -> Event {
+    Event::Model(ModelEvent::Error(ModelError { kind, message: "out of order".into(), retryable }))
+}
+
+fn answers(text: &str) -> Event {
+    Event::ToolFinished(Ok(ToolOutput::ok(text)))
+}
+
+fn conversation(turn: &Turn) -> &[Message] {
+    &turn.messages
+}
+
+#[test]
+fn a_question_is_answered() {
+    let mut turn = turn(9);
+    assert_eq!(after(&mut turn, [Event::Started]), ["call the model with 1 messages"]);
+    assert_eq!(
+        after(&mut turn, [says("Good "), says("day."), ends()]),
+        ["msg_1 \"Good day.\"", "usage after 1 calls", "succeeded \"Good day.\""]
+    );
+}
+
+#[test]
+fn tools_run_one_after_the_other_and_their_results_go_back_together() {
+    let mut turn = turn(9);
+    assert_eq!(
+        after(&mut turn, [Event::Started, says("I look."), calls("Read"), calls("Read"), ends()]),
+        ["msg_1 \"I look.\"", "usage after 1 calls", "call_1 Read started", "run Read"]
+    );
+    assert_eq!(
+        after(&mut turn, [Event::ToolFinished(Ok(ToolOutput::error("no such file")))]),
+        ["call_1 Read completed Error", "call_2 Read started", "run Read"]
+    );
+    assert_eq!(after(&mut turn, [answers("text")]), ["call_2 Read completed Ok", "call the model with 3 messages"]);
+    let results = [("no such file", true), ("text", false)].map(|(text, is_error)| ToolAnswer {
+        call_id: "id of Read".into(),
+        text: text.into(),
+        is_error,
+    });
+    assert_eq!(conversation(&turn)[2], Message::ToolResults(results.into()));
+}
+
+#[test]
+fn a_tool_that_the_service_does_not_have_is_told_to_the_model_and_nothing_runs() {
+    let mut turn = turn(9);
+    assert_eq!(
+        after(&mut turn, [Event::Started, calls("Bash"), ends()]),
+        ["usage after 1 calls", "call the model with 3 messages"]
+    );
+    let Message::ToolResults(results) = &conversation(&turn)[2] else { panic!("results") };
+    assert!(results[0].is_error && results[0].text.contains("Read, Write"), "{results:?}");
+    assert_eq!(turn.usage.tool_calls, 0);
+}
+
+#[test]
+fn a_model_that_never_stops_calling_meets_the_limit_of_turns() {
+    let mut turn = turn(2);
+    after(&mut turn, [Event::Started, calls("Read"), ends(), answers("1"), calls("Read"), ends()]);
+    assert_eq!(after(&mut turn, [answers("2")]), ["call_2 Read completed Ok", "failed MaxTurnsExceeded"]);
+    assert_eq!(turn.usage.model_calls, 2);
+}
+
+#[test]
+fn a_stream_that_breaks_off_is_a_failure_and_its_calls_never_run() {
+    let mut turn = turn(9);
+    assert_eq!(after(&mut turn, [Event::Started, calls("Write"), Event::ModelClosed]), ["retry in 250 ms"]);
+    assert_eq!(after(&mut turn, [Event::RetryDue]), ["call the model with 1 messages"]);
+    assert_eq!(after(&mut turn, [says("Whole."), ends()])[2], "succeeded \"Whole.\"");
+    assert_eq!(turn.usage.model_calls, 2);
+}
+
+#[test]
+fn an_overloaded_model_is_tried_six_times_with_growing_pauses() {
+    let mut turn = turn(9);
+    let mut seen = after(&mut turn, [Event::Started, fails(ErrorKind::Overloaded, true)]);
+    for _ in 0..5 {
+        seen.extend(after(&mut turn, [Event::RetryDue, fails(ErrorKind::Overloaded, true)]));
+    }
+    let pauses = [250, 500, 1000, 2000, 4000].map(|ms| format!("retry in {ms} ms"));
+    assert_eq!(seen[..5], pauses);
+    assert_eq!(seen[5], "failed ModelError");
+}
+
+#[test]
+fn each_turn_has_its_own_attempts() {
+    let mut turn = turn(9);
+    after(&mut turn, [Event::Started, fails(ErrorKind::Overloaded, true), Event::RetryDue, calls("Read"), ends()]);
+    assert_eq!(after(&mut turn, [answers(""), fails(ErrorKind::Overloaded, true)]), ["retry in 250 ms"]);
+}
+
+#[test]
+fn a_refused_credential_ends_the_run_at_once() {
+    assert_eq!(after(&mut turn(9), [Event::Started, fails(ErrorKind::Auth, false)]), ["failed ModelAuth"]);
+}
+
+#[test]
+fn an_empty_answer_and_a_refusal_are_failures() {
+    assert_eq!(after(&mut turn(9), [Event::Started, says(" \n"), ends()])[2], "failed ModelError");
+    let refusal = Event::Model(ModelEvent::End(StopReason::Refused));
+    assert_eq!(after(&mut turn(9), [Event::Started, says("No."), refusal])[2], "failed ModelError");
+}
+
+#[test]
+fn a_removed_working_directory_ends_the_run_as_a_tool_error() {
+    let mut turn = turn(9);
+    after(&mut turn, [Event::Started, calls("Read"), ends()]);
+    assert_eq!(
+        after(&mut turn, [Event::ToolFinished(Err(ToolFailure::WorkspaceGone))]),
+        ["call_1 Read completed Error", "failed ToolError"]
+    );
+}
+
+#[test]
+fn a_stop_says_whether_anything_may_have_been_written() {
+    let mut reading = turn(9);
+    after(&mut reading, [Event::Started, calls("Read"), ends()]);
+    assert_eq!(after(&mut reading, [Event::Stop]), ["cancelled None"]);
+    let mut writing = turn(9);
+    after(&mut writing, [Event::Started, calls("Write"), ends()]);
+    assert_eq!(after(&mut writing, [Event::Stop]), ["cancelled Possible"]);
+}
+
+#[test]
+fn the_end_of_time_is_a_failure_of_its_own_and_usage_says_how_long_it_took() {
+    let mut turn = turn(9);
+    turn.on(Event::Started, Duration::ZERO);
+    let usage = Event::Model(ModelEvent::Usage(TokenUsage { input_tokens: 7, output_tokens: 2 }));
+    turn.on(usage, SECOND);
+    match &turn.on(Event::Deadline, 5 * SECOND)[..] {
+        [Effect::Finish(Outcome::Failed { error: RunError { code, effects, .. }, usage })] => {
+            assert_eq!((*code, *effects), (RunErrorCode::MaxDurationExceeded, Effects::None));
+            assert_eq!((usage.model_calls, usage.active_seconds), (1, 5.0));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn tokens_of_failed_and_whole_calls_are_added_up() {
+    let mut turn = turn(9);
+    let usage = |input_tokens| Event::Model(ModelEvent::Usage(TokenUsage { input_tokens, output_tokens: 1 }));
+    // Within a call the last word counts: 3, then 5 in all.
+    after(&mut turn, [Event::Started, usage(3), usage(5), fails(ErrorKind::Overloaded, true), Event::RetryDue]);
+    after(&mut turn, [usage(10), says("x"), ends()]);
+    assert_eq!((turn.usage.input_tokens, turn.usage.output_tokens), (15, 2));
+}
+
+#[test]
+fn a_long_message_is_reported_in_part_and_kept_whole() {
+    let mut turn = turn(9);
+    turn.on(Event::Started, SECOND);
+    turn.on(says(&"é".repeat(50_000)), SECOND);
+    let effects = turn.on(ends(), SECOND);
+    let Effect::Emit(DeviceEvent::MessageCompleted { text, .. }) = &effects[0] else { panic!("{effects:?}") };
+    assert_eq!(text.len(), 60_000);
+    let Effect::Finish(Outcome::Succeeded { result, .. }) = &effects[2] else { panic!("{effects:?}") };
+    assert_eq!((result.text.len(), result.finish_reason), (100_000, FinishReason::Completed));
+}
+
+#[test]
+fn endless_text_is_kept_up_to_the_limit_and_called_cut() {
+    let mut turn = turn(9);
+    turn.on(Event::Started, SECOND);
+    for _ in 0..3 {
+        turn.on(says(&"é".repeat(300_000)), SECOND);
+    }
+    turn.on(says("x"), SECOND);
+    let Some(Effect::Finish(Outcome::Succeeded { result, .. })) = turn.on(ends(), SECOND).pop() else { panic!() };
+    assert_eq!(result.finish_reason, FinishReason::Length);
+    assert!(result.text.chars().all(|c| c == 'é') && result.text.len() > 1_000_000);
+}
+
+#[test]
+fn an_endless_list_of_calls_is_a_failure() {
+    let mut turn = turn(9);
+    turn.on(Event::Started, SECOND);
+    let effects: Vec<_> = (0..=CALLS_LIMIT).flat_map(|_| turn.on(calls("Read"), SECOND)).collect();
+    assert_eq!(effects.iter().map(words).collect::<Vec<_>>(), ["failed ModelError"]);
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => Just(0).prop_map(|_| Event::Started),
+        4 => Just(0).prop_map(|_| says("text")),
+        4 => prop_oneof![Just("Read"), Just("Write"), Just("Nothing")].prop_map(calls),
+        6 => Just(0).prop_map(|_| ends()),
+        1 => Just(0).prop_map(|_| fails(ErrorKind::Auth, false)),
+        2 => Just(0).prop_map(|_| fails(ErrorKind::Overloaded, true)),
+        2 => Just(0).prop_map(|_| Event::ModelClosed),
+        4 => Just(0).prop_map(|_| Event::RetryDue),
+        6 => Just(0).prop_map(|_| answers("result")),
+        1 => Just(0).prop_map(|_| Event::ToolFinished(Err(ToolFailure::WorkspaceGone))),
+        1 => Just(0).prop_map(|_| Event::Stop),
+        1 => Just(0).prop_map(|_| Event::Deadline),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_sequence_of_events_ends_a_run_twice_or_does_two_things_at_once(
+        events in prop::collection::vec(any_event(), 0..60),
+        max_turns in 0u32..5,
+    ) {
+        let mut turn = turn(max_turns);
+        let mut finished = false;
+        let mut tools: i64 = 0;
+        for event in events {
+            let ending = matches!(event, Event::Stop | Event::Deadline) && !finished;
+            let finishes_tool = matches!(event, Event::ToolFinished(_));
+            let effects = turn.on(event, SECOND);
+            prop_assert!(!finished || effects.is_empty(), "something came after the end: {:?}", effects);
+            prop_assert!(!ending || matches!(effects[..], [Effect::Finish(_)]));
+            let completed = effects.iter().any(|e| matches!(e, Effect::Emit(DeviceEvent::ToolCompleted { .. })));
+            prop_assert!(!completed || finishes_tool);
+            tools -= i64::from(completed);
+            let asked = effects.iter().filter(|effect| {
+                matches!(effect, Effect::CallModel(_) | Effect::RunTool { .. } | Effect::RetryIn(_) | Effect::Finish(_))
+            });
+            prop_assert!(asked.count() <= 1);
+            for effect in &effects {
+                prop_assert!(!finished, "something came after the end");
+                finished |= matches!(effect, Effect::Finish(_));
+                tools += i64::from(matches!(effect, Effect::RunTool { .. }));
+            }
+            prop_assert!((0..=1).contains(&tools));
+            prop_assert!(turn.usage.model_calls <= u64::from(max_turns * ATTEMPTS));
+        }
+        // Whatever came before: a stop ends a run that has not ended.
+        let end = turn.on(Event::Stop, SECOND);
+        prop_assert_eq!(end.len(), usize::from(!finished));
+        // Every call that was answered stands right behind its message, so that providers accept it.
+        for pair in turn.messages.windows(2) {
+            if let Message::Assistant { tool_calls, .. } = &pair[0] {
+                let Message::ToolResults(results) = &pair[1] else { panic!("a call without its result") };
+                prop_assert_eq!(tool_calls.len(), results.len());
+            }
+        }
+    }
+}
