@@ -34,8 +34,8 @@ pub struct Store {
 impl Store {
     /// Opens the database, creates it when it is not there, and brings its schema up to date.
     ///
-    /// The file has mode 0600 and lies in a directory that only its owner may enter; both are made
-    /// so when they are missing and refused when they are open to others.
+    /// The file has mode 0600, and a missing directory is made with 0700. A file that others can
+    /// read, or a directory that others can write, is refused with the command that mends it.
     pub async fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
         Ok(Self { worker: Arc::new(Worker::open(path.into()).await?) })
     }

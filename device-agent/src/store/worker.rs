@@ -127,14 +127,15 @@ fn secure(path: &Path) -> Result<(), Error> {
     // Opened without truncating: only its existence and its mode matter here.
     let file =
         OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed(path))?;
-    let open_to_others = |at: &Path, mode: u32, wanted: u32| match mode & 0o077 {
+    let open_to_others = |at: &Path, mode: u32, forbidden: u32, wanted: u32| match mode & forbidden {
         0 => Ok(()),
         _ => Err(Error::OpenToOthers { path: at.to_owned(), mode: mode & 0o7777, wanted }),
     };
     let found = directory.metadata().map_err(failed(directory))?;
-    open_to_others(directory, found.mode(), 0o700)?;
+    // Names may be listed in a folder that a person made; another file must not be put in place.
+    open_to_others(directory, found.mode(), 0o022, 0o700)?;
     let found = file.metadata().map_err(failed(path))?;
-    open_to_others(path, found.mode(), 0o600)
+    open_to_others(path, found.mode(), 0o077, 0o600)
 }
 
 #[cfg(test)]
@@ -168,8 +169,8 @@ mod tests {
         let error = Store::open(&path).await.expect_err("readable by others").to_string();
         assert!(error.contains("chmod 600"), "{error}");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("own file");
-        std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o755)).expect("own folder");
-        let error = Store::open(&path).await.expect_err("enterable by others").to_string();
+        std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o770)).expect("own folder");
+        let error = Store::open(&path).await.expect_err("writable by others").to_string();
         assert!(error.contains("chmod 700"), "{error}");
     }
 
