@@ -87,7 +87,8 @@ impl Journal {
         self.store.durably(move |tx| take(tx, run_id, attempt, &json)).await
     }
 
-    /// Writes down that execution begins. Durable before anything is executed.
+    /// Writes down that execution begins. Durable before anything is executed. May be repeated
+    /// after an error, which does not say whether the write happened; so may [`Self::finish`].
     pub async fn start(&self, run_id: RunId, attempt: u32) -> Result<Started, Error> {
         self.store.durably(move |tx| start(tx, run_id, attempt)).await
     }
@@ -107,7 +108,7 @@ impl Journal {
             .durably(move |tx| {
                 let changed = tx.execute(
                     "UPDATE run_journal SET status = 'finished', finish_seq = ?3, outcome = ?4, events = ?5
-                     WHERE run_id = ?1 AND attempt = ?2 AND status = 'running'",
+                     WHERE run_id = ?1 AND attempt = ?2 AND status IN ('running', 'finished')",
                     params![run_id.to_string(), attempt, seq as i64, outcome, events],
                 )?;
                 found(changed, run_id, attempt, "finished")
@@ -212,7 +213,7 @@ fn take(tx: &Transaction<'_>, run_id: RunId, attempt: u32, offer: &str) -> Resul
 
 fn start(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<Started, Error> {
     let known: Option<Option<String>> = tx
-        .prepare_cached("SELECT outcome FROM run_journal WHERE run_id = ?1 AND attempt = ?2 AND status = 'taken'")?
+        .prepare_cached("SELECT outcome FROM run_journal WHERE run_id = ?1 AND attempt = ?2 AND status <> 'interrupted'")?
         .query_row(params![run_id.to_string(), attempt], |row| row.get(0))
         .optional()?;
     let key = params![run_id.to_string(), attempt];
