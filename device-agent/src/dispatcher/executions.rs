@@ -82,7 +82,8 @@ impl<L: Link> Dispatcher<L> {
         }
         // Cut off by a stop of the agent, not by anybody who wanted the run to end: the journal
         // keeps it as running, and the next start of the agent has it executed again.
-        let cut_off = matches!(self.stop, Stop::Now { .. }) && matches!(outcome, None | Some(Outcome::Cancelled { .. }));
+        let cut_off =
+            matches!(self.stop, Stop::Now { .. }) && matches!(outcome, None | Some(Outcome::Cancelled { .. }));
         let Some(outcome) = outcome.filter(|_| !cut_off) else {
             info!(%run_id, attempt = run.attempt, "execution was cut off; it begins again at the next start");
             self.runs.remove(&run_id);

@@ -57,7 +57,11 @@ type Dialling<L> = Pin<Box<dyn Future<Output = (L, <L as Link>::Session)> + Send
 
 enum State<L: Link> {
     Dialling(Dialling<L>),
-    Up { link: L, session: L::Session, sender: mpsc::Sender<DeviceFrame> },
+    Up {
+        link: L,
+        session: L::Session,
+        sender: mpsc::Sender<DeviceFrame>,
+    },
     /// Only while the state is being changed.
     Changing,
 }

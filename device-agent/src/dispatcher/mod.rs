@@ -53,6 +53,8 @@ const FAREWELL: Duration = Duration::from_secs(2);
 const STOPPING: Duration = Duration::from_secs(5);
 /// Events that may wait unacknowledged before the first gateway said how many.
 const FIRST_WINDOW: usize = 64;
+/// Ended runs that may wait for their acknowledgement before no more are taken.
+const UNSETTLED: usize = 64;
 /// Commands waiting for the loop.
 const COMMANDS: usize = 32;
 
@@ -109,9 +111,13 @@ pub struct Dispatcher<L: Link> {
 enum Stop {
     No,
     /// Waits for what is executing. The moment is set once nothing is, and ends the waiting.
-    Graceful { until: Option<Instant> },
+    Graceful {
+        until: Option<Instant>,
+    },
     /// Executions were told to stop and are abandoned at this moment.
-    Now { until: Instant },
+    Now {
+        until: Instant,
+    },
 }
 
 #[derive(Debug)]
@@ -221,7 +227,7 @@ impl<L: Link> Dispatcher<L> {
             Happening::Event(run_id, event) => self.note_event(run_id, event),
             Happening::Ended(ended) => self.end_execution(ended).await,
             Happening::Retry => self.retry().await,
-            Happening::StopTime => self.executions.abort_all(),
+            Happening::StopTime => self.abandon_executions(),
         }
     }
 
@@ -264,6 +270,14 @@ impl<L: Link> Dispatcher<L> {
             }
             (false, Stop::No) => self.stop = Stop::Graceful { until: None },
             (_, _) => {}
+        }
+    }
+
+    fn abandon_executions(&mut self) {
+        self.executions.abort_all();
+        if let Stop::Now { until } = &mut self.stop {
+            // One that blocks its thread cannot be abandoned yet.
+            *until = Instant::now() + STOPPING;
         }
     }
 

@@ -7,7 +7,7 @@ use deskgate_protocol::ids::RunId;
 use tracing::{debug, info, warn};
 
 use super::run::{Run, Stage};
-use super::{Dispatcher, Link, Stop};
+use super::{Dispatcher, Link, Stop, UNSETTLED};
 use crate::services::Definition;
 use crate::store::journal::{Ended, Started, Taken};
 use crate::store::{self, Services};
@@ -93,6 +93,7 @@ impl<L: Link> Dispatcher<L> {
         let of_service = others().filter(|(_, run)| run.endpoint_id == offer.endpoint_id).count();
         matches!(self.stop, Stop::No)
             && others().count() < self.slots as usize
+            && self.runs.len() < self.slots as usize + UNSETTLED
             && of_service < definition.limits.concurrency as usize
     }
 
@@ -176,7 +177,8 @@ impl<L: Link> Dispatcher<L> {
             Stage::Ended { journalled, .. } => !journalled,
             _ => false,
         };
-        let ids: Vec<_> = self.runs.iter().filter(|(_, run)| waiting(run)).map(|(id, run)| (*id, run.attempt)).collect();
+        let ids: Vec<_> =
+            self.runs.iter().filter(|(_, run)| waiting(run)).map(|(id, run)| (*id, run.attempt)).collect();
         for (run_id, attempt) in ids {
             match self.runs.get(&run_id).map(|run| &run.stage) {
                 Some(Stage::Taken { .. }) => self.confirm(run_id, attempt).await,

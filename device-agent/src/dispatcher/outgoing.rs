@@ -5,7 +5,7 @@ use tracing::info;
 
 use super::handle::{ActiveRun, Standing, Status};
 use super::run::{Run, Stage};
-use super::{Dispatcher, Link, Stop};
+use super::{Dispatcher, Link, Stop, UNSETTLED};
 
 impl<L: Link> Dispatcher<L> {
     /// A new session knows nothing: every slot, every unacknowledged event and every finish is new.
@@ -61,7 +61,9 @@ impl<L: Link> Dispatcher<L> {
 
     pub(super) fn free_slots(&self) -> u32 {
         let occupied = self.runs.values().filter(|run| run.occupies_slot()).count();
-        self.slots.saturating_sub(u32::try_from(occupied).unwrap_or(u32::MAX))
+        let room = (self.slots as usize + UNSETTLED).saturating_sub(self.runs.len());
+        let free = (self.slots as usize).saturating_sub(occupied).min(room);
+        u32::try_from(free).expect("at most `slots`, which is a u32")
     }
 
     /// Makes the present state visible: to the next `hello`, and to people.

@@ -213,7 +213,9 @@ fn take(tx: &Transaction<'_>, run_id: RunId, attempt: u32, offer: &str) -> Resul
 
 fn start(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<Started, Error> {
     let known: Option<Option<String>> = tx
-        .prepare_cached("SELECT outcome FROM run_journal WHERE run_id = ?1 AND attempt = ?2 AND status <> 'interrupted'")?
+        .prepare_cached(
+            "SELECT outcome FROM run_journal WHERE run_id = ?1 AND attempt = ?2 AND status <> 'interrupted'",
+        )?
         .query_row(params![run_id.to_string(), attempt], |row| row.get(0))
         .optional()?;
     let key = params![run_id.to_string(), attempt];
