@@ -286,7 +286,8 @@ async fn whatever_is_cut_crashed_or_repeated_each_run_ends_once_and_runs_again_o
             assert!(executed.windows(2).all(|pair| pair[0] < pair[1]), "seed {seed}: {executed:?}");
             assert!(executed.len() <= 2.min(1 + crashes as usize), "seed {seed}: {executed:?}, {crashes} crashes");
             let ended = &model.runs[&id].known;
-            let gave_up = matches!(ended, Known::Final(Outcome::Failed { .. })) && executed.len() == 2;
+            // A crash may also strike between the journal's `running` and the first step of it.
+            let gave_up = matches!(ended, Known::Final(Outcome::Failed { .. })) && crashes >= 2;
             assert!(gave_up || *ended == Known::Final(answer("done")), "seed {seed}: {ended:?}");
             repeated += usize::from(executed.len() == 2);
         }
