@@ -175,3 +175,6 @@ impl<G: Gateway> ServiceDesk<G> {
         Ok(self.store.list().await?)
     }
 }
+
+#[cfg(test)]
+mod tests;
