@@ -1,8 +1,9 @@
 //! What a service is: fixed by its owner, frozen when it is published.
 
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 
 use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::service;
 use serde::{Deserialize, Serialize};
 
 /// Everything that decides how a run of this service is executed.
@@ -31,11 +32,101 @@ pub struct Definition {
 }
 
 impl Definition {
+    /// Checks every field; each that is wrong is named once, with what to write instead.
+    ///
+    /// The working directory must be absolute and exist, for a definition that names no folder is
+    /// a typing error; whether the folder suits is asked by [`super::checks`].
+    pub fn validate(&self) -> Result<(), InvalidDefinition> {
+        let wrong: Vec<FieldError> = [
+            ("name", service::check_name(&self.name)),
+            ("description", self.check_description()),
+            ("working_directory", self.check_working_directory()),
+            ("model", self.check_model()),
+            ("instructions", self.check_instructions()),
+            ("tools", self.check_tools()),
+            ("limits", self.limits.check()),
+        ]
+        .into_iter()
+        .filter_map(|(field, result)| result.err().map(|message| FieldError { field: field.into(), message }))
+        .collect();
+        if wrong.is_empty() { Ok(()) } else { Err(InvalidDefinition(wrong)) }
+    }
+
+    fn check_description(&self) -> Result<(), String> {
+        let length = self.description.chars().count();
+        if length > service::DESCRIPTION_LIMIT {
+            let limit = service::DESCRIPTION_LIMIT;
+            return Err(format!("a description has at most {limit} characters; this one has {length}"));
+        }
+        match self.description.chars().any(|c| c.is_control() && c != '\n') {
+            true => Err("a description must not contain control characters other than line breaks".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    fn check_working_directory(&self) -> Result<(), String> {
+        let path = &self.working_directory;
+        if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
+            return Err(format!("\"{}\" is not an absolute path without \"..\"; write the whole path", path.display()));
+        }
+        if path.to_str().is_none() {
+            return Err("the path of the working directory is not valid UTF-8; rename the folder".to_owned());
+        }
+        match path.metadata() {
+            Ok(found) if found.is_dir() => Ok(()),
+            Ok(_) => Err(format!("{} is not a directory; name the folder that holds it", path.display())),
+            Err(error) => Err(format!("{} cannot be used ({error}); create it or name another", path.display())),
+        }
+    }
+
+    fn check_model(&self) -> Result<(), String> {
+        match (self.provider, self.model.strip_prefix("script:")) {
+            (Provider::Scripted, None) if self.model == "folder" => Ok(()),
+            (Provider::Scripted, Some(file)) if Path::new(file).is_absolute() => Ok(()),
+            (Provider::Scripted, _) => Err(format!(
+                "the scripted assistant has no model \"{}\"; write \"folder\", or \"script:\" and an absolute path",
+                self.model
+            )),
+        }
+    }
+
+    fn check_instructions(&self) -> Result<(), String> {
+        let length = self.instructions.len();
+        match length > INSTRUCTIONS_LIMIT {
+            true => Err(format!("instructions have at most {INSTRUCTIONS_LIMIT} bytes; these have {length}")),
+            false => Ok(()),
+        }
+    }
+
+    fn check_tools(&self) -> Result<(), String> {
+        match self.tools.iter().enumerate().find(|(at, tool)| self.tools[..*at].contains(tool)) {
+            Some((_, tool)) => Err(format!("{tool} is listed twice; list it once")),
+            None => Ok(()),
+        }
+    }
+
     /// The digest that a published version is known by.
     pub fn digest(&self) -> Sha256Digest {
         Sha256Digest::of_json(self).expect("a definition is text, numbers and lists, all of which JSON can hold")
     }
 }
+
+/// The largest instructions, in bytes: far above what people write, far below what a model takes.
+pub const INSTRUCTIONS_LIMIT: usize = 256 * 1024;
+
+/// One field of a definition that is not acceptable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FieldError {
+    /// Its name, as in the file.
+    pub field: std::borrow::Cow<'static, str>,
+    /// What is wrong and what to write instead.
+    pub message: String,
+}
+
+/// A definition with one error or more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the service's definition is not valid: {}", .0.iter().map(|e| format!("{}: {}", e.field, e.message)).collect::<Vec<_>>().join("; "))]
+pub struct InvalidDefinition(pub Vec<FieldError>);
 
 /// The model providers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,5 +195,78 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self { max_turns: 50, max_duration_s: 3600, concurrency: 4 }
+    }
+}
+
+impl Limits {
+    fn check(&self) -> Result<(), String> {
+        let bounds = [
+            ("max_turns", self.max_turns, 1000),
+            ("max_duration_s", self.max_duration_s, 24 * 3600),
+            ("concurrency", self.concurrency, 64),
+        ];
+        match bounds.iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
+            Some((field, value, most)) => Err(format!("{field} must be from 1 to {most}; it is {value}")),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sound(folder: &Path) -> Definition {
+        Definition {
+            name: "Reader".to_owned(),
+            description: "Reads.".to_owned(),
+            working_directory: folder.to_owned(),
+            provider: Provider::Scripted,
+            model: "folder".to_owned(),
+            instructions: "Answer from the folder.".to_owned(),
+            tools: ToolName::ALL.to_vec(),
+            limits: Limits::default(),
+        }
+    }
+
+    #[test]
+    fn every_wrong_field_is_named_exactly_once() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        assert_eq!(sound(folder.path()).validate(), Ok(()));
+        let wrong = Definition {
+            name: " ".to_owned(),
+            description: "x".repeat(1001),
+            working_directory: "relative/../path".into(),
+            provider: Provider::Scripted,
+            model: "gpt".to_owned(),
+            instructions: "x".repeat(INSTRUCTIONS_LIMIT + 1),
+            tools: vec![ToolName::Read, ToolName::Glob, ToolName::Read],
+            limits: Limits { max_turns: 0, max_duration_s: 0, concurrency: 0 },
+        };
+        let InvalidDefinition(errors) = wrong.validate().expect_err("all wrong");
+        let fields: Vec<_> = errors.iter().map(|error| error.field.as_ref()).collect();
+        let all = ["name", "description", "working_directory", "model", "instructions", "tools", "limits"];
+        assert_eq!(fields, all);
+    }
+
+    #[test]
+    fn a_working_directory_that_is_no_existing_folder_is_refused() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let file = folder.path().join("file");
+        std::fs::write(&file, "x").expect("written");
+        for path in [file, folder.path().join("missing"), folder.path().join("..")] {
+            assert!(sound(&path).validate().is_err(), "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn any_change_gives_another_digest() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let one = sound(folder.path());
+        let mut other = one.clone();
+        other.tools.pop();
+        assert_ne!(one.digest(), other.digest());
+        let json = serde_json::to_string(&one).expect("JSON");
+        assert_eq!(serde_json::from_str::<Definition>(&json).expect("reads back").digest(), one.digest());
     }
 }

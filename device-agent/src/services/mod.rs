@@ -1,5 +1,180 @@
 //! Services of this device: definitions, stages, capability checks, publication.
+//!
+//! ```text
+//! draft ──check──► checked ──publish──► published
+//!   ▲                 │                     │
+//!   └────── edit ─────┴──────── edit ───────┘   (the published version stays as it is)
+//! ```
+//!
+//! A published version is frozen: number, definition, digest, checks. Runs keep the version they
+//! were accepted with.
 
+pub mod checks;
 pub mod definition;
+pub mod gateway;
+pub mod probe;
+mod publish;
 
-pub use definition::{Definition, Limits, Provider, ToolName};
+use std::path::PathBuf;
+
+use deskgate_protocol::Timestamp;
+use deskgate_protocol::ids::{ApplicationId, DraftId, EndpointId};
+use serde::{Deserialize, Serialize};
+
+use crate::store;
+
+pub use checks::{Check, Report, Verdict};
+pub use definition::{Definition, FieldError, InvalidDefinition, Limits, Provider, ToolName};
+pub use gateway::{CallError, Gateway};
+
+/// How far a service has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Saved, and not checked in this form, or not with success.
+    Draft,
+    /// Every check of exactly this definition passed.
+    Checked,
+    /// Exactly this definition is what callers use.
+    Published,
+}
+
+/// A service with its draft and, once there is one, its published version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Service {
+    /// What this device knows it by.
+    pub draft_id: DraftId,
+    /// The application that may call it.
+    pub app_id: ApplicationId,
+    /// What callers know it by; chosen before the first publication is sent.
+    pub endpoint_id: Option<EndpointId>,
+    /// The definition as it was last saved.
+    pub draft: Definition,
+    /// The newest checks, perhaps of an older draft.
+    pub checks: Option<Report>,
+    /// When it was first saved.
+    pub created_at: Timestamp,
+    /// When it was last saved.
+    pub changed_at: Timestamp,
+    /// The newest version that the gateway confirmed.
+    pub published: Option<Version>,
+}
+
+impl Service {
+    /// Where the draft stands. A service with a newer draft is `published` in its older version too.
+    pub fn stage(&self) -> Stage {
+        if self.published.as_ref().is_some_and(|version| version.definition == self.draft) {
+            Stage::Published
+        } else if self.checks.as_ref().is_some_and(|report| report.allows(&self.draft)) {
+            Stage::Checked
+        } else {
+            Stage::Draft
+        }
+    }
+}
+
+/// A frozen version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// Counted from 1.
+    pub version: u32,
+    /// What it does. Its digest is [`Definition::digest`].
+    pub definition: Definition,
+    /// The checks it passed.
+    pub checks: Report,
+    /// When the gateway confirmed it; `None` while its answer is awaited.
+    pub published_at: Option<Timestamp>,
+}
+
+/// Why a step with a service was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A field is wrong.
+    #[error(transparent)]
+    Invalid(#[from] InvalidDefinition),
+    /// There is no such service.
+    #[error("there is no service {0}; list them with: deskgate service list")]
+    NotFound(DraftId),
+    /// Not checked, or changed since.
+    #[error("this draft has not been checked since it was last changed; run: deskgate service check {0}")]
+    NotChecked(DraftId),
+    /// A check failed.
+    #[error("a check of this draft failed: {cause}; {next}, and then run: deskgate service check {draft_id}")]
+    CheckFailed {
+        /// Which service.
+        draft_id: DraftId,
+        /// Why.
+        cause: String,
+        /// What to do.
+        next: String,
+    },
+    /// The gateway did not do it.
+    #[error(transparent)]
+    Gateway(#[from] CallError),
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+}
+
+/// What a person does with the services of this device.
+#[derive(Clone, Debug)]
+pub struct ServiceDesk<G> {
+    store: store::Services,
+    gateway: G,
+    home: Option<PathBuf>,
+}
+
+impl<G: Gateway> ServiceDesk<G> {
+    /// `home` is the folder of the person at the desktop, which no service may be given whole.
+    pub fn new(store: store::Services, gateway: G, home: Option<PathBuf>) -> Self {
+        Self { store, gateway, home }
+    }
+
+    /// Saves a new draft.
+    pub async fn create(&self, app_id: ApplicationId, definition: Definition) -> Result<Service, Error> {
+        definition.validate()?;
+        let now = Timestamp::now();
+        let service = Service {
+            draft_id: DraftId::new(),
+            app_id,
+            endpoint_id: None,
+            draft: definition,
+            checks: None,
+            created_at: now,
+            changed_at: now,
+            published: None,
+        };
+        self.store.insert(&service).await?;
+        Ok(service)
+    }
+
+    /// Replaces the draft. A published version stays as it is until this draft is published too.
+    pub async fn edit(&self, draft_id: DraftId, definition: Definition) -> Result<Service, Error> {
+        definition.validate()?;
+        match self.store.set_draft(draft_id, &definition).await? {
+            true => self.show(draft_id).await,
+            false => Err(Error::NotFound(draft_id)),
+        }
+    }
+
+    /// Makes every check of the draft and keeps what they found.
+    pub async fn check(&self, draft_id: DraftId) -> Result<Report, Error> {
+        let service = self.show(draft_id).await?;
+        let report = checks::check(&service.draft, self.home.as_deref()).await;
+        self.store.set_checks(draft_id, &report).await?;
+        Ok(report)
+    }
+
+    /// One service.
+    pub async fn show(&self, draft_id: DraftId) -> Result<Service, Error> {
+        self.store.get(draft_id).await?.ok_or(Error::NotFound(draft_id))
+    }
+
+    /// Every service, oldest first.
+    pub async fn list(&self) -> Result<Vec<Service>, Error> {
+        Ok(self.store.list().await?)
+    }
+}
+
+#[cfg(test)]
+mod tests;

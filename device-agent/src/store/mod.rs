@@ -1,1 +1,86 @@
 //! The device's own SQLite database: journal, services, settings.
+//!
+//! One thread owns the connection; everybody else holds a cheap handle and awaits. A write that was
+//! awaited is on disk, not only handed to the system (WAL with `synchronous=FULL`), because the
+//! frames that follow it are promises to the gateway. One process at a time: the file is locked, so
+//! that two agents can never share a journal.
+
+mod error;
+pub mod journal;
+mod schema;
+pub mod services;
+pub mod settings;
+mod worker;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rusqlite::Transaction;
+
+pub use error::Error;
+pub use journal::Journal;
+pub use services::Services;
+pub use settings::Settings;
+
+use worker::{Sync, Worker};
+
+/// A handle to the open database. Cloning is cheap; the file is closed, and its lock released, when
+/// the last handle is dropped.
+#[derive(Clone, Debug)]
+pub struct Store {
+    worker: Arc<Worker>,
+}
+
+impl Store {
+    /// Opens the database, creates it when it is not there, and brings its schema up to date.
+    ///
+    /// The file has mode 0600, and a missing directory is made with 0700. A file that others can
+    /// read, or a directory that others can write, is refused with the command that mends it.
+    pub async fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
+        Ok(Self { worker: Arc::new(Worker::open(path.into()).await?) })
+    }
+
+    /// What the device has taken and not got rid of.
+    pub fn journal(&self) -> Journal {
+        Journal::new(self.clone())
+    }
+
+    /// Drafts and published versions.
+    pub fn services(&self) -> Services {
+        Services::new(self.clone())
+    }
+
+    /// Small values that outlive the process.
+    pub fn settings(&self) -> Settings {
+        Settings::new(self.clone())
+    }
+
+    /// Does `work` in one transaction that is on disk when this returns.
+    async fn durably<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, Error> + Send + 'static,
+    ) -> Result<R, Error> {
+        self.worker.run(Sync::Full, work).await
+    }
+
+    /// Does `work` in one transaction that a power cut may undo, but nothing less. For reading, and
+    /// for what can be forgotten without harm.
+    async fn lazily<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, Error> + Send + 'static,
+    ) -> Result<R, Error> {
+        self.worker.run(Sync::Normal, work).await
+    }
+
+    /// Lets the database grow no further, so that SQLite itself reports a full disk.
+    #[cfg(test)]
+    pub(crate) async fn fill_up(&self, full: bool) {
+        self.lazily(move |tx| {
+            let pages: i64 = if full { 1 } else { 1_000_000 };
+            tx.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |row| row.get::<_, i64>(0))?;
+            Ok(())
+        })
+        .await
+        .expect("a pragma writes nothing");
+    }
+}

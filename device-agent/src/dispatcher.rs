@@ -1,1 +1,0 @@
-//! Owns the active runs; the only one who talks to `link`.

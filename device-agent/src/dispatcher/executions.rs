@@ -1,0 +1,121 @@
+//! Executions: starting them, their numbered events, and their one outcome each.
+
+use std::collections::BTreeMap;
+use std::task::Poll;
+
+use deskgate_protocol::control::DeviceEvent;
+use deskgate_protocol::ids::RunId;
+use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
+use tokio::sync::mpsc;
+use tokio::task::{Id, JoinError};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use super::run::{Run, Stage};
+use super::{Dispatcher, Link, Stop};
+use crate::executor::Job;
+
+/// Events between an execution and the dispatcher. When they wait here, the execution waits.
+const EVENTS: usize = 16;
+
+/// The next event of any run that may have one more unacknowledged. Cancel-safe.
+pub(super) async fn next_event(runs: &mut BTreeMap<RunId, Run>, window: usize) -> (RunId, DeviceEvent) {
+    std::future::poll_fn(|context| {
+        for (run_id, run) in runs.iter_mut() {
+            if let Stage::Running { events, .. } = &mut run.stage
+                && !run.log.is_full(window)
+                && let Poll::Ready(Some(event)) = events.poll_recv(context)
+            {
+                return Poll::Ready((*run_id, event));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+impl<L: Link> Dispatcher<L> {
+    pub(super) fn execute(&mut self, run_id: RunId) {
+        let Some(run) = self.runs.get_mut(&run_id) else { return };
+        let (events_in, events) = mpsc::channel(EVENTS);
+        let stop = CancellationToken::new();
+        let running = Stage::Running { events, stop: stop.clone(), revoked: false };
+        let Stage::Taken { offer, definition, .. } = std::mem::replace(&mut run.stage, running) else {
+            unreachable!("only `begin` calls this, for a run that `confirm` found taken")
+        };
+        if let Stop::Now { .. } = self.stop {
+            stop.cancel();
+        }
+        let (execute, job) = (self.execute.clone(), Job { offer: *offer, definition });
+        let task = self.executions.spawn(async move { execute(job, events_in, stop).await });
+        self.tasks.insert(task.id(), run_id);
+        info!(%run_id, attempt = run.attempt, "execution began");
+    }
+
+    pub(super) fn note_event(&mut self, run_id: RunId, event: DeviceEvent) {
+        let Some(run) = self.runs.get_mut(&run_id) else { return };
+        if let DeviceEvent::UsageUpdated { usage } = &event {
+            run.turns = usage.model_calls;
+        }
+        run.log.push(event);
+    }
+
+    pub(super) fn stop_executions(&mut self) {
+        for run in self.runs.values() {
+            if let Stage::Running { stop, .. } = &run.stage {
+                stop.cancel();
+            }
+        }
+    }
+
+    pub(super) async fn end_execution(&mut self, ended: Result<(Id, Outcome), JoinError>) {
+        let (id, outcome) = match ended {
+            Ok((id, outcome)) => (id, Some(outcome)),
+            Err(lost) => (lost.id(), lost.is_panic().then(faulty)),
+        };
+        let Some(run_id) = self.tasks.remove(&id) else { return };
+        let Some(run) = self.runs.get_mut(&run_id) else { return };
+        let Stage::Running { events, revoked, .. } = &mut run.stage else { return };
+        if *revoked {
+            let attempt = run.attempt;
+            return self.forget(run_id, attempt).await;
+        }
+        // Cut off by a stop of the agent, not by anybody who wanted the run to end: the journal
+        // keeps it as running, and the next start of the agent has it executed again.
+        let cut_off =
+            matches!(self.stop, Stop::Now { .. }) && matches!(outcome, None | Some(Outcome::Cancelled { .. }));
+        let Some(outcome) = outcome.filter(|_| !cut_off) else {
+            info!(%run_id, attempt = run.attempt, "execution was cut off; it begins again at the next start");
+            self.runs.remove(&run_id);
+            return;
+        };
+        while let Ok(event) = events.try_recv() {
+            run.log.push(event);
+        }
+        info!(%run_id, attempt = run.attempt, state = %outcome.state(), "execution ended");
+        run.stage = Stage::Ended { outcome: Box::new(outcome), journalled: false, sent: false };
+        self.journal_finish(run_id).await;
+    }
+
+    pub(super) async fn journal_finish(&mut self, run_id: RunId) {
+        let Some(run) = self.runs.get_mut(&run_id) else { return };
+        let Stage::Ended { outcome, journalled, .. } = &mut run.stage else { return };
+        let seq = run.log.last() + 1;
+        match self.journal.finish(run_id, run.attempt, seq, outcome, run.log.unacknowledged()).await {
+            Ok(()) => {
+                *journalled = true;
+                self.problem = None;
+                self.withheld = 0;
+            }
+            Err(error) => self.journal_failed(run_id, &error),
+        }
+    }
+}
+
+/// The outcome of an execution that broke down. The tools of this version only read.
+fn faulty() -> Outcome {
+    error!("an execution broke down; its run fails with internal");
+    let message = "The device failed while it was executing this run. Nothing was changed.".to_owned();
+    let error = RunError { code: RunErrorCode::Internal, message, retryable: true, effects: Effects::None };
+    Outcome::Failed { error, usage: Usage::default() }
+}

@@ -1,0 +1,117 @@
+//! What the rest of the agent may ask of the dispatcher: calls, status, stop.
+
+use std::time::Duration;
+
+use deskgate_protocol::Timestamp;
+use deskgate_protocol::ids::RunId;
+use deskgate_protocol::management::{Call, ManagementRequest};
+use serde::Serialize;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::services::{CallError, Gateway};
+
+/// How long a reply may take, beyond the waiting that the request itself asks for.
+const CALL_LIMIT: Duration = Duration::from_secs(30);
+
+/// The dispatcher's handle. Cloning is cheap.
+#[derive(Clone, Debug)]
+pub struct DispatcherHandle {
+    pub(super) commands: mpsc::Sender<Command>,
+    pub(super) status: watch::Receiver<Status>,
+}
+
+#[derive(Debug)]
+pub(super) enum Command {
+    Call { request: ManagementRequest, answer: oneshot::Sender<Result<Value, CallError>> },
+    Stop { now: bool },
+}
+
+/// What the dispatcher is doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Status {
+    /// Whether there is a session.
+    pub connected: bool,
+    /// Whether no new runs are taken because the agent stops.
+    pub stopping: bool,
+    /// How many runs may be active at the same time.
+    pub slots: u32,
+    /// The runs that are taken, executing, or wait for the gateway's acknowledgement.
+    pub runs: Vec<ActiveRun>,
+    /// What stands in the way of work, in words; `None` when nothing does.
+    pub problem: Option<String>,
+}
+
+/// One run on this device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ActiveRun {
+    /// Which run.
+    pub run_id: RunId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// The service it was submitted to; empty when it is left over from an earlier start.
+    pub service: String,
+    /// Where it stands.
+    pub standing: Standing,
+    /// When this process first had it.
+    pub since: Timestamp,
+    /// Model calls so far.
+    pub turns: u64,
+}
+
+/// Where a run stands on this device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// Taken; waits for the gateway's confirmation.
+    Taken,
+    /// Executing.
+    Running,
+    /// Ended; waits for the gateway's acknowledgement.
+    Finished,
+    /// Cut off by a restart; waits to be offered again.
+    Interrupted,
+}
+
+impl DispatcherHandle {
+    /// The present status.
+    pub fn status(&self) -> Status {
+        self.status.borrow().clone()
+    }
+
+    /// For waiting until the status changes. It closes when the dispatcher has ended.
+    pub fn watch(&self) -> watch::Receiver<Status> {
+        self.status.clone()
+    }
+
+    /// Ends the dispatcher and returns when it has ended. No new runs are taken. With `now` the
+    /// executions are stopped, and started again when the agent starts again; otherwise they are
+    /// waited for. May be asked a second time with `now`.
+    pub async fn stop(&self, now: bool) {
+        // A closed channel means that it has ended already.
+        let _ = self.commands.send(Command::Stop { now }).await;
+        let mut status = self.status.clone();
+        while status.changed().await.is_ok() {}
+    }
+}
+
+impl Gateway for DispatcherHandle {
+    async fn call<C: Call + Send>(&self, request: C) -> Result<C::Reply, CallError> {
+        let request: ManagementRequest = request.into();
+        let limit = CALL_LIMIT
+            + match &request {
+                ManagementRequest::ShowRun(show) => Duration::from_secs(show.wait_s.into()),
+                _ => Duration::ZERO,
+            };
+        let (answer, reply) = oneshot::channel();
+        let asked = async {
+            self.commands.send(Command::Call { request, answer }).await.map_err(|_| CallError::Stopped)?;
+            reply.await.map_err(|_| CallError::Stopped)?
+        };
+        let value = match tokio::time::timeout(limit, asked).await {
+            Ok(result) => result?,
+            Err(_) => return Err(CallError::TimedOut { seconds: limit.as_secs() }),
+        };
+        serde_json::from_value(value).map_err(|error| CallError::Unreadable(error.to_string()))
+    }
+}

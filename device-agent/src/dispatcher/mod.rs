@@ -1,0 +1,325 @@
+//! Owns the active runs; the only one who talks to `link`.
+//!
+//! One loop: what happened is named, then acted upon, then whatever can be sent is sent. The order
+//! of journal and frames is what makes a crash harmless:
+//!
+//! | step | on disk before |
+//! |---|---|
+//! | `accept` is sent | the entry is `taken` |
+//! | execution begins | the gateway's `start`, and the entry is `running` |
+//! | `finish` is sent | the entry is `finished`, with its unacknowledged events |
+//!
+//! What the gateway has to learn is kept in the runs themselves (their stage, their log of numbered
+//! events) and sent from there: in a new session it is simply sent again.
+
+mod calls;
+mod executions;
+pub mod handle;
+mod line;
+mod offers;
+mod outgoing;
+mod run;
+
+use std::collections::{BTreeMap, HashMap};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deskgate_protocol::control::{DeviceEvent, DeviceFrame, GatewayFrame, InFlight, InFlightStatus};
+use deskgate_protocol::ids::RunId;
+use deskgate_protocol::run::Outcome;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use crate::executor::Job;
+use crate::services::CallError;
+use crate::store::{self, Journal, Services, Store};
+use calls::Calls;
+use handle::Command;
+use line::{Line, LineNews};
+use run::{Run, Stage};
+
+pub use handle::{ActiveRun, DispatcherHandle, Standing, Status};
+pub use line::{InFlightNow, Link, Session};
+
+/// Journal writes that failed are tried again, and refused slots offered again, after this time.
+const RETRY: Duration = Duration::from_secs(1);
+/// How long a stopping agent waits for starts and acknowledgements under way, once nothing executes.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// How long an execution may take to stop before it is abandoned.
+const STOPPING: Duration = Duration::from_secs(5);
+/// Events that may wait unacknowledged before the first gateway said how many.
+const FIRST_WINDOW: usize = 64;
+/// Ended runs that may wait for their acknowledgement before no more are taken.
+const UNSETTLED: usize = 64;
+/// Commands waiting for the loop.
+const COMMANDS: usize = 32;
+
+/// Executes one job: [`crate::executor::execute`], or what a test puts in its place.
+pub type Execute = Arc<
+    dyn Fn(Job, mpsc::Sender<DeviceEvent>, CancellationToken) -> Pin<Box<dyn Future<Output = Outcome> + Send>>
+        + Send
+        + Sync,
+>;
+
+/// What the dispatcher may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Runs at the same time, over all services.
+    pub slots: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { slots: 4 }
+    }
+}
+
+/// The dispatcher, ready to [`run`](Self::run).
+pub struct Dispatcher<L: Link> {
+    line: Line<L>,
+    journal: Journal,
+    services: Services,
+    execute: Execute,
+    slots: u32,
+
+    runs: BTreeMap<RunId, Run>,
+    executions: JoinSet<Outcome>,
+    tasks: HashMap<tokio::task::Id, RunId>,
+    calls: Calls,
+    commands: mpsc::Receiver<Command>,
+
+    /// Slots declared in this session that the gateway has not used.
+    credit: u32,
+    /// Slots not declared for a moment, because the run they would bring was just refused.
+    withheld: u32,
+    /// The gateway stops: nothing is declared in this session any more.
+    draining: bool,
+    window: usize,
+    stop: Stop,
+    retry_at: Option<Instant>,
+    problem: Option<String>,
+
+    in_flight: watch::Sender<Vec<InFlight>>,
+    status: watch::Sender<Status>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stop {
+    No,
+    /// Waits for what is executing. The moment is set once nothing is, and ends the waiting.
+    Graceful {
+        until: Option<Instant>,
+    },
+    /// Executions were told to stop and are abandoned at this moment.
+    Now {
+        until: Instant,
+    },
+}
+
+#[derive(Debug)]
+enum Happening {
+    Line(LineNews),
+    Command(Command),
+    Event(RunId, DeviceEvent),
+    Ended(Result<(tokio::task::Id, Outcome), JoinError>),
+    Retry,
+    StopTime,
+}
+
+impl<L: Link> Dispatcher<L> {
+    /// Reads the journal and makes the dispatcher; nothing happens before it is run.
+    pub async fn new(
+        store: &Store,
+        link: L,
+        execute: Execute,
+        config: Config,
+    ) -> Result<(Self, DispatcherHandle), store::Error> {
+        let (journal, services) = (store.journal(), store.services());
+        let mut runs = BTreeMap::new();
+        for entry in journal.recover().await? {
+            let offer = entry.offer;
+            let definition = match entry.status {
+                InFlightStatus::Taken => offers::definition(&services, &offer).await?,
+                _ => None,
+            };
+            let run = match (entry.status, definition) {
+                (InFlightStatus::Taken, Some(definition)) => Run::taken(offer.clone(), definition),
+                // Nothing was executed: the gateway hears nothing of it and offers it again.
+                (InFlightStatus::Taken, None) => {
+                    warn!(run_id = %offer.run_id, "a taken run has no definition any more; giving it back");
+                    journal.forget(offer.run_id, offer.attempt).await?;
+                    continue;
+                }
+                _ => Run::left_over(&offer, entry.ended),
+            };
+            runs.insert(offer.run_id, run);
+        }
+        let (commands_in, commands) = mpsc::channel(COMMANDS);
+        let (status, status_out) = watch::channel(Status { slots: config.slots, ..Status::default() });
+        let (in_flight, in_flight_now) = watch::channel(Vec::new());
+        let dispatcher = Self {
+            line: Line::new(link, InFlightNow(in_flight_now)),
+            journal,
+            services,
+            execute,
+            slots: config.slots,
+            runs,
+            executions: JoinSet::new(),
+            tasks: HashMap::new(),
+            calls: Calls::default(),
+            commands,
+            credit: 0,
+            withheld: 0,
+            draining: false,
+            window: FIRST_WINDOW,
+            stop: Stop::No,
+            retry_at: None,
+            problem: None,
+            in_flight,
+            status,
+        };
+        Ok((dispatcher, DispatcherHandle { commands: commands_in, status: status_out }))
+    }
+
+    /// Works until it is told to stop. Dropping the future aborts every execution, which then
+    /// counts as cut off, as after a crash.
+    pub async fn run(mut self) {
+        loop {
+            self.send_what_can_be_sent();
+            self.publish();
+            if self.is_done() {
+                return;
+            }
+            let happening = self.next_happening().await;
+            self.act(happening).await;
+        }
+    }
+
+    async fn next_happening(&mut self) -> Happening {
+        let stop_time = match self.stop {
+            Stop::No => None,
+            Stop::Graceful { until } => until,
+            Stop::Now { until } => Some(until),
+        };
+        let Self { line, commands, executions, runs, window, retry_at, .. } = self;
+        tokio::select! {
+            news = line.next() => Happening::Line(news),
+            Some(command) = commands.recv() => Happening::Command(command),
+            (run_id, event) = executions::next_event(runs, *window) => Happening::Event(run_id, event),
+            Some(ended) = executions.join_next_with_id() => Happening::Ended(ended),
+            () = sleep_until(*retry_at) => Happening::Retry,
+            () = sleep_until(stop_time) => Happening::StopTime,
+        }
+    }
+
+    async fn act(&mut self, happening: Happening) {
+        match happening {
+            Happening::Line(LineNews::Up(welcome)) => self.begin_session(&welcome),
+            Happening::Line(LineNews::Frame(frame)) => self.act_on_frame(frame).await,
+            Happening::Line(LineNews::Lost) => self.calls.fail_all(),
+            Happening::Line(LineNews::Room) => {}
+            Happening::Command(Command::Call { request, answer }) => self.begin_call(request, answer),
+            Happening::Command(Command::Stop { now }) => self.begin_stop(now),
+            Happening::Event(run_id, event) => self.note_event(run_id, event),
+            Happening::Ended(ended) => self.end_execution(ended).await,
+            Happening::Retry => self.retry().await,
+            Happening::StopTime => self.abandon_executions(),
+        }
+    }
+
+    async fn act_on_frame(&mut self, frame: GatewayFrame) {
+        match frame {
+            GatewayFrame::Offer(offer) => self.consider(offer).await,
+            GatewayFrame::Start { run_id, attempt } => self.confirm(run_id, attempt).await,
+            GatewayFrame::Revoke { run_id, attempt, code } => {
+                debug!(%run_id, attempt, ?code, "the gateway revoked an attempt");
+                self.revoke(run_id, attempt).await;
+            }
+            GatewayFrame::Ack { run_id, attempt, through } => self.acknowledge(run_id, attempt, through).await,
+            GatewayFrame::Reply { request_id, result } => self.calls.end(request_id, result),
+            GatewayFrame::Ping => self.line.send(DeviceFrame::Pong),
+            GatewayFrame::Drain => self.draining = true,
+            GatewayFrame::Bye { code, message } => info!(?code, message, "the gateway ended the session"),
+            GatewayFrame::Challenge(_) | GatewayFrame::Welcome(_) | GatewayFrame::Refused(_) => {
+                warn!("a frame of the handshake came after it; ignored");
+            }
+        }
+    }
+
+    fn begin_call(
+        &mut self,
+        request: deskgate_protocol::management::ManagementRequest,
+        answer: oneshot::Sender<Result<serde_json::Value, CallError>>,
+    ) {
+        if !self.line.is_up() {
+            let _ = answer.send(Err(CallError::NotConnected));
+        } else if let Some(request_id) = self.calls.begin(answer) {
+            self.line.send(DeviceFrame::Request { request_id, request });
+        }
+    }
+
+    fn begin_stop(&mut self, now: bool) {
+        match (now, self.stop) {
+            (true, Stop::No | Stop::Graceful { .. }) => {
+                self.stop = Stop::Now { until: Instant::now() + STOPPING };
+                self.stop_executions();
+            }
+            (false, Stop::No) => self.stop = Stop::Graceful { until: None },
+            (_, _) => {}
+        }
+    }
+
+    fn abandon_executions(&mut self) {
+        self.executions.abort_all();
+        if let Stop::Now { until } = &mut self.stop {
+            // One that blocks its thread cannot be abandoned yet.
+            *until = Instant::now() + STOPPING;
+        }
+    }
+
+    fn is_done(&mut self) -> bool {
+        match self.stop {
+            Stop::No => false,
+            Stop::Now { .. } => self.executions.is_empty(),
+            Stop::Graceful { until } => {
+                let unsafe_to_leave = |run: &Run| matches!(run.stage, Stage::Ended { journalled: false, .. });
+                if !self.executions.is_empty() || self.runs.values().any(unsafe_to_leave) {
+                    self.stop = Stop::Graceful { until: None };
+                    return false;
+                }
+                let until = until.unwrap_or_else(|| Instant::now() + FAREWELL);
+                self.stop = Stop::Graceful { until: Some(until) };
+                let waits = |run: &Run| matches!(run.stage, Stage::Taken { .. } | Stage::Ended { .. });
+                !self.line.is_up() || Instant::now() >= until || !self.runs.values().any(waits)
+            }
+        }
+    }
+
+    /// Says once, where it is handled, that the journal failed, and has it tried again.
+    fn journal_failed(&mut self, run_id: RunId, error: &store::Error) {
+        let problem = format!("The journal cannot be written, so no new runs are taken: {error}.");
+        if self.problem.as_ref() != Some(&problem) {
+            warn!(%run_id, %error, "a journal write failed; it is tried again");
+        }
+        self.problem = Some(problem);
+        self.retry_soon();
+    }
+
+    fn retry_soon(&mut self) {
+        self.retry_at.get_or_insert_with(|| Instant::now() + RETRY);
+    }
+}
+
+async fn sleep_until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+//! Frames that change a run: offer, start, revoke, ack. Each may come twice, late, or out of order.
+
+use std::sync::Arc;
+
+use deskgate_protocol::control::{DeviceFrame, Offer, RefuseCode};
+use deskgate_protocol::ids::RunId;
+use tracing::{debug, info, warn};
+
+use super::run::{Run, Stage};
+use super::{Dispatcher, Link, Stop, UNSETTLED};
+use crate::services::Definition;
+use crate::store::journal::{Ended, Started, Taken};
+use crate::store::{self, Services};
+
+/// The definition that an offer was accepted for, if this device holds exactly that one (I16).
+pub(super) async fn definition(services: &Services, offer: &Offer) -> Result<Option<Arc<Definition>>, store::Error> {
+    let found = services.published(offer.endpoint_id, offer.endpoint_version).await?;
+    Ok(found.filter(|(_, digest)| *digest == offer.definition_sha256).map(|(definition, _)| Arc::new(definition)))
+}
+
+impl<L: Link> Dispatcher<L> {
+    pub(super) async fn consider(&mut self, offer: Offer) {
+        // Every offer used up a slot that was declared, whatever comes of it.
+        self.credit = self.credit.saturating_sub(1);
+        if self.is_known(&offer) {
+            return;
+        }
+        let definition = match definition(&self.services, &offer).await {
+            Ok(Some(definition)) => definition,
+            Ok(None) => {
+                warn!(run_id = %offer.run_id, endpoint_id = %offer.endpoint_id, "refused: not the definition held here");
+                return self.refuse(&offer, RefuseCode::DefinitionMismatch);
+            }
+            Err(error) => {
+                self.journal_failed(offer.run_id, &error);
+                return self.refuse(&offer, RefuseCode::Busy);
+            }
+        };
+        if !self.has_place_for(&offer, &definition) {
+            return self.refuse(&offer, RefuseCode::Busy);
+        }
+        match self.journal.take(&offer).await {
+            Ok(Taken::Fresh) => {
+                self.problem = None;
+                let (run_id, attempt) = (offer.run_id, offer.attempt);
+                info!(%run_id, attempt, endpoint_id = %offer.endpoint_id, "took a run");
+                self.runs.insert(run_id, Run::taken(offer, definition));
+                self.line.send(DeviceFrame::Accept { run_id, attempt });
+            }
+            Ok(Taken::Ended(Ended { seq, outcome, .. })) => {
+                let (run_id, attempt) = (offer.run_id, offer.attempt);
+                self.line.send(DeviceFrame::Finish { run_id, attempt, seq, outcome });
+            }
+            Ok(Taken::Stale) => debug!(run_id = %offer.run_id, attempt = offer.attempt, "an echo of an old offer"),
+            Err(error) => {
+                self.journal_failed(offer.run_id, &error);
+                self.refuse(&offer, RefuseCode::Busy);
+            }
+        }
+    }
+
+    /// Whether the offer is answered by what this device has of the run already.
+    fn is_known(&mut self, offer: &Offer) -> bool {
+        let (run_id, attempt) = (offer.run_id, offer.attempt);
+        let Some(run) = self.runs.get_mut(&run_id) else { return false };
+        if run.attempt > attempt {
+            debug!(%run_id, attempt, "an offer of an older attempt than the one held");
+            return true;
+        }
+        let newer = run.attempt < attempt;
+        match &mut run.stage {
+            // Two attempts of one run never execute side by side (I5): the older one ends first,
+            // and the gateway offers again.
+            Stage::Running { stop, revoked, .. } if newer => {
+                *revoked = true;
+                stop.cancel();
+                self.refuse(offer, RefuseCode::Busy);
+            }
+            Stage::Ended { journalled: false, .. } => self.refuse(offer, RefuseCode::Busy),
+            _ if newer => return false,
+            Stage::Taken { .. } | Stage::Running { .. } => self.line.send(DeviceFrame::Accept { run_id, attempt }),
+            Stage::Ended { sent, .. } => {
+                run.log.rewind();
+                *sent = false;
+            }
+            Stage::Interrupted => debug!(%run_id, attempt, "an interrupted attempt is not started again as itself"),
+        }
+        true
+    }
+
+    fn has_place_for(&self, offer: &Offer, definition: &Definition) -> bool {
+        let others = || self.runs.iter().filter(|(id, run)| **id != offer.run_id && run.occupies_slot());
+        let of_service = others().filter(|(_, run)| run.endpoint_id == offer.endpoint_id).count();
+        matches!(self.stop, Stop::No)
+            && others().count() < self.slots as usize
+            && self.runs.len() < self.slots as usize + UNSETTLED
+            && of_service < definition.limits.concurrency as usize
+    }
+
+    fn refuse(&mut self, offer: &Offer, code: RefuseCode) {
+        if code == RefuseCode::Busy {
+            // Declared again at once, the slot would bring the same run back at once.
+            self.withheld += 1;
+            self.retry_soon();
+        }
+        self.line.send(DeviceFrame::Refuse { run_id: offer.run_id, attempt: offer.attempt, code });
+    }
+
+    /// The start is durable at the gateway.
+    pub(super) async fn confirm(&mut self, run_id: RunId, attempt: u32) {
+        let Some(run) = self.runs.get_mut(&run_id).filter(|run| run.attempt == attempt) else {
+            return debug!(%run_id, attempt, "a start of an attempt that is not held");
+        };
+        let Stage::Taken { confirmed, .. } = &mut run.stage else {
+            return debug!(%run_id, attempt, "a start of an attempt that is past it");
+        };
+        *confirmed = true;
+        match self.journal.start(run_id, attempt).await {
+            Ok(started) => {
+                self.problem = None;
+                self.begin(run_id, started);
+            }
+            Err(error) => self.journal_failed(run_id, &error),
+        }
+    }
+
+    fn begin(&mut self, run_id: RunId, started: Started) {
+        let Some(run) = self.runs.get_mut(&run_id) else { return };
+        match started {
+            Started::Ended(outcome) => {
+                info!(%run_id, attempt = run.attempt, "this run ended here before; its outcome is sent again");
+                run.stage = Stage::Ended { outcome: Box::new(outcome), journalled: true, sent: false };
+                self.withheld = 0;
+            }
+            Started::Execute => self.execute(run_id),
+        }
+    }
+
+    /// The attempt is not this device's any more: stop it and forget it.
+    pub(super) async fn revoke(&mut self, run_id: RunId, attempt: u32) {
+        let Some(run) = self.runs.get_mut(&run_id).filter(|run| run.attempt == attempt) else { return };
+        match &mut run.stage {
+            Stage::Running { stop, revoked, .. } => {
+                *revoked = true;
+                stop.cancel();
+            }
+            // Its journal entry has to say `finished` before it is remembered.
+            Stage::Ended { journalled: false, .. } => {}
+            _ => self.forget(run_id, attempt).await,
+        }
+    }
+
+    /// Events, and perhaps the finish, are durable at the gateway.
+    pub(super) async fn acknowledge(&mut self, run_id: RunId, attempt: u32, through: u64) {
+        let Some(run) = self.runs.get_mut(&run_id).filter(|run| run.attempt == attempt) else { return };
+        run.log.acknowledge(through);
+        if matches!(run.stage, Stage::Ended { journalled: true, sent: true, .. }) && through > run.log.last() {
+            self.forget(run_id, attempt).await;
+        }
+    }
+
+    pub(super) async fn forget(&mut self, run_id: RunId, attempt: u32) {
+        self.runs.remove(&run_id);
+        self.withheld = 0;
+        if let Err(error) = self.journal.forget(run_id, attempt).await {
+            // The entry comes back at the next start, and is settled then.
+            warn!(%run_id, %error, "a settled run could not be removed from the journal");
+        }
+    }
+
+    /// Tries again what the journal could not note, and offers withheld slots again.
+    pub(super) async fn retry(&mut self) {
+        self.retry_at = None;
+        self.withheld = 0;
+        let waiting = |run: &Run| match run.stage {
+            Stage::Taken { confirmed, .. } => confirmed,
+            Stage::Ended { journalled, .. } => !journalled,
+            _ => false,
+        };
+        let ids: Vec<_> =
+            self.runs.iter().filter(|(_, run)| waiting(run)).map(|(id, run)| (*id, run.attempt)).collect();
+        for (run_id, attempt) in ids {
+            match self.runs.get(&run_id).map(|run| &run.stage) {
+                Some(Stage::Taken { .. }) => self.confirm(run_id, attempt).await,
+                Some(Stage::Ended { .. }) => self.journal_finish(run_id).await,
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What the gateway has to learn: frames made from the state of the runs, and the status for people.
+
+use deskgate_protocol::control::{DeviceFrame, Welcome};
+use tracing::info;
+
+use super::handle::{ActiveRun, Standing, Status};
+use super::run::{Run, Stage};
+use super::{Dispatcher, Link, Stop, UNSETTLED};
+
+impl<L: Link> Dispatcher<L> {
+    /// A new session knows nothing: every slot, every unacknowledged event and every finish is new.
+    pub(super) fn begin_session(&mut self, welcome: &Welcome) {
+        info!(device_id = %welcome.device_id, epoch = welcome.epoch, "connected to the gateway");
+        self.credit = 0;
+        self.withheld = 0;
+        self.draining = false;
+        self.window = (welcome.policy.unacknowledged_events as usize).max(1);
+        for (run_id, run) in &mut self.runs {
+            run.log.rewind();
+            match &mut run.stage {
+                // The first `accept` may have been lost with the line; a second one changes nothing.
+                Stage::Taken { .. } => self.line.send(DeviceFrame::Accept { run_id: *run_id, attempt: run.attempt }),
+                Stage::Ended { sent, .. } => *sent = false,
+                Stage::Running { .. } | Stage::Interrupted => {}
+            }
+        }
+    }
+
+    /// Sends events, finishes and free slots, as far as the line has room.
+    pub(super) fn send_what_can_be_sent(&mut self) {
+        for (&run_id, run) in &mut self.runs {
+            let attempt = run.attempt;
+            while self.line.has_room()
+                && let Some((seq, event)) = run.log.next_to_send(self.window)
+            {
+                self.line.send(DeviceFrame::Event { run_id, attempt, seq, event });
+            }
+            if let Stage::Ended { outcome, journalled: true, sent: sent @ false } = &mut run.stage
+                && run.log.all_sent()
+                && self.line.has_room()
+            {
+                *sent = true;
+                let (seq, outcome) = (run.log.last() + 1, (**outcome).clone());
+                self.line.send(DeviceFrame::Finish { run_id, attempt, seq, outcome });
+            }
+        }
+        self.declare_slots();
+    }
+
+    /// Declares what is free beyond what the gateway may still use.
+    fn declare_slots(&mut self) {
+        if self.draining || !matches!(self.stop, Stop::No) || !self.line.has_room() {
+            return;
+        }
+        let free = self.free_slots().saturating_sub(self.withheld);
+        if free > self.credit {
+            self.line.send(DeviceFrame::Ready { slots: free - self.credit });
+            self.credit = free;
+        }
+    }
+
+    pub(super) fn free_slots(&self) -> u32 {
+        let occupied = self.runs.values().filter(|run| run.occupies_slot()).count();
+        let room = (self.slots as usize + UNSETTLED).saturating_sub(self.runs.len());
+        let free = (self.slots as usize).saturating_sub(occupied).min(room);
+        u32::try_from(free).expect("at most `slots`, which is a u32")
+    }
+
+    /// Makes the present state visible: to the next `hello`, and to people.
+    pub(super) fn publish(&mut self) {
+        let in_flight = self.runs.iter().map(|(run_id, run)| run.in_flight(*run_id)).collect();
+        self.in_flight.send_if_modified(|known| replace(known, in_flight));
+        let runs = self.runs.iter().map(|(run_id, run)| ActiveRun {
+            run_id: *run_id,
+            attempt: run.attempt,
+            service: run.service.clone(),
+            standing: standing(run),
+            since: run.since,
+            turns: run.turns,
+        });
+        let status = Status {
+            connected: self.line.is_up(),
+            stopping: !matches!(self.stop, Stop::No),
+            slots: self.slots,
+            runs: runs.collect(),
+            problem: self.problem.clone(),
+        };
+        self.status.send_if_modified(|known| replace(known, status));
+    }
+}
+
+fn standing(run: &Run) -> Standing {
+    match run.stage {
+        Stage::Taken { .. } => Standing::Taken,
+        Stage::Running { .. } => Standing::Running,
+        Stage::Ended { .. } => Standing::Finished,
+        Stage::Interrupted => Standing::Interrupted,
+    }
+}
+
+fn replace<T: PartialEq>(known: &mut T, new: T) -> bool {
+    let changed = *known != new;
+    *known = new;
+    changed
+}

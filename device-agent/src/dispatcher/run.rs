@@ -1,0 +1,171 @@
+//! One run as the dispatcher sees it: where it stands, and which of its events are where.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use deskgate_protocol::Timestamp;
+use deskgate_protocol::control::{DeviceEvent, InFlight, InFlightStatus, Offer};
+use deskgate_protocol::ids::EndpointId;
+use deskgate_protocol::run::Outcome;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::services::Definition;
+use crate::store::journal::Ended;
+
+pub(super) struct Run {
+    pub(super) attempt: u32,
+    pub(super) endpoint_id: EndpointId,
+    /// The service's name; empty for an entry of an earlier process that only has to be settled.
+    pub(super) service: String,
+    pub(super) since: Timestamp,
+    pub(super) turns: u64,
+    pub(super) stage: Stage,
+    pub(super) log: Log,
+}
+
+pub(super) enum Stage {
+    /// Journalled; waits for `start`. `confirmed`: it came, and the journal could not note it yet.
+    Taken { offer: Box<Offer>, definition: Arc<Definition>, confirmed: bool },
+    /// Executing. `revoked`: its outcome no longer matters to anybody.
+    Running { events: mpsc::Receiver<DeviceEvent>, stop: CancellationToken, revoked: bool },
+    /// Ended. Sent only once it is journalled.
+    Ended { outcome: Box<Outcome>, journalled: bool, sent: bool },
+    /// Cut off by a restart; waits to be offered again.
+    Interrupted,
+}
+
+impl Run {
+    pub(super) fn taken(offer: Offer, definition: Arc<Definition>) -> Self {
+        Self {
+            attempt: offer.attempt,
+            endpoint_id: offer.endpoint_id,
+            service: definition.name.clone(),
+            since: Timestamp::now(),
+            turns: 0,
+            stage: Stage::Taken { offer: Box::new(offer), definition, confirmed: false },
+            log: Log::default(),
+        }
+    }
+
+    /// An entry of an earlier process that is not to be executed as it stands.
+    pub(super) fn left_over(offer: &Offer, ended: Option<Ended>) -> Self {
+        let mut log = Log::default();
+        let stage = match ended {
+            None => Stage::Interrupted,
+            Some(Ended { seq, outcome, events }) => {
+                log = Log::ending_before(seq, events);
+                Stage::Ended { outcome: Box::new(outcome), journalled: true, sent: false }
+            }
+        };
+        let (attempt, endpoint_id) = (offer.attempt, offer.endpoint_id);
+        Self { attempt, endpoint_id, service: String::new(), since: Timestamp::now(), turns: 0, stage, log }
+    }
+
+    /// Whether it uses one of the device's slots. An ended run gives its slot back once it is
+    /// journalled: until then this device can promise nothing more.
+    pub(super) fn occupies_slot(&self) -> bool {
+        matches!(self.stage, Stage::Taken { .. } | Stage::Running { .. } | Stage::Ended { journalled: false, .. })
+    }
+
+    pub(super) fn in_flight(&self, run_id: deskgate_protocol::ids::RunId) -> InFlight {
+        let status = match self.stage {
+            Stage::Taken { .. } => InFlightStatus::Taken,
+            Stage::Running { .. } | Stage::Ended { journalled: false, .. } => InFlightStatus::Running,
+            Stage::Ended { .. } => InFlightStatus::Finished,
+            Stage::Interrupted => InFlightStatus::Interrupted,
+        };
+        InFlight { run_id, attempt: self.attempt, status }
+    }
+}
+
+/// The numbered events of one attempt, as far as the gateway has not acknowledged them.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    acknowledged: u64,
+    sent: u64,
+    kept: VecDeque<DeviceEvent>,
+}
+
+impl Log {
+    fn ending_before(finish: u64, events: Vec<DeviceEvent>) -> Self {
+        let acknowledged = (finish - 1).saturating_sub(events.len() as u64);
+        Self { acknowledged, sent: acknowledged, kept: events.into() }
+    }
+
+    /// The number of the last event.
+    pub(super) fn last(&self) -> u64 {
+        self.acknowledged + self.kept.len() as u64
+    }
+
+    pub(super) fn push(&mut self, event: DeviceEvent) {
+        self.kept.push_back(event);
+    }
+
+    pub(super) fn unacknowledged(&mut self) -> &[DeviceEvent] {
+        self.kept.make_contiguous()
+    }
+
+    pub(super) fn is_full(&self, window: usize) -> bool {
+        self.kept.len() >= window
+    }
+
+    /// Everything through this number is durable at the gateway.
+    pub(super) fn acknowledge(&mut self, through: u64) {
+        let through = through.min(self.last());
+        while self.acknowledged < through {
+            self.kept.pop_front();
+            self.acknowledged += 1;
+        }
+        self.sent = self.sent.max(self.acknowledged);
+    }
+
+    /// A new session: what is not acknowledged is sent again.
+    pub(super) fn rewind(&mut self) {
+        self.sent = self.acknowledged;
+    }
+
+    pub(super) fn all_sent(&self) -> bool {
+        self.sent == self.last()
+    }
+
+    /// The next event to send, with its number, as long as fewer than `window` are under way.
+    pub(super) fn next_to_send(&mut self, window: usize) -> Option<(u64, DeviceEvent)> {
+        let under_way = (self.sent - self.acknowledged) as usize;
+        let event = self.kept.get(under_way).filter(|_| under_way < window)?.clone();
+        self.sent += 1;
+        Some((self.sent, event))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(n: u64) -> DeviceEvent {
+        DeviceEvent::MessageCompleted { message_id: n.to_string(), text: String::new() }
+    }
+
+    #[test]
+    fn events_go_out_in_order_within_the_window_and_again_from_the_last_acknowledged() {
+        let mut log = Log::default();
+        (1..=5).for_each(|n| log.push(event(n)));
+        let sent = |log: &mut Log| std::iter::from_fn(|| log.next_to_send(3)).collect::<Vec<_>>();
+        let numbered = |range: std::ops::RangeInclusive<u64>| range.map(|n| (n, event(n))).collect::<Vec<_>>();
+        assert_eq!(sent(&mut log), numbered(1..=3));
+        log.acknowledge(2);
+        assert_eq!(sent(&mut log), numbered(4..=5));
+        log.rewind();
+        assert_eq!(sent(&mut log), numbered(3..=5));
+        assert!(log.all_sent());
+        log.acknowledge(u64::MAX);
+        assert_eq!((log.last(), log.unacknowledged()), (5, &[] as &[_]));
+    }
+
+    #[test]
+    fn a_log_read_from_the_journal_ends_before_its_finish() {
+        let mut log = Log::ending_before(7, vec![event(5), event(6)]);
+        assert_eq!(log.last(), 6);
+        assert_eq!(log.next_to_send(9), Some((5, event(5))));
+    }
+}

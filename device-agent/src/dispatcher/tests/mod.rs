@@ -1,0 +1,290 @@
+//! The dispatcher against a gateway on in-memory channels, with a real journal on disk.
+
+mod chaos;
+mod promises;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use deskgate_protocol::Timestamp;
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::control::{DeviceEvent, DeviceFrame, GatewayFrame, InFlight, Offer, Policy, Welcome};
+use deskgate_protocol::ids::{ApplicationId, DeviceId, DraftId, EndpointId, RunId};
+use deskgate_protocol::run::{Effects, FinishReason, Input, Outcome, RunResult, Usage};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::services::{Definition, Limits, Provider, Report, Service};
+use crate::store::services::Freeze;
+
+/// Nothing here takes this long; a test that waits so long has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("never happened: {what}"))
+}
+
+/// A device that dials, as the gateway sees it.
+struct Dial {
+    in_flight: Vec<InFlight>,
+    answer: oneshot::Sender<TestSession>,
+}
+
+struct TestLink(mpsc::Sender<Dial>);
+
+struct TestSession {
+    welcome: Welcome,
+    frames: mpsc::Receiver<GatewayFrame>,
+    sender: mpsc::Sender<DeviceFrame>,
+}
+
+impl Link for TestLink {
+    type Session = TestSession;
+
+    async fn connect(&mut self, in_flight: InFlightNow) -> TestSession {
+        loop {
+            let (answer, session) = oneshot::channel();
+            if self.0.send(Dial { in_flight: in_flight.get(), answer }).await.is_err() {
+                return std::future::pending().await;
+            }
+            if let Ok(session) = session.await {
+                return session;
+            }
+        }
+    }
+}
+
+impl Session for TestSession {
+    fn welcome(&self) -> &Welcome {
+        &self.welcome
+    }
+
+    fn sender(&self) -> mpsc::Sender<DeviceFrame> {
+        self.sender.clone()
+    }
+
+    async fn next(&mut self) -> Option<GatewayFrame> {
+        self.frames.recv().await
+    }
+}
+
+/// The gateway's end of a session.
+struct Peer {
+    to: mpsc::Sender<GatewayFrame>,
+    from: mpsc::Receiver<DeviceFrame>,
+}
+
+impl Peer {
+    async fn send(&self, frame: GatewayFrame) {
+        soon("the device reads", self.to.send(frame)).await.expect("the device is there");
+    }
+
+    /// The next frame that is not about slots.
+    async fn frame(&mut self) -> DeviceFrame {
+        loop {
+            match soon("a frame of the device", self.from.recv()).await.expect("the device is there") {
+                DeviceFrame::Ready { .. } => {}
+                frame => return frame,
+            }
+        }
+    }
+
+    async fn ready(&mut self) -> u32 {
+        match soon("a frame of the device", self.from.recv()).await.expect("the device is there") {
+            DeviceFrame::Ready { slots } => slots,
+            other => panic!("not about slots: {other:?}"),
+        }
+    }
+
+    /// The next `finish`; events before it are acknowledged.
+    async fn finish(&mut self) -> (RunId, u32, u64, Outcome) {
+        loop {
+            match self.frame().await {
+                DeviceFrame::Finish { run_id, attempt, seq, outcome } => return (run_id, attempt, seq, outcome),
+                DeviceFrame::Event { run_id, attempt, seq, .. } => {
+                    self.send(GatewayFrame::Ack { run_id, attempt, through: seq }).await;
+                }
+                other => panic!("not on the way to a finish: {other:?}"),
+            }
+        }
+    }
+
+    /// Offers a run and starts it.
+    async fn start(&mut self, offer: &Offer) {
+        let (run_id, attempt) = (offer.run_id, offer.attempt);
+        self.send(GatewayFrame::Offer(offer.clone())).await;
+        assert_eq!(self.frame().await, DeviceFrame::Accept { run_id, attempt });
+        self.send(GatewayFrame::Start { run_id, attempt }).await;
+    }
+}
+
+/// Everything that was executed, by anybody, in order.
+#[derive(Clone, Default)]
+struct Ledger(Arc<Mutex<Vec<(RunId, u32)>>>);
+
+impl Ledger {
+    fn of(&self, run_id: RunId) -> Vec<u32> {
+        self.0.lock().expect("no panic").iter().filter(|(id, _)| *id == run_id).map(|(_, attempt)| *attempt).collect()
+    }
+}
+
+/// A device: its disk, and the process on it while there is one.
+struct Device {
+    home: tempfile::TempDir,
+    ledger: Ledger,
+    /// Runs whose text begins with `wait` end when this is true.
+    gate: watch::Sender<bool>,
+    window: u32,
+    dials_in: mpsc::Sender<Dial>,
+    dials: mpsc::Receiver<Dial>,
+    process: Option<Process>,
+}
+
+struct Process {
+    store: Store,
+    handle: DispatcherHandle,
+    task: JoinHandle<()>,
+}
+
+impl Device {
+    async fn new() -> Self {
+        let (dials_in, dials) = mpsc::channel(1);
+        let home = tempfile::tempdir().expect("temporary folder");
+        let ledger = Ledger::default();
+        let mut device =
+            Self { home, ledger, gate: watch::Sender::new(false), window: 8, dials_in, dials, process: None };
+        device.boot().await;
+        device
+    }
+
+    async fn boot(&mut self) {
+        let store = Store::open(self.home.path().join("deskgate.db")).await.expect("opens");
+        let link = TestLink(self.dials_in.clone());
+        let execute = scripted(self.ledger.clone(), self.gate.subscribe());
+        let made = Dispatcher::new(&store, link, execute, Config { slots: 2 }).await;
+        let (dispatcher, handle) = made.expect("the journal is readable");
+        self.process = Some(Process { store, handle, task: tokio::spawn(dispatcher.run()) });
+    }
+
+    /// As by kill -9: nothing is told, nothing is flushed.
+    async fn crash(&mut self) {
+        let Process { store, task, handle } = self.process.take().expect("running");
+        task.abort();
+        assert!(task.await.is_err_and(|end| end.is_cancelled()));
+        drop((store, handle));
+    }
+
+    fn process(&self) -> &Process {
+        self.process.as_ref().expect("running")
+    }
+
+    fn handle(&self) -> DispatcherHandle {
+        self.process().handle.clone()
+    }
+
+    /// Lets the device in, and returns what it said was in flight.
+    async fn connect(&mut self) -> (Peer, Vec<InFlight>) {
+        loop {
+            let dial = soon("the device dials", self.dials.recv()).await.expect("it never gives up");
+            let (to, frames) = mpsc::channel(64);
+            let (sender, from) = mpsc::channel(64);
+            let policy =
+                Policy { heartbeat_ms: 1000, lease_ms: 3000, offer_ms: 1000, unacknowledged_events: self.window };
+            let welcome = Welcome { device_id: DeviceId::new(), epoch: 1, protocol: 1, policy };
+            // A dial of a process that crashed meanwhile has nobody to answer to.
+            if dial.answer.send(TestSession { welcome, frames, sender }).is_ok() {
+                return (Peer { to, from }, dial.in_flight);
+            }
+        }
+    }
+
+    async fn publish(&self, concurrency: u32) -> Published {
+        publish(&self.process().store, self.home.path(), concurrency).await
+    }
+
+    /// Waits until the status is as wanted.
+    async fn until(&self, what: &str, wanted: impl FnMut(&Status) -> bool) {
+        let mut status = self.handle().watch();
+        soon(what, status.wait_for(wanted)).await.expect("running");
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Published {
+    endpoint_id: EndpointId,
+    digest: Sha256Digest,
+}
+
+impl Published {
+    fn offer(&self, text: &str) -> Offer {
+        Offer {
+            run_id: RunId::new(),
+            attempt: 1,
+            endpoint_id: self.endpoint_id,
+            endpoint_version: 1,
+            definition_sha256: self.digest,
+            input: Input { text: text.to_owned(), more: serde_json::Map::new() },
+            max_duration_s: 60,
+            traceparent: None,
+        }
+    }
+}
+
+async fn publish(store: &Store, folder: &Path, concurrency: u32) -> Published {
+    let now = Timestamp::now();
+    let draft = Definition {
+        name: "Reader".to_owned(),
+        description: String::new(),
+        working_directory: folder.to_owned(),
+        provider: Provider::Scripted,
+        model: "folder".to_owned(),
+        instructions: format!("Answer, {concurrency} at a time."),
+        tools: Vec::new(),
+        limits: Limits { concurrency, ..Limits::default() },
+    };
+    let report = Report { definition_sha256: draft.digest(), checked_at: now, checks: Vec::new() };
+    let draft_id = DraftId::new();
+    let (app_id, endpoint_id, published) = (ApplicationId::new(), None, None);
+    let service =
+        Service { draft_id, app_id, endpoint_id, draft, checks: None, created_at: now, changed_at: now, published };
+    store.services().insert(&service).await.expect("saved");
+    let frozen = store.services().freeze(draft_id, &service.draft, &report).await.expect("frozen");
+    let Freeze::Frozen(frozen) = frozen else { panic!("{frozen:?}") };
+    Published { endpoint_id: frozen.endpoint_id, digest: frozen.digest }
+}
+
+fn message(n: u64) -> DeviceEvent {
+    DeviceEvent::MessageCompleted { message_id: format!("m{n}"), text: "said".to_owned() }
+}
+
+fn answer(text: &str) -> Outcome {
+    let result = RunResult { text: text.to_owned(), finish_reason: FinishReason::Completed };
+    Outcome::Succeeded { result, usage: Usage::default() }
+}
+
+/// Executions that do as the submitted text says: `say N`, `wait`, `break`, `large`.
+fn scripted(ledger: Ledger, gate: watch::Receiver<bool>) -> Execute {
+    Arc::new(move |job, events, stop| {
+        let (ledger, mut gate) = (ledger.clone(), gate.clone());
+        Box::pin(async move {
+            ledger.0.lock().expect("no panic").push((job.offer.run_id, job.offer.attempt));
+            let text = job.offer.input.text;
+            let words: Vec<_> = text.split(' ').collect();
+            let count = words.get(1).and_then(|n| n.parse().ok()).unwrap_or(0);
+            for n in 1..=count {
+                let _ = events.send(message(n)).await;
+            }
+            match words[0] {
+                "break" => panic!("as told"),
+                "large" => answer(&"x".repeat(200_000)),
+                "wait" => tokio::select! {
+                    _ = gate.wait_for(|open| *open) => answer("waited"),
+                    () = stop.cancelled() => Outcome::Cancelled { effects: Effects::None, usage: Usage::default() },
+                },
+                _ => answer("done"),
+            }
+        })
+    })
+}

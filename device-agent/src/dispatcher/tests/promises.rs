@@ -1,0 +1,345 @@
+//! What the dispatcher promises, one test each.
+
+use deskgate_protocol::control::{InFlightStatus, ManagementResult, RefuseCode, RevokeCode};
+use deskgate_protocol::management::{GetAccess, ManagementError, ManagementErrorCode, ManagementRequest};
+use deskgate_protocol::run::RunErrorCode;
+use serde_json::json;
+
+use super::*;
+use crate::services::Gateway;
+
+#[tokio::test]
+async fn a_run_goes_from_offer_to_acknowledged_finish_with_dense_event_numbers() {
+    let mut device = Device::new().await;
+    let offer = device.publish(4).await.offer("say 3");
+    let (mut peer, in_flight) = device.connect().await;
+    assert_eq!((in_flight, peer.ready().await), (vec![], 2));
+    peer.start(&offer).await;
+    let (run_id, attempt) = (offer.run_id, 1);
+    for seq in 1..=3 {
+        assert_eq!(peer.frame().await, DeviceFrame::Event { run_id, attempt, seq, event: message(seq) });
+    }
+    assert_eq!(peer.frame().await, DeviceFrame::Finish { run_id, attempt, seq: 4, outcome: answer("done") });
+    peer.send(GatewayFrame::Ack { run_id, attempt, through: 4 }).await;
+    device.until("the run is settled", |status| status.runs.is_empty()).await;
+    assert_eq!(device.process().store.journal().in_flight().await.expect("readable"), []);
+    assert_eq!(device.ledger.of(run_id), [1]);
+}
+
+#[tokio::test]
+async fn a_finish_that_was_not_acknowledged_is_sent_again_after_a_restart() {
+    let mut device = Device::new().await;
+    let offer = device.publish(4).await.offer("say 3");
+    let (run_id, attempt) = (offer.run_id, 1);
+    let (mut peer, _) = device.connect().await;
+    peer.start(&offer).await;
+    let ended = |status: &Status| status.runs.iter().any(|run| run.standing == Standing::Finished);
+    device.until("it is journalled", ended).await;
+    // Whether it was on its way already does not matter: nobody acknowledged it.
+    while !matches!(peer.frame().await, DeviceFrame::Finish { .. }) {}
+    device.crash().await;
+    device.boot().await;
+    let (mut peer, in_flight) = device.connect().await;
+    assert_eq!(in_flight, [InFlight { run_id, attempt, status: InFlightStatus::Finished }]);
+    for seq in 1..=3 {
+        assert_eq!(peer.frame().await, DeviceFrame::Event { run_id, attempt, seq, event: message(seq) });
+    }
+    assert_eq!(peer.frame().await, DeviceFrame::Finish { run_id, attempt, seq: 4, outcome: answer("done") });
+    assert_eq!(device.ledger.of(run_id), [1]);
+}
+
+#[tokio::test]
+async fn repeated_and_late_frames_execute_nothing_twice() {
+    let mut device = Device::new().await;
+    let offer = device.publish(4).await.offer("wait");
+    let (run_id, attempt) = (offer.run_id, 1);
+    let (mut peer, _) = device.connect().await;
+    let (start, ack) = (GatewayFrame::Start { run_id, attempt }, GatewayFrame::Ack { run_id, attempt, through: 1 });
+    peer.send(start.clone()).await;
+    for _ in 0..2 {
+        peer.send(GatewayFrame::Offer(offer.clone())).await;
+        assert_eq!(peer.frame().await, DeviceFrame::Accept { run_id, attempt });
+    }
+    peer.send(ack.clone()).await;
+    peer.send(start.clone()).await;
+    peer.send(start.clone()).await;
+    device.until("it runs", |status| status.runs.iter().any(|run| run.standing == Standing::Running)).await;
+    device.gate.send_replace(true);
+    let finish = DeviceFrame::Finish { run_id, attempt, seq: 1, outcome: answer("waited") };
+    assert_eq!(peer.frame().await, finish);
+    peer.send(GatewayFrame::Offer(offer.clone())).await;
+    assert_eq!(peer.frame().await, finish);
+    for frame in [ack.clone(), ack, start.clone(), GatewayFrame::Offer(offer.clone()), start] {
+        peer.send(frame).await;
+    }
+    assert_eq!(peer.frame().await, finish, "a settled run that is offered again is answered with its finish");
+    peer.send(GatewayFrame::Ping).await;
+    assert_eq!(peer.frame().await, DeviceFrame::Pong);
+    assert_eq!(device.ledger.of(run_id), [1]);
+}
+
+#[tokio::test]
+async fn an_interrupted_run_is_executed_again_once_and_a_third_time_never() {
+    let mut device = Device::new().await;
+    let mut offer = device.publish(4).await.offer("wait 2");
+    let run_id = offer.run_id;
+    for attempt in 1..=2 {
+        let (mut peer, _) = device.connect().await;
+        peer.start(&offer).await;
+        assert!(matches!(peer.frame().await, DeviceFrame::Event { seq: 1, .. }));
+        device.crash().await;
+        device.boot().await;
+        let (mut peer, in_flight) = device.connect().await;
+        assert_eq!(in_flight, [InFlight { run_id, attempt, status: InFlightStatus::Interrupted }]);
+        // The same attempt is not started again, only the next one.
+        peer.send(GatewayFrame::Offer(offer.clone())).await;
+        peer.send(GatewayFrame::Start { run_id, attempt }).await;
+        peer.send(GatewayFrame::Ping).await;
+        assert_eq!(peer.frame().await, DeviceFrame::Pong);
+        offer.attempt += 1;
+    }
+    let (mut peer, _) = device.connect().await;
+    peer.start(&offer).await;
+    let DeviceFrame::Finish { attempt: 3, seq: 1, outcome: Outcome::Failed { error, .. }, .. } = peer.frame().await
+    else {
+        panic!("not a failure")
+    };
+    assert_eq!((error.code, error.effects, error.retryable), (RunErrorCode::Internal, Effects::None, true));
+    assert_eq!(device.ledger.of(run_id), [1, 2]);
+}
+
+#[tokio::test]
+async fn an_offer_for_another_definition_or_version_is_refused() {
+    let mut device = Device::new().await;
+    let service = device.publish(4).await;
+    let (mut peer, _) = device.connect().await;
+    let mut other_digest = service.offer("say 1");
+    other_digest.definition_sha256 = Sha256Digest::of(b"another");
+    let mut other_version = service.offer("say 1");
+    other_version.endpoint_version = 2;
+    let mut other_service = service.offer("say 1");
+    other_service.endpoint_id = EndpointId::new();
+    for offer in [other_digest, other_version, other_service] {
+        peer.send(GatewayFrame::Offer(offer.clone())).await;
+        let (run_id, code) = (offer.run_id, RefuseCode::DefinitionMismatch);
+        assert_eq!(peer.frame().await, DeviceFrame::Refuse { run_id, attempt: 1, code });
+    }
+    assert!(device.ledger.0.lock().expect("no panic").is_empty());
+}
+
+#[tokio::test]
+async fn slots_are_never_exceeded_and_each_is_declared_again_when_it_is_free() {
+    let mut device = Device::new().await;
+    let service = device.publish(4).await;
+    let (mut peer, _) = device.connect().await;
+    assert_eq!(peer.ready().await, 2);
+    let offers = [service.offer("wait"), service.offer("wait")];
+    for offer in &offers {
+        peer.start(offer).await;
+    }
+    // A gateway that offers more than was declared.
+    let excess = service.offer("wait");
+    peer.send(GatewayFrame::Offer(excess.clone())).await;
+    assert_eq!(peer.frame().await, DeviceFrame::Refuse { run_id: excess.run_id, attempt: 1, code: RefuseCode::Busy });
+    device.until("both run", |status| status.runs.iter().all(|run| run.standing == Standing::Running)).await;
+    device.gate.send_replace(true);
+    let (mut finished, mut declared) = (0, 0);
+    while (finished, declared) != (2, 2) {
+        match soon("finish or ready", peer.from.recv()).await.expect("there") {
+            DeviceFrame::Finish { .. } => finished += 1,
+            DeviceFrame::Ready { slots } => declared += slots,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(device.ledger.of(excess.run_id), [] as [u32; 0]);
+}
+
+#[tokio::test]
+async fn a_service_runs_no_more_at_once_than_it_allows() {
+    let mut device = Device::new().await;
+    let service = device.publish(1).await;
+    let (mut peer, _) = device.connect().await;
+    peer.start(&service.offer("wait")).await;
+    let second = service.offer("wait");
+    peer.send(GatewayFrame::Offer(second.clone())).await;
+    assert_eq!(peer.frame().await, DeviceFrame::Refuse { run_id: second.run_id, attempt: 1, code: RefuseCode::Busy });
+    device.gate.send_replace(true);
+    let (run_id, attempt, seq, _) = peer.finish().await;
+    peer.send(GatewayFrame::Ack { run_id, attempt, through: seq }).await;
+    peer.start(&Offer { attempt: 2, ..second }).await;
+    peer.finish().await;
+}
+
+#[tokio::test]
+async fn a_revoked_attempt_stops_and_says_nothing_more() {
+    let mut device = Device::new().await;
+    let offer = device.publish(4).await.offer("wait 1");
+    let (run_id, attempt) = (offer.run_id, 1);
+    let (mut peer, _) = device.connect().await;
+    peer.start(&offer).await;
+    assert!(matches!(peer.frame().await, DeviceFrame::Event { .. }));
+    peer.send(GatewayFrame::Revoke { run_id, attempt, code: RevokeCode::StaleAttempt }).await;
+    device.until("it is gone", |status| status.runs.is_empty()).await;
+    for echo in [GatewayFrame::Offer(offer.clone()), GatewayFrame::Start { run_id, attempt }, GatewayFrame::Ping] {
+        peer.send(echo).await;
+    }
+    assert_eq!(peer.frame().await, DeviceFrame::Pong);
+    assert_eq!(device.process().store.journal().in_flight().await.expect("readable"), []);
+    assert_eq!(device.ledger.of(run_id), [1]);
+}
+
+#[tokio::test]
+async fn a_journal_that_cannot_be_written_refuses_offers_and_says_so() {
+    let mut device = Device::new().await;
+    let mut offer = device.publish(4).await.offer("say 1");
+    offer.input.text += &" x".repeat(100_000);
+    let (mut peer, _) = device.connect().await;
+    device.process().store.fill_up(true).await;
+    peer.send(GatewayFrame::Offer(offer.clone())).await;
+    assert_eq!(peer.frame().await, DeviceFrame::Refuse { run_id: offer.run_id, attempt: 1, code: RefuseCode::Busy });
+    device.until("the problem is shown", |status| status.problem.is_some()).await;
+    device.process().store.fill_up(false).await;
+    offer.attempt = 2;
+    peer.start(&offer).await;
+    peer.finish().await;
+    device.until("the problem is gone", |status| status.problem.is_none()).await;
+}
+
+#[tokio::test]
+async fn a_finish_that_cannot_be_journalled_is_kept_and_sent_once_it_can() {
+    let mut device = Device::new().await;
+    let service = device.publish(4).await;
+    let (mut peer, _) = device.connect().await;
+    device.process().store.fill_up(true).await;
+    peer.start(&service.offer("large")).await;
+    device.until("the problem is shown", |status| status.problem.is_some()).await;
+    peer.send(GatewayFrame::Ping).await;
+    assert_eq!(peer.frame().await, DeviceFrame::Pong, "no finish goes out that is not on disk");
+    device.process().store.fill_up(false).await;
+    assert_eq!(peer.finish().await.2, 1);
+}
+
+#[tokio::test]
+async fn an_execution_that_breaks_down_still_ends_in_one_outcome() {
+    let mut device = Device::new().await;
+    let service = device.publish(4).await;
+    let (mut peer, _) = device.connect().await;
+    peer.start(&service.offer("break 2")).await;
+    let (_, _, seq, outcome) = peer.finish().await;
+    assert!(matches!(outcome, Outcome::Failed { error, .. } if error.code == RunErrorCode::Internal));
+    assert_eq!(seq, 3);
+}
+
+#[tokio::test]
+async fn no_more_events_are_under_way_than_the_gateway_allows() {
+    let mut device = Device::new().await;
+    device.window = 3;
+    let offer = device.publish(4).await.offer("say 50");
+    let (run_id, attempt) = (offer.run_id, 1);
+    let (mut peer, _) = device.connect().await;
+    peer.start(&offer).await;
+    for seq in 1..=3 {
+        assert_eq!(peer.frame().await, DeviceFrame::Event { run_id, attempt, seq, event: message(seq) });
+    }
+    peer.send(GatewayFrame::Ping).await;
+    assert_eq!(peer.frame().await, DeviceFrame::Pong);
+    peer.send(GatewayFrame::Ack { run_id, attempt, through: 3 }).await;
+    assert_eq!(peer.finish().await.2, 51);
+}
+
+#[tokio::test]
+async fn stop_waits_for_what_runs_and_takes_nothing_new() {
+    let mut device = Device::new().await;
+    let service = device.publish(4).await;
+    let (mut peer, _) = device.connect().await;
+    peer.start(&service.offer("wait")).await;
+    let handle = device.handle();
+    let stopped = tokio::spawn(async move { handle.stop(false).await });
+    device.until("it is stopping", |status| status.stopping).await;
+    let late = service.offer("say 1");
+    peer.send(GatewayFrame::Offer(late.clone())).await;
+    assert_eq!(peer.frame().await, DeviceFrame::Refuse { run_id: late.run_id, attempt: 1, code: RefuseCode::Busy });
+    assert!(!stopped.is_finished());
+    device.gate.send_replace(true);
+    let (run_id, attempt, seq, outcome) = peer.finish().await;
+    assert_eq!(outcome, answer("waited"));
+    peer.send(GatewayFrame::Ack { run_id, attempt, through: seq }).await;
+    soon("it stops", stopped).await.expect("no panic");
+    assert_eq!(peer.from.recv().await, None, "the line is closed");
+}
+
+#[tokio::test]
+async fn stop_now_reports_no_run_as_cancelled_and_the_next_start_runs_it_again() {
+    let mut device = Device::new().await;
+    let offer = device.publish(4).await.offer("wait");
+    let (mut peer, _) = device.connect().await;
+    peer.start(&offer).await;
+    device.until("it runs", |status| status.runs.iter().any(|run| run.standing == Standing::Running)).await;
+    soon("it stops", device.handle().stop(true)).await;
+    while let Some(frame) = peer.from.recv().await {
+        assert!(matches!(frame, DeviceFrame::Ready { .. }), "{frame:?}");
+    }
+    let Process { task, .. } = device.process.take().expect("running");
+    task.await.expect("it ended by itself");
+    device.boot().await;
+    let (mut peer, in_flight) = device.connect().await;
+    assert_eq!(in_flight[0].status, InFlightStatus::Interrupted);
+    device.gate.send_replace(true);
+    peer.start(&Offer { attempt: 2, ..offer.clone() }).await;
+    assert_eq!(peer.finish().await.3, answer("waited"));
+    assert_eq!(device.ledger.of(offer.run_id), [1, 2]);
+}
+
+#[tokio::test]
+async fn a_draining_gateway_is_offered_no_more_slots_and_the_next_one_is() {
+    let mut device = Device::new().await;
+    let service = device.publish(4).await;
+    let (mut peer, _) = device.connect().await;
+    assert_eq!(peer.ready().await, 2);
+    peer.send(GatewayFrame::Drain).await;
+    peer.start(&service.offer("say 1")).await;
+    assert!(matches!(peer.frame().await, DeviceFrame::Event { .. }));
+    assert!(matches!(peer.frame().await, DeviceFrame::Finish { .. }));
+    peer.send(GatewayFrame::Ping).await;
+    assert_eq!(soon("pong", peer.from.recv()).await, Some(DeviceFrame::Pong));
+    drop(peer);
+    let (mut peer, _) = device.connect().await;
+    let mut declared = 0;
+    while declared != 2 {
+        if let DeviceFrame::Ready { slots } = soon("slots", peer.from.recv()).await.expect("there") {
+            declared += slots;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_gets_its_own_reply_or_a_clear_reason() {
+    let mut device = Device::new().await;
+    let handle = device.handle();
+    assert_eq!(handle.call(GetAccess {}).await, Err(CallError::NotConnected));
+    let (mut peer, _) = device.connect().await;
+    device.until("it is connected", |status| status.connected).await;
+    let ask = || {
+        let handle = handle.clone();
+        tokio::spawn(async move { handle.call(GetAccess {}).await })
+    };
+    let request = |frame| match frame {
+        DeviceFrame::Request { request_id, request: ManagementRequest::GetAccess(_) } => request_id,
+        other => panic!("{other:?}"),
+    };
+    let first = ask();
+    let first_id = request(peer.frame().await);
+    let second = ask();
+    let second_id = request(peer.frame().await);
+    let conflict = ManagementError { code: ManagementErrorCode::Conflict, message: "not now".to_owned() };
+    let result = ManagementResult::Error(conflict.clone());
+    peer.send(GatewayFrame::Reply { request_id: second_id, result }).await;
+    let result = ManagementResult::Ok(json!({"enabled": true, "address": "https://x/api/v1"}));
+    peer.send(GatewayFrame::Reply { request_id: first_id, result }).await;
+    assert!(first.await.expect("no panic").expect("answered").enabled);
+    assert_eq!(second.await.expect("no panic"), Err(CallError::Refused(conflict)));
+    let third = ask();
+    request(peer.frame().await);
+    drop(peer);
+    assert_eq!(soon("it fails at once", third).await.expect("no panic"), Err(CallError::LineLost));
+}

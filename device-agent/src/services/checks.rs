@@ -1,0 +1,199 @@
+//! Capability checks: does a definition work on this machine, tried for real.
+
+use std::path::Path;
+
+use deskgate_protocol::Timestamp;
+use deskgate_protocol::canonical::Sha256Digest;
+use serde::{Deserialize, Serialize};
+
+use super::Definition;
+use super::probe::{try_provider, try_tool};
+
+/// What one check found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Verdict {
+    /// It works.
+    Pass,
+    /// It does not; the service cannot be published.
+    Fail,
+    /// It does not apply, or could not be asked.
+    Skip,
+}
+
+/// One check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// What was asked, in words that stay the same.
+    pub name: String,
+    /// What was found.
+    pub verdict: Verdict,
+    /// Why.
+    pub cause: String,
+    /// The one thing to do next; present exactly when it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// All checks of one definition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Which definition was checked: another one needs another check.
+    pub definition_sha256: Sha256Digest,
+    /// When.
+    pub checked_at: Timestamp,
+    /// Each check, in the order they were made.
+    pub checks: Vec<Check>,
+}
+
+impl Report {
+    /// Whether nothing failed.
+    pub fn passed(&self) -> bool {
+        self.checks.iter().all(|check| check.verdict != Verdict::Fail)
+    }
+
+    /// Whether this report allows to publish `definition`.
+    pub fn allows(&self, definition: &Definition) -> bool {
+        self.passed() && self.definition_sha256 == definition.digest()
+    }
+}
+
+/// Makes every check of a definition. `home` is the folder of the person at the desktop.
+pub async fn check(definition: &Definition, home: Option<&Path>) -> Report {
+    let directory = definition.working_directory.clone();
+    let home = home.map(Path::to_owned);
+    let mut checks = tokio::task::spawn_blocking(move || check_directory(&directory, home.as_deref()))
+        .await
+        .unwrap_or_else(|_| vec![fail("directory", "the check itself failed", "run the check again")]);
+    let usable = checks.iter().all(|check| check.verdict == Verdict::Pass);
+    let tried = try_provider(definition.provider, &definition.model).await;
+    checks.push(match tried {
+        Ok(found) => pass("provider and model", &found),
+        Err(cause) => fail("provider and model", &cause, "correct the model, or the script file it names"),
+    });
+    checks.push(match definition.instructions.trim().is_empty() {
+        false => pass("instructions", "the service has a task"),
+        true => fail("instructions", "they are empty", "write what the assistant is to do"),
+    });
+    for tool in &definition.tools {
+        let name = format!("tool {tool}");
+        checks.push(match usable {
+            false => skip(&name, "the working directory cannot be used"),
+            true => match try_tool(*tool, &definition.working_directory).await {
+                Ok(found) => pass(&name, &found),
+                Err(cause) => fail(&name, &cause, "give this user access to the files, or leave the tool out"),
+            },
+        });
+    }
+    checks.push(skip("directory is writable", "no writing tool is selected"));
+    Report { definition_sha256: definition.digest(), checked_at: Timestamp::now(), checks }
+}
+
+/// The checks of the folder, up to the first that fails: the rest would only repeat its cause.
+fn check_directory(directory: &Path, home: Option<&Path>) -> Vec<Check> {
+    let mut checks = Vec::new();
+    let shown = directory.display();
+    let real = match directory.canonicalize() {
+        Ok(real) => real,
+        Err(error) => {
+            checks.push(fail("directory exists", &format!("{shown}: {error}"), "create the folder or name another"));
+            return checks;
+        }
+    };
+    checks.push(pass("directory exists", &format!("{shown} is there")));
+    if !real.is_dir() {
+        checks.push(fail("directory is a folder", &format!("{shown} is a file"), "name the folder that holds it"));
+        return checks;
+    }
+    checks.push(pass("directory is a folder", "it is"));
+    let home = home.and_then(|home| home.canonicalize().ok());
+    if real.parent().is_none() || home.is_some_and(|home| home.starts_with(&real)) {
+        let cause = format!("{shown} is the root or home directory, or contains your home directory");
+        checks.push(fail(
+            "directory is narrow enough",
+            &cause,
+            "choose a folder that holds only what the service needs",
+        ));
+        return checks;
+    }
+    checks.push(pass("directory is narrow enough", "it is neither the root nor the home directory"));
+    checks.push(match std::fs::read_dir(&real) {
+        Ok(_) => pass("directory is readable", "its list of files can be read"),
+        Err(error) => fail("directory is readable", &error.to_string(), "give this user the right to read it"),
+    });
+    checks
+}
+
+fn pass(name: &str, cause: &str) -> Check {
+    Check { name: name.to_owned(), verdict: Verdict::Pass, cause: cause.to_owned(), next: None }
+}
+
+fn skip(name: &str, cause: &str) -> Check {
+    Check { name: name.to_owned(), verdict: Verdict::Skip, cause: cause.to_owned(), next: None }
+}
+
+fn fail(name: &str, cause: &str, next: &str) -> Check {
+    Check { name: name.to_owned(), verdict: Verdict::Fail, cause: cause.to_owned(), next: Some(next.to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::{Limits, Provider, ToolName};
+
+    fn definition(folder: &Path) -> Definition {
+        Definition {
+            name: "Reader".to_owned(),
+            description: String::new(),
+            working_directory: folder.to_owned(),
+            provider: Provider::Scripted,
+            model: "folder".to_owned(),
+            instructions: "Answer.".to_owned(),
+            tools: ToolName::ALL.to_vec(),
+            limits: Limits::default(),
+        }
+    }
+
+    fn failed(report: &Report) -> Vec<&str> {
+        let failed = report.checks.iter().filter(|check| check.verdict == Verdict::Fail);
+        assert!(failed.clone().all(|check| check.next.is_some()), "each failure says what to do next");
+        failed.map(|check| check.name.as_str()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_sound_definition_passes_and_each_selected_tool_was_tried() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let report = check(&definition(folder.path()), None).await;
+        assert!(report.passed(), "{report:?}");
+        let passed = |name: &str| report.checks.iter().any(|c| c.name == name && c.verdict == Verdict::Pass);
+        assert!(["tool Read", "tool Grep", "tool Glob"].into_iter().all(passed));
+    }
+
+    #[tokio::test]
+    async fn the_home_directory_what_contains_it_and_the_root_are_too_wide() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let home = folder.path().join("home/me");
+        std::fs::create_dir_all(&home).expect("created");
+        for wide in [home.as_path(), &folder.path().join("home"), Path::new("/")] {
+            let report = check(&definition(wide), Some(&home)).await;
+            assert_eq!(failed(&report), ["directory is narrow enough"], "{}", wide.display());
+        }
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&home, &link).expect("linked");
+        assert_eq!(failed(&check(&definition(&link), Some(&home)).await), ["directory is narrow enough"]);
+        let inside = home.join("project");
+        std::fs::create_dir(&inside).expect("created");
+        assert!(check(&definition(&inside), Some(&home)).await.passed());
+    }
+
+    #[tokio::test]
+    async fn what_is_missing_fails_with_its_own_check() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let gone = folder.path().join("gone");
+        assert_eq!(failed(&check(&definition(&gone), None).await), ["directory exists"]);
+        let mut mute = definition(folder.path());
+        mute.instructions = " \n".to_owned();
+        mute.model = format!("script:{}", gone.display());
+        assert_eq!(failed(&check(&mute, None).await), ["provider and model", "instructions"]);
+    }
+}

@@ -1,0 +1,38 @@
+//! What services need of the gateway: one typed call.
+
+use deskgate_protocol::management::{Call, ManagementError};
+
+/// Asks the gateway over the control channel.
+pub trait Gateway: Send + Sync {
+    /// Sends a request and waits for the reply that belongs to it.
+    fn call<C: Call + Send>(&self, request: C) -> impl Future<Output = Result<C::Reply, CallError>> + Send;
+}
+
+/// Why a call has no reply.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// There is no session; nothing was sent.
+    #[error("not connected to the gateway; look at the connection with: deskgate status")]
+    NotConnected,
+    /// Too many calls wait already; nothing was sent.
+    #[error("too many requests to the gateway are under way; try again in a moment")]
+    Busy,
+    /// The line was lost before the reply came.
+    #[error("the line to the gateway was lost before it answered; it may have been done: look before you repeat it")]
+    LineLost,
+    /// No reply came in time.
+    #[error("the gateway did not answer within {seconds} s; it may have been done: look before you repeat it")]
+    TimedOut {
+        /// How long was waited.
+        seconds: u64,
+    },
+    /// The gateway said no, and why.
+    #[error(transparent)]
+    Refused(#[from] ManagementError),
+    /// The reply has not the shape that belongs to the request.
+    #[error("the gateway's answer cannot be read ({0}); compare the versions with: deskgate status")]
+    Unreadable(String),
+    /// The agent is stopping.
+    #[error("the agent is stopping")]
+    Stopped,
+}

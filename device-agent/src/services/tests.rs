@@ -1,0 +1,248 @@
+//! From draft to published version, against a gateway whose answers get lost.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::management::{
+    Call, ManagementError, ManagementErrorCode, ManagementRequest, PublishEndpoint, PublishedEndpoint,
+};
+
+use super::*;
+use crate::store::Store;
+
+/// What happens to a publication on its way.
+#[derive(Clone, Copy, PartialEq)]
+enum Fate {
+    Arrives,
+    RequestLost,
+    AnswerLost,
+    Refused,
+}
+
+#[derive(Clone, Default)]
+struct FakeGateway(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    asked: Vec<PublishEndpoint>,
+    published: Vec<PublishedEndpoint>,
+    fates: VecDeque<Fate>,
+}
+
+impl FakeGateway {
+    fn fate(&self, fate: Fate) {
+        self.0.lock().expect("no panic").fates.push_back(fate);
+    }
+
+    fn published(&self) -> Vec<(u32, Sha256Digest)> {
+        let state = self.0.lock().expect("no panic");
+        state.published.iter().map(|one| (one.version, one.definition_sha256)).collect()
+    }
+
+    fn endpoints_asked_for(&self) -> usize {
+        let state = self.0.lock().expect("no panic");
+        state.asked.iter().map(|one| one.endpoint_id).collect::<std::collections::HashSet<_>>().len()
+    }
+}
+
+impl Gateway for FakeGateway {
+    async fn call<C: Call + Send>(&self, request: C) -> Result<C::Reply, CallError> {
+        let mut state = self.0.lock().expect("no panic");
+        let reply = match request.into() {
+            ManagementRequest::ListEndpoints(_) => serde_json::to_value(&state.published),
+            ManagementRequest::PublishEndpoint(request) => {
+                state.asked.push(request.clone());
+                let fate = state.fates.pop_front().unwrap_or(Fate::Arrives);
+                let no = ManagementError { code: ManagementErrorCode::Conflict, message: "name taken".to_owned() };
+                match fate {
+                    Fate::RequestLost => return Err(CallError::LineLost),
+                    Fate::Refused => return Err(CallError::Refused(no)),
+                    Fate::Arrives | Fate::AnswerLost => {}
+                }
+                let known = state.published.iter().find(|one| one.endpoint_id == request.endpoint_id).cloned();
+                let answer = match known {
+                    Some(known) if known.version == request.version => {
+                        assert_eq!(known.definition_sha256, request.definition_sha256, "one number, two contents");
+                        known
+                    }
+                    known => {
+                        assert_eq!(request.version, known.map_or(1, |known| known.version + 1));
+                        let PublishEndpoint { app_id, endpoint_id, version, name, description, definition_sha256 } =
+                            request;
+                        let published_at = Timestamp::now();
+                        state.published.retain(|one| one.endpoint_id != endpoint_id);
+                        let one = PublishedEndpoint {
+                            endpoint_id,
+                            app_id,
+                            name,
+                            description,
+                            version,
+                            definition_sha256,
+                            published_at,
+                        };
+                        state.published.push(one.clone());
+                        one
+                    }
+                };
+                if fate == Fate::AnswerLost {
+                    return Err(CallError::LineLost);
+                }
+                serde_json::to_value(answer)
+            }
+            other => panic!("nobody asks for {other:?}"),
+        };
+        Ok(serde_json::from_value(reply.expect("JSON")).expect("the shape that belongs to the request"))
+    }
+}
+
+struct Desk {
+    home: tempfile::TempDir,
+    store: Store,
+    gateway: FakeGateway,
+    desk: ServiceDesk<FakeGateway>,
+}
+
+impl Desk {
+    async fn new() -> Self {
+        let home = tempfile::tempdir().expect("temporary folder");
+        let store = Store::open(home.path().join("deskgate.db")).await.expect("opens");
+        let gateway = FakeGateway::default();
+        let desk = ServiceDesk::new(store.services(), gateway.clone(), None);
+        Self { home, store, gateway, desk }
+    }
+
+    fn definition(&self, instructions: &str) -> Definition {
+        Definition {
+            name: "Reader".to_owned(),
+            description: "Reads.".to_owned(),
+            working_directory: self.home.path().to_owned(),
+            provider: Provider::Scripted,
+            model: "folder".to_owned(),
+            instructions: instructions.to_owned(),
+            tools: ToolName::ALL.to_vec(),
+            limits: Limits::default(),
+        }
+    }
+
+    async fn checked(&self) -> DraftId {
+        let service = self.desk.create(ApplicationId::new(), self.definition("First.")).await.expect("saved");
+        assert!(self.desk.check(service.draft_id).await.expect("checked").passed());
+        service.draft_id
+    }
+
+    async fn change(&self, id: DraftId, instructions: &str) {
+        self.desk.edit(id, self.definition(instructions)).await.expect("saved");
+        self.desk.check(id).await.expect("checked");
+    }
+}
+
+#[tokio::test]
+async fn a_service_goes_from_draft_to_checked_to_published() {
+    let desk = Desk::new().await;
+    let service = desk.desk.create(ApplicationId::new(), desk.definition("First.")).await.expect("saved");
+    let id = service.draft_id;
+    assert_eq!((service.stage(), service.endpoint_id), (Stage::Draft, None));
+    assert!(matches!(desk.desk.publish(id).await, Err(Error::NotChecked(_))));
+    desk.desk.check(id).await.expect("checked");
+    assert_eq!(desk.desk.show(id).await.expect("there").stage(), Stage::Checked);
+    let published = desk.desk.publish(id).await.expect("published");
+    assert_eq!(published.stage(), Stage::Published);
+    let endpoint = published.endpoint_id.expect("chosen");
+    let found = desk.store.services().published(endpoint, 1).await.expect("readable");
+    assert_eq!(found, Some((published.draft.clone(), published.draft.digest())));
+    assert_eq!(desk.store.services().published(endpoint, 2).await.expect("readable"), None);
+    assert_eq!(desk.desk.list().await.expect("readable"), [published]);
+}
+
+#[tokio::test]
+async fn a_draft_that_changed_after_its_checks_is_not_published() {
+    let desk = Desk::new().await;
+    let id = desk.checked().await;
+    desk.desk.edit(id, desk.definition("Changed.")).await.expect("saved");
+    assert_eq!(desk.desk.show(id).await.expect("there").stage(), Stage::Draft);
+    assert!(matches!(desk.desk.publish(id).await, Err(Error::NotChecked(_))));
+    assert_eq!(desk.gateway.published(), []);
+}
+
+#[tokio::test]
+async fn a_draft_with_a_failed_check_is_not_published_and_the_next_step_is_named() {
+    let desk = Desk::new().await;
+    let service = desk.desk.create(ApplicationId::new(), desk.definition(" ")).await.expect("saved");
+    assert!(!desk.desk.check(service.draft_id).await.expect("checked").passed());
+    let error = desk.desk.publish(service.draft_id).await.expect_err("no instructions").to_string();
+    assert!(error.contains("write what the assistant is to do"), "{error}");
+    assert_eq!(desk.gateway.published(), []);
+}
+
+#[tokio::test]
+async fn a_publication_whose_answer_was_lost_is_repeated_and_happens_once() {
+    for fate in [Fate::RequestLost, Fate::AnswerLost] {
+        let desk = Desk::new().await;
+        let id = desk.checked().await;
+        desk.gateway.fate(fate);
+        assert!(matches!(desk.desk.publish(id).await, Err(Error::Gateway(CallError::LineLost))));
+        let unsure = desk.desk.show(id).await.expect("there");
+        assert_eq!(unsure.stage(), Stage::Checked, "nothing is shown as published that is not confirmed");
+        let endpoint = unsure.endpoint_id.expect("chosen before the request went out");
+        let held = desk.store.services().published(endpoint, 1).await.expect("readable");
+        assert!(held.is_some(), "an offer may come before the confirmation");
+        desk.desk.publish(id).await.expect("published");
+        desk.desk.publish(id).await.expect("nothing new");
+        assert_eq!(desk.gateway.published(), [(1, unsure.draft.digest())]);
+        assert_eq!(desk.gateway.endpoints_asked_for(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_change_after_a_lost_answer_gets_the_number_that_is_really_free() {
+    for (fate, version) in [(Fate::RequestLost, 1), (Fate::AnswerLost, 2)] {
+        let desk = Desk::new().await;
+        let id = desk.checked().await;
+        desk.gateway.fate(fate);
+        assert!(desk.desk.publish(id).await.is_err());
+        desk.change(id, "Second.").await;
+        let service = desk.desk.publish(id).await.expect("published");
+        assert_eq!(desk.gateway.published(), [(version, service.draft.digest())]);
+        assert_eq!(service.published.expect("confirmed").version, version);
+    }
+}
+
+#[tokio::test]
+async fn a_refused_publication_leaves_its_number_free() {
+    let desk = Desk::new().await;
+    let id = desk.checked().await;
+    desk.gateway.fate(Fate::Refused);
+    let error = desk.desk.publish(id).await.expect_err("refused").to_string();
+    assert_eq!(error, "name taken");
+    desk.change(id, "Second.").await;
+    assert_eq!(desk.desk.publish(id).await.expect("published").published.expect("confirmed").version, 1);
+}
+
+#[tokio::test]
+async fn editing_after_publication_leaves_the_published_version_as_it_was() {
+    let desk = Desk::new().await;
+    let id = desk.checked().await;
+    let first = desk.desk.publish(id).await.expect("published");
+    let endpoint = first.endpoint_id.expect("chosen");
+    desk.change(id, "Second.").await;
+    let between = desk.desk.show(id).await.expect("there");
+    assert_eq!((between.stage(), &between.published), (Stage::Checked, &first.published));
+    let second = desk.desk.publish(id).await.expect("published");
+    assert_eq!(second.published.as_ref().expect("confirmed").version, 2);
+    for (version, service) in [(1, &first), (2, &second)] {
+        let found = desk.store.services().published(endpoint, version).await.expect("readable");
+        assert_eq!(found.expect("frozen").1, service.draft.digest());
+    }
+}
+
+#[tokio::test]
+async fn an_invalid_definition_is_never_saved() {
+    let desk = Desk::new().await;
+    let nameless = Definition { name: String::new(), ..desk.definition("First.") };
+    assert!(matches!(desk.desk.create(ApplicationId::new(), nameless.clone()).await, Err(Error::Invalid(_))));
+    let id = desk.checked().await;
+    assert!(matches!(desk.desk.edit(id, nameless).await, Err(Error::Invalid(_))));
+    assert_eq!(desk.desk.list().await.expect("readable").len(), 1);
+    assert!(matches!(desk.desk.show(DraftId::new()).await, Err(Error::NotFound(_))));
+}

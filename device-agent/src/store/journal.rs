@@ -1,0 +1,299 @@
+//! The journal: every run this device has taken and that the gateway has not settled yet.
+//!
+//! ```text
+//! take ──► taken ──start──► running ──finish──► finished ──forget──► (remembered)
+//!            ▲                 │
+//!            └── next attempt ─┴─ recover ──► interrupted
+//! ```
+//!
+//! Beside the open entries it remembers the runs it got rid of, within bounds: a run that ended
+//! here and is offered again is answered with the outcome it had, never executed in silence.
+
+use deskgate_protocol::control::{DeviceEvent, InFlight, InFlightStatus, Offer};
+use deskgate_protocol::ids::RunId;
+use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
+use rusqlite::{OptionalExtension, Row, Transaction, params};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Error, Store};
+
+/// How often an execution may be cut off by a restart of the device before it is given up.
+pub const CUT_OFFS: u32 = 2;
+/// Settled runs that are remembered, newest first, ...
+const REMEMBERED_RUNS: i64 = 1_000;
+/// ... and the bytes that their outcomes may take.
+const REMEMBERED_BYTES: i64 = 64 << 20;
+/// The bounds are enforced once in so many runs.
+const TRIM_EVERY: i64 = 32;
+
+/// The journal's handle.
+#[derive(Clone, Debug)]
+pub struct Journal {
+    store: Store,
+}
+
+/// What became of an offer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Taken {
+    /// It is in the journal as taken, in place of an older attempt if there was one.
+    Fresh,
+    /// The same attempt is in the journal already, or was settled with this ending.
+    Ended(Ended),
+    /// This attempt, or a later one, is known already: the offer is an echo.
+    Stale,
+}
+
+/// What a confirmed start means.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Started {
+    /// The entry is `running`: execute now.
+    Execute,
+    /// The run ended here in an earlier attempt, or was cut off too often. The entry is `finished`
+    /// with this outcome as number 1; nothing is to be executed.
+    Ended(Outcome),
+}
+
+/// How an attempt ended, and what of it the gateway may not have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ended {
+    /// The number of the `finish`.
+    pub seq: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The last events before the `finish`, numbered up to `seq - 1`.
+    pub events: Vec<DeviceEvent>,
+}
+
+/// One open entry.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// What was offered; it names run and attempt.
+    pub offer: Offer,
+    /// Where it stands.
+    pub status: InFlightStatus,
+    /// Present exactly when it is finished.
+    pub ended: Option<Ended>,
+}
+
+impl Journal {
+    pub(super) fn new(store: Store) -> Self {
+        Self { store }
+    }
+
+    /// Writes down that an offer is taken. Durable before `accept` is sent.
+    pub async fn take(&self, offer: &Offer) -> Result<Taken, Error> {
+        let (run_id, attempt, json) = (offer.run_id, offer.attempt, text(offer));
+        self.store.durably(move |tx| take(tx, run_id, attempt, &json)).await
+    }
+
+    /// Writes down that execution begins. Durable before anything is executed. May be repeated
+    /// after an error, which does not say whether the write happened; so may [`Self::finish`].
+    pub async fn start(&self, run_id: RunId, attempt: u32) -> Result<Started, Error> {
+        self.store.durably(move |tx| start(tx, run_id, attempt)).await
+    }
+
+    /// Writes down how an attempt ended, with the events the gateway has not acknowledged.
+    /// Durable before `finish` is sent.
+    pub async fn finish(
+        &self,
+        run_id: RunId,
+        attempt: u32,
+        seq: u64,
+        outcome: &Outcome,
+        unacknowledged: &[DeviceEvent],
+    ) -> Result<(), Error> {
+        let (outcome, events) = (text(outcome), text(&unacknowledged));
+        self.store
+            .durably(move |tx| {
+                let changed = tx.execute(
+                    "UPDATE run_journal SET status = 'finished', finish_seq = ?3, outcome = ?4, events = ?5
+                     WHERE run_id = ?1 AND attempt = ?2 AND status IN ('running', 'finished')",
+                    params![run_id.to_string(), attempt, seq as i64, outcome, events],
+                )?;
+                found(changed, run_id, attempt, "finished")
+            })
+            .await
+    }
+
+    /// Settles an entry: its finish is acknowledged, or the attempt was revoked. Not durable: an
+    /// entry that comes back after a power cut is sent again and settled again.
+    pub async fn forget(&self, run_id: RunId, attempt: u32) -> Result<(), Error> {
+        self.store.lazily(move |tx| forget(tx, run_id, attempt)).await
+    }
+
+    /// Every open entry as the next `hello` reports it.
+    pub async fn in_flight(&self) -> Result<Vec<InFlight>, Error> {
+        let entries = self.store.lazily(entries).await?;
+        Ok(entries
+            .iter()
+            .map(|Entry { offer, status, .. }| InFlight {
+                run_id: offer.run_id,
+                attempt: offer.attempt,
+                status: *status,
+            })
+            .collect())
+    }
+
+    /// To be called once, before anything executes: what was running has been cut off by the end
+    /// of the process before this one, and becomes `interrupted`. Returns every open entry.
+    ///
+    /// An entry that was cut off [`CUT_OFFS`] times keeps a failure as its outcome, with which the
+    /// next attempt ends at its start instead of executing.
+    pub async fn recover(&self) -> Result<Vec<Entry>, Error> {
+        self.store
+            .durably(|tx| {
+                tx.execute(
+                    "UPDATE run_journal SET status = 'interrupted', cut_off = cut_off + 1,
+                            outcome = CASE WHEN cut_off + 1 >= ?1 THEN ?2 END
+                     WHERE status = 'running'",
+                    params![CUT_OFFS, text(&cut_off_too_often())],
+                )?;
+                entries(tx)
+            })
+            .await
+    }
+}
+
+/// The outcome of a run whose execution was cut off by every start of the device it saw.
+fn cut_off_too_often() -> Outcome {
+    Outcome::Failed {
+        error: RunError {
+            code: RunErrorCode::Internal,
+            message: "The device stopped twice while it was executing this run. Nothing was changed.".to_owned(),
+            retryable: true,
+            effects: Effects::None,
+        },
+        usage: Usage::default(),
+    }
+}
+
+/// What is known of a run, whether its entry is open or settled.
+struct Known {
+    attempt: u32,
+    cut_off: u32,
+    outcome: Option<String>,
+    finish_seq: Option<i64>,
+}
+
+impl Known {
+    fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self { attempt: row.get(0)?, cut_off: row.get(1)?, outcome: row.get(2)?, finish_seq: row.get(3)? })
+    }
+}
+
+fn take(tx: &Transaction<'_>, run_id: RunId, attempt: u32, offer: &str) -> Result<Taken, Error> {
+    let known = |table| {
+        let sql = format!("SELECT attempt, cut_off, outcome, finish_seq FROM {table} WHERE run_id = ?1");
+        tx.prepare_cached(&sql)?.query_row([run_id.to_string()], Known::from_row).optional()
+    };
+    let known = match known("run_journal")? {
+        Some(open) => Some(open),
+        None => known("past_run")?,
+    };
+    let (mut cut_off, mut outcome) = (0, None);
+    if let Some(known) = known {
+        match known {
+            Known { attempt: same, outcome: Some(json), finish_seq: Some(seq), .. } if same == attempt => {
+                let outcome = read(&json, "an outcome")?;
+                return Ok(Taken::Ended(Ended { seq: seq as u64, outcome, events: Vec::new() }));
+            }
+            Known { attempt: newest, .. } if newest >= attempt => return Ok(Taken::Stale),
+            // What an earlier attempt left behind decides about this one.
+            older => (cut_off, outcome) = (older.cut_off, older.outcome),
+        }
+    }
+    tx.prepare_cached(
+        "INSERT OR REPLACE INTO run_journal (run_id, attempt, status, cut_off, offer, outcome)
+         VALUES (?1, ?2, 'taken', ?3, ?4, ?5)",
+    )?
+    .execute(params![run_id.to_string(), attempt, cut_off, offer, outcome])?;
+    Ok(Taken::Fresh)
+}
+
+fn start(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<Started, Error> {
+    let known: Option<Option<String>> = tx
+        .prepare_cached(
+            "SELECT outcome FROM run_journal WHERE run_id = ?1 AND attempt = ?2 AND status <> 'interrupted'",
+        )?
+        .query_row(params![run_id.to_string(), attempt], |row| row.get(0))
+        .optional()?;
+    let key = params![run_id.to_string(), attempt];
+    match known {
+        None => found(0, run_id, attempt, "running").map(|()| Started::Execute),
+        Some(None) => {
+            tx.prepare_cached("UPDATE run_journal SET status = 'running' WHERE run_id = ?1 AND attempt = ?2")?
+                .execute(key)?;
+            Ok(Started::Execute)
+        }
+        Some(Some(outcome)) => {
+            tx.execute(
+                "UPDATE run_journal SET status = 'finished', finish_seq = 1, events = '[]'
+                 WHERE run_id = ?1 AND attempt = ?2",
+                key,
+            )?;
+            Ok(Started::Ended(read(&outcome, "an outcome")?))
+        }
+    }
+}
+
+fn forget(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<(), Error> {
+    let key = params![run_id.to_string(), attempt];
+    tx.prepare_cached(
+        "INSERT OR REPLACE INTO past_run (run_id, attempt, cut_off, finish_seq, outcome, bytes)
+         SELECT run_id, attempt, cut_off, finish_seq, outcome, coalesce(length(outcome), 0)
+         FROM run_journal WHERE run_id = ?1 AND attempt = ?2",
+    )?
+    .execute(key)?;
+    let n = tx.last_insert_rowid();
+    let gone = tx.prepare_cached("DELETE FROM run_journal WHERE run_id = ?1 AND attempt = ?2")?.execute(key)?;
+    if gone > 0 && n % TRIM_EVERY == 0 {
+        tx.execute(
+            "DELETE FROM past_run WHERE n <= ?1 OR n IN
+                 (SELECT n FROM (SELECT n, sum(bytes) OVER (ORDER BY n DESC) AS total FROM past_run) WHERE total > ?2)",
+            params![n - REMEMBERED_RUNS, REMEMBERED_BYTES],
+        )?;
+    }
+    Ok(())
+}
+
+fn entries(tx: &Transaction<'_>) -> Result<Vec<Entry>, Error> {
+    let mut statement =
+        tx.prepare_cached("SELECT offer, status, finish_seq, outcome, events FROM run_journal ORDER BY run_id")?;
+    let mut rows = statement.query([])?;
+    let mut entries = Vec::new();
+    while let Some(row) = rows.next()? {
+        let offer = read(&row.get::<_, String>(0)?, "an offer")?;
+        let status = match row.get::<_, String>(1)?.as_str() {
+            "taken" => InFlightStatus::Taken,
+            "running" => InFlightStatus::Running,
+            "interrupted" => InFlightStatus::Interrupted,
+            _ => InFlightStatus::Finished,
+        };
+        let ended = match status {
+            InFlightStatus::Finished => Some(Ended {
+                seq: row.get::<_, i64>(2)? as u64,
+                outcome: read(&row.get::<_, String>(3)?, "an outcome")?,
+                events: read(&row.get::<_, String>(4)?, "the events of a run")?,
+            }),
+            _ => None,
+        };
+        entries.push(Entry { offer, status, ended });
+    }
+    Ok(entries)
+}
+
+fn found(changed: usize, run_id: RunId, attempt: u32, wanted: &'static str) -> Result<(), Error> {
+    if changed == 0 { Err(Error::NoSuchEntry { run_id, attempt, wanted }) } else { Ok(()) }
+}
+
+fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("offers, outcomes and events are frames, which are JSON")
+}
+
+fn read<T: DeserializeOwned>(json: &str, what: &'static str) -> Result<T, Error> {
+    serde_json::from_str(json).map_err(|error| Error::damaged(what)(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests;
