@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Error, Store};
+use crate::settings::Connection;
 
 /// Reads and writes settings. Changing one never touches another.
 #[derive(Clone, Debug)]
@@ -35,6 +36,26 @@ impl Settings {
     /// Chooses how many runs may execute at the same time.
     pub async fn set_slots(&self, slots: u32) -> Result<(), Error> {
         self.set("slots", &slots).await
+    }
+
+    /// How this device reaches its gateway.
+    pub async fn connection(&self) -> Result<Connection, Error> {
+        Ok(self.get("connection").await?.unwrap_or_default())
+    }
+
+    /// Puts another connection in its place.
+    pub async fn set_connection(&self, connection: &Connection) -> Result<(), Error> {
+        self.set("connection", connection).await
+    }
+
+    /// The port that the built-in gateway took the last time.
+    pub async fn builtin_port(&self) -> Result<Option<u16>, Error> {
+        self.get("builtin_port").await
+    }
+
+    /// Remembers the built-in gateway's port, so that its address stays the same.
+    pub async fn set_builtin_port(&self, port: u16) -> Result<(), Error> {
+        self.set("builtin_port", &port).await
     }
 
     async fn get<T: DeserializeOwned + Send + 'static>(&self, key: &'static str) -> Result<Option<T>, Error> {

@@ -1,0 +1,105 @@
+//! Where the agent keeps its things on this computer.
+
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// The agent's own folder. `DESKGATE_HOME` chooses another one, which is also how several agents
+/// live on one computer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Home(PathBuf);
+
+/// Why there is no usable folder.
+#[derive(Debug, thiserror::Error)]
+pub enum HomeError {
+    /// Neither variable is set.
+    #[error("no place for the agent's files is known: set HOME or DESKGATE_HOME")]
+    Unknown,
+    /// Not absolute.
+    #[error("DESKGATE_HOME must be an absolute path; it is {0}")]
+    Relative(PathBuf),
+    /// It cannot be made or looked at.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Others could change what is in it.
+    #[error("{path} belongs to another user or can be changed by others (mode {mode:04o}). Run: chmod 700 {path}")]
+    Loose {
+        /// Which folder.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+}
+
+impl Home {
+    /// The folder that the environment names; nothing is made yet.
+    pub fn find() -> Result<Self, HomeError> {
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        if let Some(home) = variable("DESKGATE_HOME") {
+            return if home.is_absolute() { Ok(Self(home)) } else { Err(HomeError::Relative(home)) };
+        }
+        let data = variable("XDG_DATA_HOME").or_else(|| Some(variable("HOME")?.join(".local/share")));
+        data.map(|data| Self(data.join("deskgate"))).ok_or(HomeError::Unknown)
+    }
+
+    /// Makes the folder with mode 0700, or checks that only its owner can change it.
+    pub fn prepare(&self) -> Result<(), HomeError> {
+        let io = |source| HomeError::Io { path: self.0.clone(), source };
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0).map_err(io)?;
+        let metadata = std::fs::metadata(&self.0).map_err(io)?;
+        let mode = metadata.permissions().mode() & 0o777;
+        if metadata.uid() != rustix::process::geteuid().as_raw() || mode & 0o022 != 0 {
+            return Err(HomeError::Loose { path: self.0.clone(), mode });
+        }
+        Ok(())
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The device key.
+    pub fn key(&self) -> PathBuf {
+        self.0.join("identity_ed25519")
+    }
+
+    /// Journal, services, settings.
+    pub fn database(&self) -> PathBuf {
+        self.0.join("deskgate.db")
+    }
+
+    /// The saved control token of a remote gateway.
+    pub fn control_token(&self) -> PathBuf {
+        self.0.join("control_token")
+    }
+
+    /// The state of the built-in gateway.
+    pub fn gateway(&self) -> PathBuf {
+        self.0.join("gateway")
+    }
+
+    /// The log of an agent in the background.
+    pub fn log(&self) -> PathBuf {
+        self.0.join("agent.log")
+    }
+
+    /// The private socket. Sockets have short names only, so a long folder's socket stands in the
+    /// user's runtime directory.
+    pub fn socket(&self) -> PathBuf {
+        const LONGEST: usize = 90;
+        let near = self.0.join("agent.sock");
+        if near.as_os_str().len() <= LONGEST {
+            return near;
+        }
+        let digest = deskgate_protocol::canonical::Sha256Digest::of(self.0.as_os_str().as_encoded_bytes()).to_string();
+        let uid = rustix::process::geteuid().as_raw();
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(|| PathBuf::from(format!("/run/user/{uid}")), PathBuf::from);
+        runtime.join(format!("deskgate-{}.sock", &digest[..16]))
+    }
+}

@@ -1,0 +1,292 @@
+//! How this device reaches its gateway: one mode in force, and for each mode a draft of its own.
+//!
+//! Editing changes a draft only; saving puts a draft in force; discarding throws it away. What is
+//! saved for one mode never changes because another mode was edited.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::link::{HostPin, PinnedFingerprint};
+
+/// Where the gateway is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// In this process, on loopback.
+    #[default]
+    BuiltIn,
+    /// On a server, over SSH.
+    Remote,
+}
+
+impl std::fmt::Display for Mode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::BuiltIn => "builtin",
+            Self::Remote => "remote",
+        })
+    }
+}
+
+/// The fields of the built-in mode.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BuiltIn {
+    /// The API's address on loopback; port 0 takes a free one and keeps it.
+    pub listen: String,
+}
+
+impl Default for BuiltIn {
+    fn default() -> Self {
+        Self { listen: "127.0.0.1:0".to_owned() }
+    }
+}
+
+/// The fields of the remote mode. The control token stands in a file of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Remote {
+    /// What to dial, `host` or `host:port`; without a port it is 22.
+    pub ssh_address: String,
+    /// The account on the server.
+    pub ssh_user: String,
+    /// The control socket's path on the server.
+    pub control_socket: String,
+    /// The fingerprint that the server's host key must have.
+    pub host_key: Option<String>,
+    /// Or a known-hosts file that must hold it.
+    pub known_hosts: Option<PathBuf>,
+}
+
+impl Default for Remote {
+    fn default() -> Self {
+        Self {
+            ssh_address: String::new(),
+            ssh_user: "deskgate".to_owned(),
+            control_socket: "/run/deskgate/control.sock".to_owned(),
+            host_key: None,
+            known_hosts: None,
+        }
+    }
+}
+
+/// The fields of every mode.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fields {
+    /// The built-in mode's.
+    pub builtin: BuiltIn,
+    /// The remote mode's.
+    pub remote: Remote,
+}
+
+/// Everything about the connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Connection {
+    /// The mode in force.
+    pub mode: Mode,
+    /// What was saved, for each mode.
+    pub saved: Fields,
+    /// What was edited and not saved.
+    pub builtin_draft: Option<BuiltIn>,
+    /// What was edited and not saved.
+    pub remote_draft: Option<Remote>,
+    /// Whether access is to be paused at the gateway as soon as it is reached.
+    pub pause_access: bool,
+}
+
+/// A change to the fields of one mode; what is absent stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Edit {
+    /// See [`BuiltIn::listen`].
+    pub listen: Option<String>,
+    /// See [`Remote::ssh_address`].
+    pub ssh_address: Option<String>,
+    /// See [`Remote::ssh_user`].
+    pub ssh_user: Option<String>,
+    /// See [`Remote::control_socket`].
+    pub control_socket: Option<String>,
+    /// See [`Remote::host_key`]; takes the place of a known-hosts file.
+    pub host_key: Option<String>,
+    /// See [`Remote::known_hosts`]; takes the place of a fingerprint.
+    pub known_hosts: Option<PathBuf>,
+}
+
+/// Why fields cannot be put in force: one sentence for each.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.join("\n"))]
+pub struct Unusable(pub Vec<String>);
+
+impl Connection {
+    /// Edits a mode's draft.
+    pub fn edit(&mut self, mode: Mode, edit: Edit) {
+        match mode {
+            Mode::BuiltIn => {
+                let draft = self.builtin_draft.get_or_insert_with(|| self.saved.builtin.clone());
+                set(&mut draft.listen, edit.listen);
+            }
+            Mode::Remote => {
+                let draft = self.remote_draft.get_or_insert_with(|| self.saved.remote.clone());
+                set(&mut draft.ssh_address, edit.ssh_address);
+                set(&mut draft.ssh_user, edit.ssh_user);
+                set(&mut draft.control_socket, edit.control_socket);
+                if edit.host_key.is_some() || edit.known_hosts.is_some() {
+                    (draft.host_key, draft.known_hosts) = (edit.host_key, edit.known_hosts);
+                }
+            }
+        }
+    }
+
+    /// Puts a mode's draft in force, or leaves everything, draft included, as it was. Another mode
+    /// than before pauses access.
+    pub fn save(&mut self, mode: Mode) -> Result<(), Unusable> {
+        match mode {
+            Mode::BuiltIn => {
+                let draft = self.builtin_draft.clone().unwrap_or_else(|| self.saved.builtin.clone());
+                draft.address()?;
+                self.saved.builtin = draft;
+                self.builtin_draft = None;
+            }
+            Mode::Remote => {
+                let draft = self.remote_draft.clone().unwrap_or_else(|| self.saved.remote.clone());
+                draft.check()?;
+                self.saved.remote = draft;
+                self.remote_draft = None;
+            }
+        }
+        if self.mode != mode {
+            self.mode = mode;
+            self.pause_access = true;
+        }
+        Ok(())
+    }
+
+    /// Throws a mode's draft away.
+    pub fn discard(&mut self, mode: Mode) {
+        match mode {
+            Mode::BuiltIn => self.builtin_draft = None,
+            Mode::Remote => self.remote_draft = None,
+        }
+    }
+}
+
+fn set(field: &mut String, value: Option<String>) {
+    if let Some(value) = value {
+        *field = value;
+    }
+}
+
+impl BuiltIn {
+    /// The address to listen on.
+    pub fn address(&self) -> Result<std::net::SocketAddr, Unusable> {
+        match self.listen.parse::<std::net::SocketAddr>() {
+            Ok(address) if address.ip().is_loopback() => Ok(address),
+            Ok(_) => Err(Unusable(vec![format!(
+                "listen: the built-in gateway answers on loopback only, such as 127.0.0.1:0; not on {}",
+                self.listen
+            )])),
+            Err(_) => Err(Unusable(vec![format!("listen: {:?} is no address with a port, such as 127.0.0.1:0", self.listen)])),
+        }
+    }
+}
+
+impl Remote {
+    /// Whether every field can be used.
+    pub fn check(&self) -> Result<(), Unusable> {
+        let problems = [
+            self.host_and_port().err(),
+            (self.ssh_user.is_empty() || self.ssh_user.contains(char::is_whitespace))
+                .then(|| "ssh-user: the account on the server must have a name without spaces".to_owned()),
+            (!self.control_socket.starts_with('/'))
+                .then(|| "control-socket: the absolute path of the socket on the server".to_owned()),
+            self.pin().err(),
+        ];
+        let problems: Vec<_> = problems.into_iter().flatten().collect();
+        if problems.is_empty() { Ok(()) } else { Err(Unusable(problems)) }
+    }
+
+    /// What to dial.
+    pub fn host_and_port(&self) -> Result<(String, u16), String> {
+        let text = self.ssh_address.trim();
+        let wrong = || format!("ssh-address: {text:?} is not a host, or a host and a port, such as gateway.example.com:7822");
+        let (host, port) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (host, rest) = rest.split_once(']').ok_or_else(wrong)?;
+                (host, rest.strip_prefix(':').or(rest.is_empty().then_some("22")).ok_or_else(wrong)?)
+            }
+            None if text.matches(':').count() > 1 => (text, "22"),
+            None => text.split_once(':').unwrap_or((text, "22")),
+        };
+        let usable = !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || "/@".contains(c));
+        let port = port.parse().ok().filter(|port| *port > 0);
+        usable.then_some(host.to_owned()).zip(port).ok_or_else(wrong)
+    }
+
+    /// What the server's host key is compared with.
+    pub fn pin(&self) -> Result<HostPin, String> {
+        match (&self.host_key, &self.known_hosts) {
+            (Some(fingerprint), _) => {
+                let pinned: Result<PinnedFingerprint, _> = fingerprint.parse();
+                pinned.map(HostPin::Fingerprint).map_err(|error| format!("host-key: {error}"))
+            }
+            (None, Some(file)) => Ok(HostPin::KnownHosts(file.clone())),
+            (None, None) => Ok(HostPin::Missing),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edit(ssh_address: &str) -> Edit {
+        Edit { ssh_address: Some(ssh_address.to_owned()), ..Edit::default() }
+    }
+
+    #[test]
+    fn editing_changes_a_draft_only_and_the_other_mode_not_at_all() {
+        let mut connection = Connection::default();
+        connection.edit(Mode::Remote, edit("gateway.example.com"));
+        assert_eq!((connection.mode, &connection.saved), (Mode::BuiltIn, &Fields::default()));
+        assert!(connection.builtin_draft.is_none());
+        connection.discard(Mode::Remote);
+        assert_eq!(connection, Connection::default());
+    }
+
+    #[test]
+    fn saving_another_mode_pauses_access_and_a_failed_save_keeps_the_draft() {
+        let mut connection = Connection::default();
+        connection.edit(Mode::Remote, edit("not a host"));
+        let before = connection.clone();
+        assert!(connection.save(Mode::Remote).unwrap_err().to_string().contains("ssh-address"));
+        assert_eq!(connection, before);
+        connection.edit(Mode::Remote, edit("gateway.example.com:7822"));
+        connection.save(Mode::Remote).unwrap();
+        assert!(connection.pause_access && connection.mode == Mode::Remote && connection.remote_draft.is_none());
+        connection.pause_access = false;
+        connection.save(Mode::Remote).unwrap();
+        assert!(!connection.pause_access);
+    }
+
+    #[test]
+    fn addresses_are_read_as_people_write_them() {
+        let read = |text: &str| Remote { ssh_address: text.to_owned(), ..Remote::default() }.host_and_port();
+        assert_eq!(read("gw.example.com"), Ok(("gw.example.com".to_owned(), 22)));
+        assert_eq!(read("gw.example.com:7822"), Ok(("gw.example.com".to_owned(), 7822)));
+        assert_eq!(read("[::1]:7822"), Ok(("::1".to_owned(), 7822)));
+        assert_eq!(read("::1"), Ok(("::1".to_owned(), 22)));
+        for wrong in ["", "me@host", "host:", "host:0", "host:x", "a b", "[::1", "ssh://host"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_built_in_gateway_listens_on_loopback_only() {
+        let listen = |text: &str| BuiltIn { listen: text.to_owned() }.address();
+        assert!(listen("127.0.0.1:0").is_ok() && listen("[::1]:80").is_ok());
+        assert!(listen("0.0.0.0:80").is_err() && listen("nonsense").is_err());
+    }
+}
