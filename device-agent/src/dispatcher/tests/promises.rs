@@ -343,3 +343,55 @@ async fn a_call_gets_its_own_reply_or_a_clear_reason() {
     drop(peer);
     assert_eq!(soon("it fails at once", third).await.expect("no panic"), Err(CallError::LineLost));
 }
+
+#[tokio::test]
+async fn a_start_of_another_attempt_begins_nothing_and_is_no_trouble() {
+    let mut device = Device::new().await;
+    let offer = Offer { attempt: 2, ..device.publish(4).await.offer("say 1") };
+    let run_id = offer.run_id;
+    let (mut peer, _) = device.connect().await;
+    peer.send(GatewayFrame::Offer(offer.clone())).await;
+    assert_eq!(peer.frame().await, DeviceFrame::Accept { run_id, attempt: 2 });
+    for attempt in [1, 3] {
+        peer.send(GatewayFrame::Start { run_id, attempt }).await;
+    }
+    peer.send(GatewayFrame::Ping).await;
+    assert_eq!(peer.frame().await, DeviceFrame::Pong);
+    let status = device.handle().status();
+    assert_eq!((status.problem, status.runs[0].standing), (None, Standing::Taken));
+    assert_eq!(device.ledger.of(run_id), [] as [u32; 0]);
+}
+
+#[tokio::test]
+async fn a_newer_attempt_waits_until_the_older_one_has_stopped() {
+    let mut device = Device::new().await;
+    let offer = device.publish(4).await.offer("wait");
+    let run_id = offer.run_id;
+    let (mut peer, _) = device.connect().await;
+    peer.start(&offer).await;
+    device.until("it runs", |status| status.runs.iter().any(|run| run.standing == Standing::Running)).await;
+    peer.send(GatewayFrame::Offer(Offer { attempt: 2, ..offer.clone() })).await;
+    assert_eq!(peer.frame().await, DeviceFrame::Refuse { run_id, attempt: 2, code: RefuseCode::Busy });
+    device.until("the older one is gone", |status| status.runs.is_empty()).await;
+    peer.start(&Offer { attempt: 3, ..offer.clone() }).await;
+    device.gate.send_replace(true);
+    assert_eq!(peer.finish().await, (run_id, 3, 1, answer("waited")));
+    assert_eq!(device.ledger.of(run_id), [1, 3]);
+}
+
+#[tokio::test]
+async fn the_time_from_offer_to_finish_is_shown() {
+    let mut device = Device::new().await;
+    let service = device.publish(4).await;
+    let (mut peer, _) = device.connect().await;
+    let mut times = Vec::new();
+    for _ in 0..100 {
+        let begun = std::time::Instant::now();
+        peer.start(&service.offer("say 1")).await;
+        let (run_id, attempt, through, _) = peer.finish().await;
+        times.push(begun.elapsed());
+        peer.send(GatewayFrame::Ack { run_id, attempt, through }).await;
+    }
+    times.sort();
+    println!("offer to finish, three durable writes: p50 {:?}, p99 {:?}", times[50], times[98]);
+}
