@@ -284,12 +284,9 @@ impl Gateway {
         &self.door.store
     }
 
-    /// A control channel inside this process.
-    pub fn open_pipe(&self) -> DuplexStream {
-        let (ours, theirs) = tokio::io::duplex(PIPE);
-        let door = self.door.clone();
-        self.doors.spawn("pipe", async move { door.serve(ours, None).await });
-        theirs
+    /// Control channels inside this process.
+    pub fn pipes(&self) -> Pipes {
+        Pipes { doors: self.doors.clone(), door: self.door.clone() }
     }
 
     /// Cancelled when a part of it broke; whoever owns it should stop it then.
@@ -308,6 +305,25 @@ impl Gateway {
         if let Some(cluster) = cluster {
             cluster.stop().await;
         }
+    }
+}
+
+/// Opens control channels inside the gateway's process.
+#[derive(Clone)]
+pub struct Pipes {
+    doors: Tasks,
+    door: Door,
+}
+
+impl Pipes {
+    /// The device's end of a fresh pipe. Once the gateway has stopped, it is closed at once.
+    pub fn open(&self) -> DuplexStream {
+        let (ours, theirs) = tokio::io::duplex(PIPE);
+        let door = self.door.clone();
+        if !door.stop.is_cancelled() {
+            self.doors.spawn("pipe", async move { door.serve(ours, None).await });
+        }
+        theirs
     }
 }
 

@@ -32,6 +32,28 @@ pub trait Session: Send + 'static {
     fn next(&mut self) -> impl Future<Output = Option<GatewayFrame>> + Send;
 }
 
+impl Link for crate::link::Link {
+    type Session = crate::link::Session;
+
+    async fn connect(&mut self, in_flight: InFlightNow) -> Self::Session {
+        crate::link::Link::connect(self, || std::future::ready(in_flight.get())).await
+    }
+}
+
+impl Session for crate::link::Session {
+    fn welcome(&self) -> &Welcome {
+        crate::link::Session::welcome(self)
+    }
+
+    fn sender(&self) -> mpsc::Sender<DeviceFrame> {
+        crate::link::Session::sender(self)
+    }
+
+    fn next(&mut self) -> impl Future<Output = Option<GatewayFrame>> + Send {
+        crate::link::Session::next(self)
+    }
+}
+
 /// What is in flight at the moment of asking.
 #[derive(Clone, Debug)]
 pub struct InFlightNow(pub(super) watch::Receiver<Vec<InFlight>>);

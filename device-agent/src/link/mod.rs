@@ -41,7 +41,7 @@ pub mod status;
 pub use builtin::{BoxedStream, BuiltIn};
 pub use error::{HostKeyError, LinkError, Lost};
 pub use host_pin::{HostPin, PinnedFingerprint};
-pub use session::{FrameSender, SendError, Session};
+pub use session::Session;
 pub use ssh::Ssh;
 pub use status::{LinkHandle, LinkStatus};
 

@@ -33,7 +33,7 @@ pub struct Session {
     welcome: Welcome,
     gateway_version: String,
     incoming: mpsc::Receiver<GatewayFrame>,
-    outgoing: FrameSender,
+    outgoing: mpsc::Sender<DeviceFrame>,
     ending: Arc<Ending>,
     _tasks: JoinSet<()>,
 }
@@ -48,7 +48,6 @@ impl Session {
         let mut tasks = JoinSet::new();
         tasks.spawn(read(stream, arriving, beat, Arc::clone(&ending)));
         tasks.spawn(write(sink, leaving, beat, Arc::clone(&ending)));
-        let outgoing = FrameSender(outgoing);
         Self { welcome, gateway_version, incoming, outgoing, ending, _tasks: tasks }
     }
 
@@ -72,8 +71,9 @@ impl Session {
         self.incoming.recv().await
     }
 
-    /// Where frames are sent. Can be cloned, and outlives the session without keeping it open.
-    pub fn sender(&self) -> FrameSender {
+    /// Where frames are sent, waiting while the queue is full. Sent does not mean arrived: only the
+    /// gateway's answer does. Can be cloned, and outlives the session without keeping it open.
+    pub fn sender(&self) -> mpsc::Sender<DeviceFrame> {
         self.outgoing.clone()
     }
 
@@ -91,30 +91,6 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.ending.end(Lost::Dropped);
     }
-}
-
-/// The way out of a session.
-#[derive(Clone, Debug)]
-pub struct FrameSender(mpsc::Sender<String>);
-
-impl FrameSender {
-    /// Queues a frame, waiting while the queue is full. Sent does not mean arrived: only the
-    /// gateway's answer does.
-    pub async fn send(&self, frame: DeviceFrame) -> Result<(), SendError> {
-        let text = frame::encode(&frame)?;
-        self.0.send(text).await.map_err(|_| SendError::Ended)
-    }
-}
-
-/// Why a frame was not queued.
-#[derive(Debug, thiserror::Error)]
-pub enum SendError {
-    /// The session is over.
-    #[error("the session with the gateway is over")]
-    Ended,
-    /// The frame itself is at fault; the session goes on.
-    #[error(transparent)]
-    Frame(#[from] FrameError),
 }
 
 /// How and why a session ends: the first reason counts.
@@ -195,7 +171,7 @@ pub(super) fn understand<F: serde::de::DeserializeOwned>(
 
 async fn write(
     mut sink: SplitSink<Socket, Message>,
-    mut leaving: mpsc::Receiver<String>,
+    mut leaving: mpsc::Receiver<DeviceFrame>,
     beat: Beat,
     ending: Arc<Ending>,
 ) {
@@ -206,7 +182,8 @@ async fn write(
                 // The session and all senders are gone.
                 return Err(Lost::Dropped);
             }
-            for text in batch.drain(..) {
+            for frame in batch.drain(..) {
+                let text = frame::encode(&frame).map_err(|error| Lost::TooLarge(error.to_string()))?;
                 within(beat.stuck, sink.feed(Message::text(text))).await?;
             }
             within(beat.stuck, sink.flush()).await

@@ -5,7 +5,7 @@
 //! and an offer for a version whose confirmation is still under way finds its definition.
 
 use deskgate_protocol::ids::DraftId;
-use deskgate_protocol::management::{ListEndpoints, PublishEndpoint};
+use deskgate_protocol::management::{ListEndpoints, ManagementErrorCode, PublishEndpoint};
 
 use super::{CallError, Error, Gateway, Service, ServiceDesk, Verdict};
 use crate::store::services::{Freeze, Frozen};
@@ -46,10 +46,10 @@ impl<G: Gateway> ServiceDesk<G> {
         };
         match self.gateway.call(request).await {
             Ok(published) => Ok(self.store.confirm(&frozen, published.published_at).await?),
-            Err(refused @ CallError::Refused(_)) => {
+            Err(CallError::Refused(refused)) if refused.code != ManagementErrorCode::Unavailable => {
                 // A clear no: nothing was published, so the number is free for another try.
                 self.store.thaw(&frozen).await?;
-                Err(refused.into())
+                Err(CallError::Refused(refused).into())
             }
             Err(unknown) => Err(unknown.into()),
         }

@@ -1,0 +1,299 @@
+//! The private socket: what the command line may ask of the running agent.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | here | the requests and answers |
+//! | [`desk`] | answers them, inside the agent |
+//!
+//! Each request is a type and names the type of its answer ([`Ask`]). Only this user and root are
+//! answered.
+
+pub mod desk;
+
+use deskgate_protocol::control::Refused;
+use deskgate_protocol::identity::IdentityFile;
+use deskgate_protocol::management::{Access, ManagementRequest};
+use deskgate_protocol::{ApplicationId, DeviceId, DraftId, Timestamp};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::dispatcher;
+use crate::services::{Definition, Report, Service};
+use crate::settings::{Connection, Edit, Mode};
+
+/// A request with the answer that belongs to it.
+pub trait Ask: Serialize + Into<Request> {
+    /// What comes back when it works.
+    type Answer: Serialize + DeserializeOwned;
+}
+
+macro_rules! requests {
+    ($($(#[$doc:meta])* $name:ident => $answer:ty;)*) => {
+        /// Everything that may be asked.
+        #[derive(Clone, Debug, Serialize, Deserialize)]
+        #[serde(tag = "ask", rename_all = "snake_case")]
+        pub enum Request {
+            $($(#[$doc])* $name($name),)*
+            /// One of the gateway's own requests, passed on.
+            Manage {
+                /// The request.
+                request: ManagementRequest,
+            },
+        }
+
+        $(
+            impl Ask for $name {
+                type Answer = $answer;
+            }
+
+            impl From<$name> for Request {
+                fn from(request: $name) -> Self {
+                    Self::$name(request)
+                }
+            }
+        )*
+    };
+}
+
+requests! {
+    /// How the agent is.
+    GetStatus => AgentStatus;
+    /// End the agent. Answered when it has ended its work.
+    Stop => ();
+    /// The public half of the device's identity, signed afresh.
+    GetIdentity => IdentityFile;
+    /// How the gateway is reached.
+    GetConnection => Connection;
+    /// Edit a mode's draft, and perhaps put it in force.
+    SaveConnection => Connection;
+    /// Throw a mode's draft away.
+    DiscardConnection => Connection;
+    /// Make one connection with a mode's draft, and say what came of it.
+    TestConnection => Tested;
+    /// Save a new service.
+    CreateService => Service;
+    /// Replace a service's draft.
+    EditService => Service;
+    /// Every service, oldest first.
+    ListServices => Vec<Service>;
+    /// One service.
+    ShowService => Service;
+    /// Make every check of a draft.
+    CheckService => Report;
+    /// Publish a checked draft.
+    PublishService => Service;
+}
+
+/// What came of a request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// The answer that belongs to the request.
+    Ok(serde_json::Value),
+    /// Why not.
+    No(No),
+}
+
+/// Why a request was not done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct No {
+    /// For programs.
+    pub code: NoCode,
+    /// For people: what was wrong and what to do next.
+    pub message: String,
+}
+
+/// The codes of [`No`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoCode {
+    /// A value is not acceptable.
+    Invalid,
+    /// There is no such thing.
+    NotFound,
+    /// Not in this state.
+    Refused,
+    /// The gateway cannot be reached.
+    CannotReach,
+    /// The gateway lets this device not in.
+    NotAuthorised,
+    /// Versions do not match.
+    VersionMismatch,
+    /// The agent failed.
+    Failed,
+}
+
+/// Asks how the agent is.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct GetStatus {}
+
+/// How the agent is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AgentStatus {
+    /// Its version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// Its name.
+    pub device_name: String,
+    /// Its key's fingerprint.
+    pub fingerprint: String,
+    /// The mode in force.
+    pub mode: Mode,
+    /// How the line stands.
+    pub line: LineView,
+    /// Whether access is enabled and where the API is; absent when the gateway cannot be asked.
+    pub access: Option<Access>,
+    /// Slots, active runs, problems.
+    pub work: WorkView,
+}
+
+/// How the line to the gateway stands.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum LineView {
+    /// No connection.
+    Disconnected {
+        /// Why.
+        why: String,
+        /// When it dials again by itself.
+        next_attempt_at: Option<Timestamp>,
+    },
+    /// Dialling.
+    Connecting,
+    /// In.
+    Connected {
+        /// Since when.
+        since: Timestamp,
+        /// Who this device is to the gateway.
+        device_id: DeviceId,
+        /// The gateway's version.
+        gateway_version: String,
+    },
+    /// The gateway said no.
+    Refused {
+        /// What it said.
+        refused: Refused,
+        /// When it is asked again by itself.
+        next_attempt_at: Option<Timestamp>,
+    },
+}
+
+/// What the agent works on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WorkView {
+    /// Runs at the same time.
+    pub slots: u32,
+    /// Whether it stops.
+    pub stopping: bool,
+    /// What stands in the way.
+    pub problem: Option<String>,
+    /// Runs in hand.
+    pub runs: serde_json::Value,
+}
+
+impl From<dispatcher::Status> for WorkView {
+    fn from(status: dispatcher::Status) -> Self {
+        let runs = serde_json::to_value(&status.runs).unwrap_or_default();
+        Self { slots: status.slots, stopping: status.stopping, problem: status.problem, runs }
+    }
+}
+
+/// Ends the agent.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Stop {
+    /// Whether runs in progress are cut off instead of waited for. They start again with the agent.
+    pub now: bool,
+}
+
+/// Asks for the device's identity.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct GetIdentity {}
+
+/// Asks for the connection.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct GetConnection {}
+
+/// Edits a mode's draft.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SaveConnection {
+    /// Which mode.
+    pub mode: Mode,
+    /// The fields to change.
+    pub edit: Edit,
+    /// A new control token; absent keeps the saved one.
+    pub control_token: Option<String>,
+    /// Whether to stop there, without putting the draft in force.
+    pub draft_only: bool,
+    /// Whether runs in progress may be abandoned.
+    pub abandon_runs: bool,
+}
+
+/// Throws a draft away.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct DiscardConnection {
+    /// Which mode's.
+    pub mode: Mode,
+}
+
+/// Tests a mode's draft, or what is saved for it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct TestConnection {
+    /// Which mode.
+    pub mode: Mode,
+}
+
+/// What a test found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Tested {
+    /// What was dialled.
+    pub address: String,
+    /// The gateway's version.
+    pub gateway_version: String,
+    /// Who this device is to it.
+    pub device_id: DeviceId,
+}
+
+/// Saves a new service.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CreateService {
+    /// Who may call it.
+    pub app_id: ApplicationId,
+    /// What it is.
+    pub definition: Definition,
+}
+
+/// Replaces a draft.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EditService {
+    /// Which service.
+    pub draft_id: DraftId,
+    /// What it is to be.
+    pub definition: Definition,
+}
+
+/// Lists services.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ListServices {}
+
+/// Shows a service.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ShowService {
+    /// Which.
+    pub draft_id: DraftId,
+}
+
+/// Checks a draft.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct CheckService {
+    /// Which service's.
+    pub draft_id: DraftId,
+}
+
+/// Publishes a draft.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct PublishService {
+    /// Which service's.
+    pub draft_id: DraftId,
+}
+
