@@ -86,14 +86,13 @@ pub trait Tool: Send + Sync {
     fn kind(&self) -> ToolKind;
 
     /// Runs one call. Arguments that do not fit are answered with an error output. The future ends
-    /// soon after `stop` is cancelled; what it returns then is of no interest to anybody. A call that
-    /// is stopped before it begins does nothing.
+    /// soon after `stop` is cancelled; what it returns then is of no interest to anybody.
     fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult>;
 }
 
 /// The tools of one run.
 pub struct Toolbox {
-    tools: Vec<(ToolSpec, Box<dyn Tool>)>,
+    tools: Vec<(ToolSpec, Arc<dyn Tool>)>,
 }
 
 impl Toolbox {
@@ -117,7 +116,7 @@ impl Toolbox {
 
     /// A toolbox of tools that stand ready.
     pub fn with(tools: Vec<Box<dyn Tool>>) -> Self {
-        Self { tools: tools.into_iter().map(|tool| (tool.spec(), tool)).collect() }
+        Self { tools: tools.into_iter().map(|tool| (tool.spec(), Arc::from(tool))).collect() }
     }
 
     /// What the model is told it may call.
@@ -127,20 +126,25 @@ impl Toolbox {
 
     /// What kind of effect a tool can have; `None` when the run has no tool of this name.
     pub fn kind(&self, name: &str) -> Option<ToolKind> {
-        self.find(name).map(Tool::kind)
+        self.find(name).map(|tool| tool.kind())
     }
 
     /// Runs one call. A name that the run has no tool for is an error output, like any other
-    /// mistake of a model.
+    /// mistake of a model. Nothing begins before the future is polled, nor after `stop`.
     pub fn call(&self, name: &str, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
-        match self.find(name) {
-            Some(tool) => tool.run(arguments, stop),
-            None => std::future::ready(Ok(ToolOutput::error("There is no such tool in this service."))).boxed(),
+        let tool = self.find(name).cloned();
+        async move {
+            match tool {
+                _ if stop.is_cancelled() => Ok(ToolOutput::error(AccessError::Stopped.to_string())),
+                Some(tool) => tool.run(arguments, stop).await,
+                None => Ok(ToolOutput::error("There is no such tool in this service.")),
+            }
         }
+        .boxed()
     }
 
-    fn find(&self, name: &str) -> Option<&dyn Tool> {
-        self.tools.iter().find(|(spec, _)| spec.name == name).map(|(_, tool)| tool.as_ref())
+    fn find(&self, name: &str) -> Option<&Arc<dyn Tool>> {
+        self.tools.iter().find(|(spec, _)| spec.name == name).map(|(_, tool)| tool)
     }
 }
 
@@ -158,9 +162,6 @@ where
 {
     let stop = stop.child_token();
     async move {
-        if stop.is_cancelled() {
-            return Ok(ToolOutput::error(AccessError::Stopped.to_string()));
-        }
         let guard = stop.clone().drop_guard();
         let outcome = tokio::task::spawn_blocking(move || match parse(tool, arguments) {
             Ok(arguments) => told(work(arguments, &stop)),

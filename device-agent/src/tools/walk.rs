@@ -114,7 +114,8 @@ pub(super) fn walk(
         directories.sort_by(|a, b| b.cmp(a));
         pending.extend(directories.into_iter().map(|path| (path, ignores.clone())));
     }
-    Ok(walked)
+    // A removed directory lists like an empty one.
+    if names == 0 && workspace.is_gone() { Err(AccessError::Gone) } else { Ok(walked) }
 }
 
 /// The names in a directory, without `.` and `..`.

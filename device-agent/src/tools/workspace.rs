@@ -242,7 +242,8 @@ impl Workspace {
         }
     }
 
-    fn is_gone(&self) -> bool {
+    /// Whether the working directory was removed.
+    pub fn is_gone(&self) -> bool {
         // A removed directory has no name left; its handle still works and finds nothing.
         rustix::fs::fstat(&self.root).is_ok_and(|stat| stat.st_nlink == 0)
     }

@@ -211,7 +211,9 @@ async fn a_removed_working_directory_is_a_failure_and_not_an_empty_folder() {
     std::fs::remove_dir(&inside).expect("removes");
     for (tool, arguments) in [
         ("Read", json!({ "file_path": "a" })),
+        ("Glob", json!({ "pattern": "*" })),
         ("Glob", json!({ "pattern": "*", "path": "sub" })),
+        ("Grep", json!({ "pattern": "x" })),
         ("Grep", json!({ "pattern": "x", "path": "sub" })),
     ] {
         let result = toolbox.call(tool, arguments, CancellationToken::new()).await;

@@ -1,22 +1,19 @@
 //! Whole runs: real folders, real tools, real scripts, and trouble in every part.
 
+mod trouble;
+
 use std::path::Path;
-use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{ToolKind, ToolStatus};
 use deskgate_protocol::run::{FinishReason, Input};
 use deskgate_protocol::{EndpointId, RunId};
-use futures_util::stream::{self, BoxStream};
-use futures_util::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::assistant::{Message, ModelEvent, ModelRequest, StopReason, ToolCall};
 use crate::services::{Limits, Provider, ToolName};
-use crate::tools::{Tool, ToolOutput, ToolResult, ToolSpec};
 
 fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
@@ -284,161 +281,12 @@ async fn a_run_that_is_stopped_before_it_begins_does_nothing() {
 }
 
 #[tokio::test]
-async fn a_stop_gets_through_although_nobody_takes_the_events() {
-    let folder = folder(&[]);
-    let (sender, receiver) = mpsc::channel(1);
-    let full = sender.clone();
-    full.send(DeviceEvent::UsageUpdated { usage: Usage::default() }).await.expect("room for one");
-    let stop = CancellationToken::new();
-    let running = tokio::spawn(execute(job(folder.path(), "folder", "x"), sender, stop.clone()));
-    tokio::task::yield_now().await;
-    stop.cancel();
-    assert!(matches!(running.await.expect("no panic"), Outcome::Cancelled { .. }));
-    drop(receiver);
-}
-
-#[tokio::test]
 async fn a_run_whose_events_nobody_wants_still_has_its_outcome() {
     let folder = folder(&[]);
     let (sender, receiver) = mpsc::channel(1);
     drop(receiver);
     let outcome = execute(job(folder.path(), "folder", "x"), sender, CancellationToken::new()).await;
     assert!(text(&outcome).contains("no files"));
-}
-
-#[tokio::test]
-async fn a_stop_ends_a_huge_grep_at_once() {
-    let folder = folder(&[]);
-    // 20 MB under 50 names: a search of half a minute in a debug build.
-    std::fs::write(folder.path().join("0.txt"), "abcdefghijklmnopqrstuvwxyz\n".repeat(740_000)).expect("writes");
-    for copy in 1..50 {
-        std::fs::hard_link(folder.path().join("0.txt"), folder.path().join(format!("{copy}.txt"))).expect("links");
-    }
-    let arguments = json!({ "pattern": "[a-y]{20}[0-9]", "output_mode": "count" });
-    let (_place, model) = script(json!([{ "tool": "Grep", "arguments": arguments }, { "text": "end" }]));
-    let (sender, mut receiver) = mpsc::channel(64);
-    let stop = CancellationToken::new();
-    let running = tokio::spawn(execute(job(folder.path(), &model, "x"), sender, stop.clone()));
-    while !matches!(receiver.recv().await.expect("runs"), DeviceEvent::ToolStarted { .. }) {}
-    stop.cancel();
-    let stopped = std::time::Instant::now();
-    assert!(matches!(running.await.expect("no panic"), Outcome::Cancelled { .. }));
-    // The thread is seen out, and not just left alone: the run ends well within the grace.
-    assert!(stopped.elapsed() < Duration::from_secs(1), "took {:?}", stopped.elapsed());
-}
-
-/// An assistant that is given its answers, for trouble that a script cannot play.
-struct Given(fn(&ModelRequest) -> BoxStream<'static, ModelEvent>);
-
-impl Assistant for Given {
-    fn respond(&self, request: ModelRequest) -> BoxStream<'static, ModelEvent> {
-        self.0(&request)
-    }
-}
-
-async fn drive(assistant: Given, toolbox: Toolbox) -> Outcome {
-    let job = job(Path::new("/nonexistent"), "folder", "x");
-    let started = Instant::now();
-    let clock = Clock { started, deadline: started + Duration::from_secs(60) };
-    let (sender, _receiver) = mpsc::channel(64);
-    drive::run(turn_of(&job, &toolbox), &toolbox, &assistant, clock, &sender, &CancellationToken::new()).await
-}
-
-#[tokio::test]
-async fn a_panic_of_the_assistant_is_one_internal_failure_with_its_usage() {
-    for assistant in [
-        Given(|_| panic!("at once")),
-        Given(|_| stream::once(async { panic!("in the stream") }).boxed()),
-        Given(|_| stream::iter([()]).map(|()| panic!("between events")).boxed()),
-    ] {
-        let outcome = drive(assistant, Toolbox::open(&[], Path::new("")).expect("no tools")).await;
-        assert_eq!(code(&outcome), RunErrorCode::Internal);
-        assert!(matches!(outcome, Outcome::Failed { usage, .. } if usage.model_calls == 1));
-    }
-}
-
-struct Panics(fn(CancellationToken) -> futures_util::future::BoxFuture<'static, ToolResult>);
-
-impl Tool for Panics {
-    fn spec(&self) -> ToolSpec {
-        ToolSpec { name: "Panics".into(), description: String::new(), parameters: json!({}) }
-    }
-
-    fn kind(&self) -> ToolKind {
-        ToolKind::Write
-    }
-
-    fn run(&self, _: Value, stop: CancellationToken) -> futures_util::future::BoxFuture<'static, ToolResult> {
-        self.0(stop)
-    }
-}
-
-fn calls_panics(request: &ModelRequest) -> BoxStream<'static, ModelEvent> {
-    assert!(matches!(request.messages[0], Message::User { .. }));
-    let call = ToolCall { id: "1".into(), name: "Panics".into(), arguments: json!({}) };
-    stream::iter([ModelEvent::ToolCall(call), ModelEvent::End(StopReason::Completed)]).boxed()
-}
-
-#[tokio::test]
-async fn a_panic_of_a_tool_is_one_internal_failure_that_says_what_may_have_happened() {
-    for tool in [
-        Panics(|_| panic!("at once")),
-        Panics(|_| async { panic!("later") }.boxed()),
-        Panics(|_| tokio::task::spawn_blocking(|| panic!("elsewhere")).map(|joined| joined.expect("joins")).boxed()),
-    ] {
-        let outcome = drive(Given(calls_panics), Toolbox::with(vec![Box::new(tool)])).await;
-        let Outcome::Failed { error, usage } = outcome else { panic!("{outcome:?}") };
-        assert_eq!((error.code, error.effects, usage.tool_calls), (RunErrorCode::Internal, Effects::Possible, 1));
-    }
-}
-
-#[tokio::test]
-async fn a_tool_that_panics_while_it_is_stopped_does_not_make_a_second_outcome() {
-    let job = job(Path::new("/nonexistent"), "folder", "x");
-    let tool = Panics(|stop| {
-        async move {
-            stop.cancelled().await;
-            panic!("stopped")
-        }
-        .boxed()
-    });
-    let toolbox = Toolbox::with(vec![Box::new(tool)]);
-    let started = Instant::now();
-    let clock = Clock { started, deadline: started + Duration::from_secs(60) };
-    let (sender, mut receiver) = mpsc::channel(64);
-    let stop = CancellationToken::new();
-    let assistant = Given(calls_panics);
-    let running = drive::run(turn_of(&job, &toolbox), &toolbox, &assistant, clock, &sender, &stop);
-    let stopping = async {
-        while !matches!(receiver.recv().await.expect("runs"), DeviceEvent::ToolStarted { .. }) {}
-        tokio::task::yield_now().await;
-        stop.cancel();
-    };
-    let (outcome, ()) = tokio::join!(running, stopping);
-    assert!(matches!(outcome, Outcome::Cancelled { effects: Effects::Possible, .. }));
-}
-
-#[tokio::test]
-async fn dropping_a_run_ends_its_tool() {
-    let (sender, receiver) = std_mpsc::channel();
-    let stop = CancellationToken::new();
-    let work = crate::tools::on_blocking_thread(ToolName::Read, json!({}), &stop, move |_: Value, stop| {
-        sender.send(()).expect("the test listens");
-        while !stop.is_cancelled() {
-            std::thread::yield_now();
-        }
-        sender.send(()).expect("the test listens");
-        Ok(ToolOutput::ok(""))
-    });
-    let mut work = Box::pin(work);
-    assert!((&mut work).now_or_never().is_none());
-    let seen = tokio::task::spawn_blocking(move || {
-        receiver.recv().expect("it began");
-        receiver
-    });
-    let receiver = seen.await.expect("joins");
-    drop(work);
-    tokio::task::spawn_blocking(move || receiver.recv().expect("it ended")).await.expect("joins");
 }
 
 #[tokio::test]

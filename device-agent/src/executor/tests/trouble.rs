@@ -1,0 +1,175 @@
+//! Stops, full channels, and panics in every part: still exactly one outcome, and nothing left running.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc as std_mpsc;
+
+use futures_util::stream::{self, BoxStream};
+use futures_util::{FutureExt, StreamExt};
+
+use super::*;
+use crate::assistant::{Message, ModelEvent, ModelRequest, StopReason, ToolCall};
+use crate::tools::{Tool, ToolOutput, ToolResult, ToolSpec};
+
+#[tokio::test]
+async fn a_stop_ends_a_huge_grep_at_once() {
+    let folder = folder(&[]);
+    // One file and a slow expression: a search of many seconds, with nothing but the file to stop in.
+    std::fs::write(folder.path().join("huge.txt"), "abcdefghijklmnopqrstuvwxyz\n".repeat(2_000_000)).expect("writes");
+    let pattern = r"\p{L}{9}(\p{L}{2}|\p{N}){5}\p{Lu}";
+    let arguments = json!({ "pattern": pattern, "path": "huge.txt", "output_mode": "count" });
+    let (_place, model) = script(json!([{ "tool": "Grep", "arguments": arguments }, { "text": "end" }]));
+    let (sender, mut receiver) = mpsc::channel(64);
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(execute(job(folder.path(), &model, "x"), sender, stop.clone()));
+    while !matches!(receiver.recv().await.expect("runs"), DeviceEvent::ToolStarted { .. }) {}
+    stop.cancel();
+    let stopped = std::time::Instant::now();
+    assert!(matches!(running.await.expect("no panic"), Outcome::Cancelled { .. }));
+    // The thread was seen out, not left alone; and not after the whole search, which takes two seconds.
+    assert!(stopped.elapsed() < Duration::from_millis(500), "took {:?}", stopped.elapsed());
+}
+
+/// An assistant that is given its answers, for trouble that a script cannot play.
+struct Given(fn(&ModelRequest) -> BoxStream<'static, ModelEvent>);
+
+impl Assistant for Given {
+    fn respond(&self, request: ModelRequest) -> BoxStream<'static, ModelEvent> {
+        self.0(&request)
+    }
+}
+
+async fn drive(assistant: Given, toolbox: Toolbox) -> Outcome {
+    let job = job(Path::new("/nonexistent"), "folder", "x");
+    let started = Instant::now();
+    let clock = Clock { started, deadline: started + Duration::from_secs(60) };
+    let (sender, _receiver) = mpsc::channel(64);
+    drive::run(turn_of(&job, &toolbox), &toolbox, &assistant, clock, &sender, &CancellationToken::new()).await
+}
+
+#[tokio::test]
+async fn a_panic_of_the_assistant_is_one_internal_failure_with_its_usage() {
+    for assistant in [
+        Given(|_| panic!("at once")),
+        Given(|_| stream::once(async { panic!("in the stream") }).boxed()),
+        Given(|_| stream::iter([()]).map(|()| panic!("between events")).boxed()),
+    ] {
+        let outcome = drive(assistant, Toolbox::open(&[], Path::new("")).expect("no tools")).await;
+        assert_eq!(code(&outcome), RunErrorCode::Internal);
+        assert!(matches!(outcome, Outcome::Failed { usage, .. } if usage.model_calls == 1));
+    }
+}
+
+struct GivenTool(fn(CancellationToken) -> futures_util::future::BoxFuture<'static, ToolResult>);
+
+impl Tool for GivenTool {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec { name: "It".into(), description: String::new(), parameters: json!({}) }
+    }
+
+    fn kind(&self) -> ToolKind {
+        ToolKind::Write
+    }
+
+    fn run(&self, _: Value, stop: CancellationToken) -> futures_util::future::BoxFuture<'static, ToolResult> {
+        self.0(stop)
+    }
+}
+
+fn calls_it(request: &ModelRequest) -> BoxStream<'static, ModelEvent> {
+    assert!(matches!(request.messages[0], Message::User { .. }));
+    let call = ToolCall { id: "1".into(), name: "It".into(), arguments: json!({}) };
+    stream::iter([ModelEvent::ToolCall(call), ModelEvent::End(StopReason::Completed)]).boxed()
+}
+
+#[tokio::test]
+async fn a_panic_of_a_tool_is_one_internal_failure_that_says_what_may_have_happened() {
+    for tool in [
+        GivenTool(|_| panic!("at once")),
+        GivenTool(|_| async { panic!("later") }.boxed()),
+        GivenTool(|_| tokio::task::spawn_blocking(|| panic!("elsewhere")).map(|joined| joined.expect("joins")).boxed()),
+    ] {
+        let outcome = drive(Given(calls_it), Toolbox::with(vec![Box::new(tool)])).await;
+        let Outcome::Failed { error, usage } = outcome else { panic!("{outcome:?}") };
+        assert_eq!((error.code, error.effects, usage.tool_calls), (RunErrorCode::Internal, Effects::Possible, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_panics_while_it_is_stopped_does_not_make_a_second_outcome() {
+    let job = job(Path::new("/nonexistent"), "folder", "x");
+    let tool = GivenTool(|stop| {
+        async move {
+            stop.cancelled().await;
+            panic!("stopped")
+        }
+        .boxed()
+    });
+    let toolbox = Toolbox::with(vec![Box::new(tool)]);
+    let started = Instant::now();
+    let clock = Clock { started, deadline: started + Duration::from_secs(60) };
+    let (sender, mut receiver) = mpsc::channel(64);
+    let stop = CancellationToken::new();
+    let assistant = Given(calls_it);
+    let running = drive::run(turn_of(&job, &toolbox), &toolbox, &assistant, clock, &sender, &stop);
+    let stopping = async {
+        while !matches!(receiver.recv().await.expect("runs"), DeviceEvent::ToolStarted { .. }) {}
+        tokio::task::yield_now().await;
+        stop.cancel();
+    };
+    let (outcome, ()) = tokio::join!(running, stopping);
+    assert!(matches!(outcome, Outcome::Cancelled { effects: Effects::Possible, .. }));
+}
+
+#[tokio::test]
+async fn a_stop_gets_through_a_full_channel_and_what_was_only_planned_never_begins() {
+    static BEGAN: AtomicBool = AtomicBool::new(false);
+    let tool = GivenTool(|_| {
+        BEGAN.store(true, Ordering::Relaxed);
+        async { Ok(ToolOutput::ok("")) }.boxed()
+    });
+    let toolbox = Toolbox::with(vec![Box::new(tool)]);
+    let job = job(Path::new("/nonexistent"), "folder", "x");
+    let started = Instant::now();
+    for (stopped, patience) in [(true, 20), (false, 1)] {
+        let clock = Clock { started, deadline: started + Duration::from_secs(patience) };
+        let (sender, _receiver) = mpsc::channel(1);
+        sender.try_send(DeviceEvent::UsageUpdated { usage: Usage::default() }).expect("room for one");
+        let stop = CancellationToken::new();
+        let assistant = Given(calls_it);
+        let mut running = Box::pin(drive::run(turn_of(&job, &toolbox), &toolbox, &assistant, clock, &sender, &stop));
+        // Everything up to the first event is done at once, so after one poll it waits for room.
+        assert!((&mut running).now_or_never().is_none());
+        if stopped {
+            stop.cancel();
+        }
+        match running.await {
+            Outcome::Cancelled { .. } => assert!(stopped),
+            Outcome::Failed { error, .. } => assert!(!stopped && error.code == RunErrorCode::MaxDurationExceeded),
+            other => panic!("{other:?}"),
+        }
+        assert!(!BEGAN.load(Ordering::Relaxed));
+    }
+}
+
+#[tokio::test]
+async fn dropping_a_run_ends_its_tool() {
+    let (sender, receiver) = std_mpsc::channel();
+    let stop = CancellationToken::new();
+    let work = crate::tools::on_blocking_thread(ToolName::Read, json!({}), &stop, move |_: Value, stop| {
+        sender.send(()).expect("the test listens");
+        while !stop.is_cancelled() {
+            std::thread::yield_now();
+        }
+        sender.send(()).expect("the test listens");
+        Ok(ToolOutput::ok(""))
+    });
+    let mut work = Box::pin(work);
+    assert!((&mut work).now_or_never().is_none());
+    let seen = tokio::task::spawn_blocking(move || {
+        receiver.recv().expect("it began");
+        receiver
+    });
+    let receiver = seen.await.expect("joins");
+    drop(work);
+    tokio::task::spawn_blocking(move || receiver.recv().expect("it ended")).await.expect("joins");
+}
