@@ -86,7 +86,6 @@ impl Ssh {
             keepalive_interval: Some(KEEPALIVE),
             keepalive_max: 3,
             inactivity_timeout: None,
-            nodelay: true,
             ..Config::default()
         });
         let line = Line::new(Prompt(socket), &cut);

@@ -76,6 +76,8 @@ async fn a_paired_peer_that_opens_no_channel_is_cut() {
 #[tokio::test]
 async fn attackers_that_fill_every_place_push_out_one_another_and_not_the_device() {
     let mut server = Server::start_with(|config| {
+        // Nobody is cut for being slow here.
+        config.login_grace = Duration::from_secs(3600);
         config.max_unauthenticated = 3;
         config.max_unauthenticated_per_source = 100;
     })

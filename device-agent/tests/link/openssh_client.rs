@@ -120,7 +120,14 @@ async fn it_can_forward_the_one_socket_once_and_no_other() {
     assert!(server.arrivals.try_recv().is_err());
     assert!(child.0.try_wait().expect("asked").is_none());
 
-    drop(arrival);
+    let last_words = vec![7; 1024 * 1024];
+    let writing = async {
+        arrival.stream.write_all(&last_words).await.expect("written");
+        drop(arrival);
+    };
+    let mut heard = Vec::new();
+    soon("the last words", async { tokio::join!(writing, first.read_to_end(&mut heard)) }).await.1.expect("read");
+    assert_eq!(heard.len(), last_words.len(), "what was written before the drop arrives");
     let status = soon("ssh ends with the arrival", tokio::task::spawn_blocking(move || child.0.wait())).await;
     status.expect("no panic").expect("it ended");
 }

@@ -53,8 +53,8 @@ async fn measure(name: &str, ssh: Ssh, credentials: &Credentials) {
             at(times, 1.0)
         );
     }
-    // A stall hits regularly or not at all, while a busy machine disturbs some.
-    let usual = at(&single, 0.5).max(at(&double, 0.5));
+    // Where stalls exist they hit at least one in a hundred, while a busy machine disturbs fewer.
+    let usual = at(&single, 0.99).max(at(&double, 0.99));
     assert!(usual < Duration::from_millis(30), "{name}: frames stall, {usual:?}");
 }
 

@@ -53,7 +53,6 @@ impl House {
             inactivity_timeout: None,
             keepalive_interval: Some(config.keepalive_interval),
             keepalive_max: config.keepalive_max,
-            nodelay: true,
             ..SshConfig::default()
         });
         Self { config, admission, arrivals, ssh }
@@ -74,6 +73,8 @@ pub(super) struct Signals {
     pub(super) opened: CancellationToken,
     /// The receiver dropped its stream.
     pub(super) dropped: CancellationToken,
+    /// The peer closed the channel, after it took all that was in it.
+    pub(super) closed: CancellationToken,
     /// The channel.
     pub(super) slot: Slot,
 }
@@ -92,9 +93,14 @@ pub(super) async fn run(
         tracing::debug!(%peer, %error, "SSH connection lost");
         return;
     }
-    let signals =
-        Signals { cut, opened: CancellationToken::new(), dropped: CancellationToken::new(), slot: Slot::default() };
-    let Signals { cut, opened, dropped, slot } = signals.clone();
+    let signals = Signals {
+        cut,
+        opened: CancellationToken::new(),
+        dropped: CancellationToken::new(),
+        closed: CancellationToken::new(),
+        slot: Slot::default(),
+    };
+    let Signals { cut, opened, dropped, closed, slot } = signals.clone();
     let door = Door::new(Arc::clone(&house), peer, ticket, signals);
     let line = Line::new(socket, &cut);
 
@@ -125,8 +131,13 @@ pub(super) async fn run(
             result = &mut session => Some(result),
             () = cut.cancelled() => None,
             () = dropped.cancelled() => {
-                // The queue keeps its order: what was written before the drop goes out first.
+                // The drop closed the channel, behind what was written before. Some clients throw away
+                // what they have not yet passed on when they are disconnected, so theirs is awaited.
                 let farewell = async {
+                    tokio::select! {
+                        result = &mut session => return result,
+                        () = closed.cancelled() => {}
+                    }
                     let _ = handle.disconnect(Disconnect::ByApplication, String::new(), String::new()).await;
                     (&mut session).await
                 };

@@ -121,6 +121,11 @@ impl Handler for Door {
         Ok(())
     }
 
+    async fn channel_close(&mut self, _channel: ChannelId, _session: &mut Session) -> Result<(), DoorError> {
+        self.signals.closed.cancel();
+        Ok(())
+    }
+
     // Other kinds of channel, and forwarding from here, are refused by russh's own answers. What
     // follows could only be asked on the one channel that exists, where nothing would answer.
 

@@ -5,7 +5,7 @@
 //! There is no shell, no command, no terminal, no agent, no X11, no TCP and no remote forwarding.
 //! What is said inside the stream is none of its business.
 //!
-//! **States.** A connection waits for authentication (counted by the [`gate`]), then for its
+//! **States.** A connection waits for authentication (counted by the `gate`), then for its
 //! channel, then it is an [`Arrival`]. The first two together last at most [`Config::login_grace`].
 //!
 //! **Trust.** Nothing a peer sends before its signature is believed; afterwards only its key is.
