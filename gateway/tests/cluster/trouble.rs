@@ -12,6 +12,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::owner::{Owner, is_alive};
 use crate::{connect, execute, query, start};
 
+/// How often a state that is waited for is looked at.
+const POLL: Duration = Duration::from_millis(5);
+
 fn kill(pid: u32) {
     // It may have ended by itself a moment before.
     let _ = kill_process(Pid::from_raw(pid as i32).expect("above zero"), Signal::KILL);
@@ -57,7 +60,7 @@ async fn a_server_ends_with_its_killed_owner_where_the_machine_can_do_that() {
     owner.kill();
     let ended = async {
         while is_alive(owner.postmaster) {
-            tokio::task::yield_now().await
+            tokio::time::sleep(POLL).await
         }
     };
     tokio::time::timeout(Duration::from_secs(20), ended).await.expect("it ends by itself");
@@ -124,7 +127,7 @@ async fn a_killed_server_is_started_again_while_its_owner_lives() {
         loop {
             match connect(&cluster.connect_config()).await {
                 Ok(connected) if cluster.postmaster_pid().is_some_and(|pid| pid != before) => return connected,
-                _ => tokio::task::yield_now().await,
+                _ => tokio::time::sleep(POLL).await,
             }
         }
     };
@@ -174,7 +177,7 @@ async fn an_interrupted_initdb_is_repaired() {
     let mut owner = Owner::begin(&std::env::current_exe().expect("known"), dir.path(), |_| {});
     let under_way = async {
         while !partial.join("PG_VERSION").exists() {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(POLL).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(20), under_way).await.expect("initdb is under way");

@@ -38,7 +38,7 @@ impl Account {
     /// [`ClusterError::OtherOwner`], [`ClusterError::NoAccount`].
     pub(super) fn choose(data_dir: &Path) -> Result<Self, ClusterError> {
         let me = rustix::process::geteuid().as_raw();
-        let owner = std::fs::symlink_metadata(data_dir).ok().map(|data| (data.uid(), data.gid()));
+        let owner = std::fs::metadata(data_dir).ok().map(|data| (data.uid(), data.gid()));
         match owner {
             Some((owner, _)) if owner != me && me != 0 => {
                 Err(ClusterError::OtherOwner { data_dir: data_dir.to_owned(), owner, me })

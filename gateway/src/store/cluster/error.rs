@@ -1,6 +1,5 @@
 //! Why the private cluster does not run, in words for the person who has to mend it.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 /// Why the private cluster could not be started or used.
@@ -144,10 +143,5 @@ fn list(majors: &[u32]) -> String {
 }
 
 fn found_old(too_old: &[u32]) -> String {
-    let mut text = String::new();
-    if !too_old.is_empty() {
-        // Writing to a String cannot fail.
-        let _ = write!(text, " (installed, but too old: {})", list(too_old));
-    }
-    text
+    if too_old.is_empty() { String::new() } else { format!(" (installed, but too old: {})", list(too_old)) }
 }

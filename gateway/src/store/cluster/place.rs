@@ -16,7 +16,7 @@ pub(super) struct Place {
     /// Where a new data directory grows.
     pub(super) partial_dir: PathBuf,
     pub(super) log: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 impl Place {
@@ -54,7 +54,7 @@ impl Place {
             partial_dir: state_dir.join("postgres.partial"),
             log: state_dir.join("postgres.log"),
             state_dir,
-            _lock: lock,
+            lock,
         })
     }
 
@@ -74,6 +74,15 @@ impl Place {
     }
 }
 
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Closing would not suffice: a process that is being started elsewhere holds a copy of every
+        // descriptor until it becomes its program, and with the copy the lock. If unlocking fails,
+        // closing still follows.
+        let _ = self.lock.unlock();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,6 +95,16 @@ mod tests {
         assert!(error.contains(&format!("pid {}", std::process::id())), "{error}");
         drop(first);
         Place::claim(dir.path()).expect("free again");
+    }
+
+    #[test]
+    fn the_place_is_free_at_once_although_a_process_being_started_holds_a_copy_of_the_lock() {
+        let dir = tempfile::tempdir().expect("new");
+        let place = Place::claim(dir.path()).expect("free");
+        let copy = place.lock.try_clone().expect("copied, as fork does");
+        drop(place);
+        Place::claim(dir.path()).expect("free again");
+        drop(copy);
     }
 
     #[test]
