@@ -99,7 +99,8 @@ impl Home {
         }
         let digest = deskgate_protocol::canonical::Sha256Digest::of(self.0.as_os_str().as_encoded_bytes()).to_string();
         let uid = rustix::process::geteuid().as_raw();
-        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(|| PathBuf::from(format!("/run/user/{uid}")), PathBuf::from);
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR")
+            .map_or_else(|| PathBuf::from(format!("/run/user/{uid}")), PathBuf::from);
         runtime.join(format!("deskgate-{}.sock", &digest[..16]))
     }
 }

@@ -143,10 +143,12 @@ impl Agent {
             let handle = link.handle();
             let execute: Execute = Arc::new(|job, events, stop| Box::pin(executor::execute(job, events, stop)));
             let slots = self.store.settings().slots().await?.unwrap_or(dispatcher::Config::default().slots);
-            let (dispatcher, dispatching) = Dispatcher::new(&self.store, link, execute, dispatcher::Config { slots }).await?;
+            let (dispatcher, dispatching) =
+                Dispatcher::new(&self.store, link, execute, dispatcher::Config { slots }).await?;
             let mut running = AbortOnDropHandle::new(tokio::spawn(dispatcher.run()));
             self.engines.send_replace(Some(Engine { dispatcher: dispatching.clone(), link: handle.clone() }));
-            let _pausing = AbortOnDropHandle::new(tokio::spawn(pause_if_asked(self.store.clone(), dispatching.clone())));
+            let _pausing =
+                AbortOnDropHandle::new(tokio::spawn(pause_if_asked(self.store.clone(), dispatching.clone())));
 
             let next = self.next(&broken).await;
             let now = !matches!(next, Next::Stop { now: false, .. } | Next::Reconnect(_));
@@ -227,7 +229,9 @@ impl Agent {
             let listen = SocketAddr::new(listen.ip(), port);
             match Gateway::start(Settings::built_in(self.home.gateway(), listen)).await {
                 Ok(gateway) => return Ok(gateway),
-                Err(StartError::Listen { .. }) => tracing::warn!(port, "the port of the last time is taken; choosing another"),
+                Err(StartError::Listen { .. }) => {
+                    tracing::warn!(port, "the port of the last time is taken; choosing another")
+                }
                 Err(error) => return Err(Box::new(error).into()),
             }
         }

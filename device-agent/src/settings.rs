@@ -188,7 +188,9 @@ impl BuiltIn {
                 "listen: the built-in gateway answers on loopback only, such as 127.0.0.1:0; not on {}",
                 self.listen
             )])),
-            Err(_) => Err(Unusable(vec![format!("listen: {:?} is no address with a port, such as 127.0.0.1:0", self.listen)])),
+            Err(_) => {
+                Err(Unusable(vec![format!("listen: {:?} is no address with a port, such as 127.0.0.1:0", self.listen)]))
+            }
         }
     }
 }
@@ -211,7 +213,8 @@ impl Remote {
     /// What to dial.
     pub fn host_and_port(&self) -> Result<(String, u16), String> {
         let text = self.ssh_address.trim();
-        let wrong = || format!("ssh-address: {text:?} is not a host, or a host and a port, such as gateway.example.com:7822");
+        let wrong =
+            || format!("ssh-address: {text:?} is not a host, or a host and a port, such as gateway.example.com:7822");
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
                 let (host, rest) = rest.split_once(']').ok_or_else(wrong)?;

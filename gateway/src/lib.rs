@@ -11,6 +11,7 @@ pub mod control;
 pub mod domain;
 pub mod exit;
 pub mod http;
+pub mod output;
 pub mod socket;
 pub mod store;
 pub mod tasks;

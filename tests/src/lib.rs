@@ -1,1 +1,1 @@
-
+//! End-to-end promises, with the real binaries.

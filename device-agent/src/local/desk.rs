@@ -182,7 +182,9 @@ impl Desk {
         }
         let mut saved = connection.clone();
         if !ask.draft_only {
-            saved.save(ask.mode).map_err(|unusable| refused(format!("{unusable}\nThe draft is kept; nothing is in force.")))?;
+            saved
+                .save(ask.mode)
+                .map_err(|unusable| refused(format!("{unusable}\nThe draft is kept; nothing is in force.")))?;
             if ask.mode == Mode::Remote && token.is_none() && !self.token_file.exists() {
                 return Err(refused(
                     "a remote gateway needs its private control token: name its file with --token-file.\n\

@@ -296,4 +296,3 @@ pub struct PublishService {
     /// Which service's.
     pub draft_id: DraftId,
 }
-

@@ -9,9 +9,9 @@ use clap::Subcommand;
 use deskgate_protocol::DeviceId;
 use serde_json::json;
 
-use super::output::{Output, table};
 use super::{Answer, Ask, DeviceView, Invitation, No};
 use crate::exit::{Exit, Failure};
+use crate::output::{Output, table};
 use crate::socket::{self, CallError};
 
 /// `deskgate-gateway admin …`

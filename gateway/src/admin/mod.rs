@@ -5,12 +5,10 @@
 //! | [`office`] | answers on the socket, inside the running gateway |
 //! | [`commands`] | what each command asks and prints |
 //! | [`check`] | configuration and surroundings, before anything runs |
-//! | [`output`] | for people, or for programs under `--json` |
 
 pub mod check;
 pub mod commands;
 pub mod office;
-pub mod output;
 
 use deskgate_protocol::{DeviceId, Timestamp};
 use serde::{Deserialize, Serialize};

@@ -1,0 +1,32 @@
+//! `access`: whether callers are let in at all.
+
+use clap::Subcommand;
+use deskgate_gateway::exit::Failure;
+use deskgate_gateway::output::Output;
+use deskgate_protocol::management::{GetAccess, SetAccess};
+
+use super::socket::Agent;
+
+/// `deskgate access …`
+#[derive(Debug, Subcommand)]
+pub(super) enum Access {
+    /// Let callers use what is published
+    Enable,
+    /// Refuse new requests; runs in progress finish
+    Pause,
+    /// Whether access is enabled, and where
+    Show,
+}
+
+pub(super) async fn run(agent: Agent, command: Access, out: Output) -> Result<(), Failure> {
+    let access = match command {
+        Access::Enable => agent.manage(SetAccess { enabled: true }).await?,
+        Access::Pause => agent.manage(SetAccess { enabled: false }).await?,
+        Access::Show => agent.manage(GetAccess {}).await?,
+    };
+    out.result("access/1", &access, || match access.enabled {
+        true => format!("Access is enabled at {}", access.address),
+        false => format!("Access is paused at {}. Enable it with: deskgate access enable", access.address),
+    });
+    Ok(())
+}

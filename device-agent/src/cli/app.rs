@@ -1,0 +1,64 @@
+//! `app`: applications, the business systems that may call.
+
+use clap::Subcommand;
+use deskgate_gateway::exit::{Exit, Failure};
+use deskgate_gateway::output::{Output, table};
+use deskgate_protocol::ApplicationId;
+use deskgate_protocol::management::{Application, CreateApplication, ListApplications};
+
+use super::socket::Agent;
+
+/// `deskgate app …`
+#[derive(Debug, Subcommand)]
+pub(super) enum App {
+    /// Create an application with a first key, which is shown this once
+    Create {
+        /// A recognisable name
+        name: String,
+    },
+    /// Every application
+    List,
+}
+
+pub(super) async fn run(agent: Agent, command: App, out: Output) -> Result<(), Failure> {
+    match command {
+        App::Create { name } => {
+            let created = agent.manage(CreateApplication { name }).await?;
+            out.result("app-created/1", &created, || {
+                format!(
+                    "Created {} ({}).\nApplication key, shown this once; keep it in the backend's credential store:\n{}",
+                    created.application.name, created.application.app_id, created.key.text
+                )
+            });
+        }
+        App::List => {
+            let applications = agent.manage(ListApplications {}).await?;
+            out.result("apps/1", &serde_json::json!({ "applications": applications }), || list(&applications));
+        }
+    }
+    Ok(())
+}
+
+fn list(applications: &[Application]) -> String {
+    if applications.is_empty() {
+        return "An application stands for one business system that may call you. Create one: deskgate app create NAME"
+            .to_owned();
+    }
+    let row = |app: &Application| {
+        vec![app.name.clone(), app.live_keys.to_string(), app.created_at.to_string(), app.app_id.to_string()]
+    };
+    table(&["NAME", "KEYS", "CREATED", "ID"], &applications.iter().map(row).collect::<Vec<_>>())
+}
+
+/// An application by its identifier or its name.
+pub(super) async fn find(agent: &Agent, wanted: &str) -> Result<ApplicationId, Failure> {
+    super::no_secret("application", wanted)?;
+    if let Ok(app_id) = wanted.parse() {
+        return Ok(app_id);
+    }
+    let applications = agent.manage(ListApplications {}).await?;
+    let found = applications.iter().find(|app| app.name == wanted).map(|app| app.app_id);
+    found.ok_or_else(|| {
+        Failure::new(Exit::Failed, format!("there is no application {wanted:?}; see: deskgate app list"))
+    })
+}

@@ -1,0 +1,205 @@
+//! `start`, `stop`, `status`: the agent as a whole.
+
+use std::fs::OpenOptions;
+use std::io::{IsTerminal, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use deskgate_gateway::exit::{Exit, Failure};
+use deskgate_gateway::output::Output;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::socket::Agent;
+use crate::AgentError;
+use crate::config::Home;
+use crate::local::{self, AgentStatus, GetStatus, LineView};
+
+/// `deskgate start`
+#[derive(Debug, Args)]
+pub(super) struct Start {
+    /// Stay in the foreground and log to stderr
+    #[arg(long)]
+    foreground: bool,
+    /// What is logged, as in info,deskgate=debug
+    #[arg(long, env = "DESKGATE_LOG", default_value = "info")]
+    log_filter: String,
+}
+
+/// `deskgate stop`
+#[derive(Debug, Args)]
+pub(super) struct Stop {
+    /// Cut off runs in progress; they start again when the agent does
+    #[arg(long)]
+    now: bool,
+}
+
+/// A log larger than this is begun anew when the agent starts.
+const LOG_LIMIT: u64 = 10 * 1024 * 1024;
+const TIME_TO_START: Duration = Duration::from_secs(30);
+
+static RUNS_HERE: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process is the agent itself.
+pub(super) fn runs_here() -> bool {
+    RUNS_HERE.load(Ordering::Relaxed)
+}
+
+pub(super) async fn start(start: Start, out: Output) -> Result<(), Failure> {
+    let home = Home::find().map_err(not_set_up)?;
+    let agent = Agent::find()?;
+    if let Ok(status) = agent.ask(GetStatus {}).await {
+        let message = format!("the agent is running already (process {})", status.pid);
+        return Err(Failure::new(Exit::Refused, message));
+    }
+    if start.foreground {
+        return in_foreground(&home, &start.log_filter).await;
+    }
+    home.prepare().map_err(not_set_up)?;
+    let (mut child, begin) = spawn(&home, &start.log_filter)?;
+    let deadline = Instant::now() + TIME_TO_START;
+    loop {
+        if let Ok(status) = agent.ask(GetStatus {}).await {
+            out.result("status/1", &status, || format!("Started.\n{}", show(&status)));
+            return Ok(());
+        }
+        if let Ok(Some(ended)) = child.try_wait() {
+            let exit = if ended.code() == Some(Exit::NotSetUp as i32) { Exit::NotSetUp } else { Exit::Failed };
+            return Err(Failure::new(exit, format!("the agent did not start:\n{}", tail(&home.log(), begin))));
+        }
+        if Instant::now() > deadline {
+            let message = format!("the agent has not answered yet; see {} and `deskgate status`", home.log().display());
+            return Err(Failure::new(Exit::Pending, message));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Starts this program again as the agent, apart from this terminal. Returns where its log begins.
+fn spawn(home: &Home, log_filter: &str) -> Result<(Child, u64), Failure> {
+    let failed = |error: std::io::Error| Failure::new(Exit::Failed, format!("the agent cannot be started: {error}"));
+    let path = home.log();
+    let large = std::fs::metadata(&path).is_ok_and(|log| log.len() > LOG_LIMIT);
+    let log = OpenOptions::new().create(true).append(!large).write(true).truncate(large).mode(0o600).open(&path);
+    let log = log.map_err(failed)?;
+    let begin = log.metadata().map_or(0, |log| log.len());
+    let program = std::env::current_exe().map_err(failed)?;
+    let child = std::process::Command::new(program)
+        .args(["start", "--foreground", "--log-filter", log_filter])
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().map_err(failed)?)
+        .stderr(log)
+        .process_group(0)
+        .spawn()
+        .map_err(failed)?;
+    Ok((child, begin))
+}
+
+fn tail(log: &Path, begin: u64) -> String {
+    let mut text = String::new();
+    let read = std::fs::File::open(log).and_then(|mut file| {
+        file.seek(SeekFrom::Start(begin))?;
+        file.take(64 * 1024).read_to_string(&mut text)
+    });
+    match read {
+        Ok(_) => text.lines().rev().take(5).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n"),
+        Err(error) => format!("{}: {error}", log.display()),
+    }
+}
+
+async fn in_foreground(home: &Home, log_filter: &str) -> Result<(), Failure> {
+    use tracing_subscriber::EnvFilter;
+    RUNS_HERE.store(true, Ordering::Relaxed);
+    let filter = EnvFilter::try_new(log_filter)
+        .map_err(|error| Failure::new(Exit::Usage, format!("--log-filter {log_filter:?}: {error}")))?;
+    let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(ansi)
+        .with_target(false)
+        .init();
+    let stop = CancellationToken::new();
+    let watching = watch_signals(stop.clone())?;
+    tracing::info!(version = deskgate_protocol::VERSION, home = %home.path().display(), "agent starting");
+    let ended = Box::pin(crate::run(home, stop)).await;
+    watching.abort();
+    tracing::info!("agent stopped");
+    ended.map_err(|error| {
+        let exit = match &error {
+            AgentError::Home(_) | AgentError::Key(_) | AgentError::Connection(_) | AgentError::Token(_) => {
+                Exit::NotSetUp
+            }
+            AgentError::Gateway(_) => Exit::NotSetUp,
+            _ => Exit::Failed,
+        };
+        Failure::new(exit, error.to_string())
+    })
+}
+
+/// SIGTERM and SIGINT stop gently. The end of the terminal is no reason to stop.
+fn watch_signals(stop: CancellationToken) -> Result<tokio::task::JoinHandle<()>, Failure> {
+    let listen = |kind| signal(kind).map_err(|error| Failure::new(Exit::Failed, error.to_string()));
+    let (mut terminate, mut interrupt, mut hangup) =
+        (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?, listen(SignalKind::hangup())?);
+    Ok(tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break,
+                _ = hangup.recv() => {}
+            }
+        }
+        stop.cancel();
+    }))
+}
+
+pub(super) async fn stop(agent: Agent, stop: Stop, out: Output) -> Result<(), Failure> {
+    agent.ask(local::Stop { now: stop.now }).await?;
+    out.result("stopped/1", &serde_json::json!({ "stopped": true }), || "Stopped.".to_owned());
+    Ok(())
+}
+
+pub(super) async fn status(agent: Agent, out: Output) -> Result<(), Failure> {
+    let status = agent.ask(GetStatus {}).await?;
+    out.result("status/1", &status, || show(&status));
+    Ok(())
+}
+
+fn show(status: &AgentStatus) -> String {
+    let line = match &status.line {
+        LineView::Connected { since, gateway_version, .. } => {
+            format!("connected to gateway {gateway_version} since {since}")
+        }
+        LineView::Connecting => "connecting".to_owned(),
+        LineView::Disconnected { why, next_attempt_at: Some(at) } => {
+            format!("disconnected: {why}\n           next attempt at {at}")
+        }
+        LineView::Disconnected { why, next_attempt_at: None } => format!("disconnected: {why}"),
+        LineView::Refused { refused, .. } => format!("refused: {}", refused.message),
+    };
+    let access = match &status.access {
+        Some(access) if access.enabled => format!("enabled, at {}", access.address),
+        Some(access) => format!("paused, at {}. Enable it with: deskgate access enable", access.address),
+        None => "unknown while the gateway is not connected".to_owned(),
+    };
+    let active = status.work.runs.as_array().map_or(0, Vec::len);
+    let mut text = format!(
+        "Deskgate {} on {} ({} mode, process {})\nline       {line}\naccess     {access}\nruns       {active} in hand, room for {} at once\n\
+         identity   {}",
+        status.version, status.device_name, status.mode, status.pid, status.work.slots, status.fingerprint
+    );
+    if let Some(problem) = &status.work.problem {
+        text += &format!("\nproblem    {problem}");
+    }
+    text
+}
+
+fn not_set_up(error: impl std::fmt::Display) -> Failure {
+    Failure::new(Exit::NotSetUp, error.to_string())
+}

@@ -1,0 +1,98 @@
+//! `key`: application keys.
+
+use clap::{Args, Subcommand};
+use deskgate_gateway::exit::Failure;
+use deskgate_gateway::output::{Output, table};
+use deskgate_protocol::management::{CreateKey, Key as Record, ListKeys, RevokeKey, Scope};
+use deskgate_protocol::{EndpointId, KeyId, Timestamp};
+
+use super::app;
+use super::socket::Agent;
+
+/// `deskgate key …`
+#[derive(Debug, Subcommand)]
+pub(super) enum Key {
+    /// Create one more key, which is shown this once
+    Create(Create),
+    /// An application's keys
+    List {
+        /// Its name or identifier
+        #[arg(long)]
+        app: String,
+    },
+    /// End a key at once and for good
+    Revoke {
+        /// Its identifier
+        key: KeyId,
+    },
+}
+
+/// `deskgate key create`
+#[derive(Debug, Args)]
+pub(super) struct Create {
+    /// What it is for
+    name: String,
+    /// The application's name or identifier
+    #[arg(long)]
+    app: String,
+    /// What it may do; may be repeated [default: everything]
+    #[arg(long, value_name = "SCOPE")]
+    scope: Vec<Scope>,
+    /// The services it is limited to; may be repeated [default: all of the application's]
+    #[arg(long, value_name = "ENDPOINT")]
+    endpoint: Vec<EndpointId>,
+    /// The one subject it may name
+    #[arg(long, value_name = "SUBJECT")]
+    subject: Option<String>,
+    /// When it ends, as in 2027-01-31T00:00:00Z
+    #[arg(long, value_name = "TIME")]
+    expires_at: Option<Timestamp>,
+}
+
+pub(super) async fn run(agent: Agent, command: Key, out: Output) -> Result<(), Failure> {
+    match command {
+        Key::Create(create) => {
+            let app_id = app::find(&agent, &create.app).await?;
+            let scopes = if create.scope.is_empty() { Scope::ALL.to_vec() } else { create.scope };
+            let request = CreateKey {
+                app_id,
+                name: create.name,
+                scopes,
+                endpoints: create.endpoint,
+                fixed_subject: create.subject,
+                expires_at: create.expires_at,
+            };
+            let created = agent.manage(request).await?;
+            out.result("key-created/1", &created, || {
+                format!(
+                    "Created {}. Shown this once; keep it in the backend's credential store:\n{}",
+                    created.key.key_id, created.text
+                )
+            });
+        }
+        Key::List { app } => {
+            let app_id = app::find(&agent, &app).await?;
+            let keys = agent.manage(ListKeys { app_id }).await?;
+            out.result("keys/1", &serde_json::json!({ "keys": keys }), || list(&keys));
+        }
+        Key::Revoke { key } => {
+            let key = agent.manage(RevokeKey { key_id: key }).await?;
+            out.result("key/1", &key, || format!("{} is revoked. Calls with it end within a second.", key.name));
+        }
+    }
+    Ok(())
+}
+
+fn list(keys: &[Record]) -> String {
+    let row = |key: &Record| {
+        let state = match (key.revoked_at, key.expires_at) {
+            (Some(at), _) => format!("revoked {at}"),
+            (None, Some(at)) if at <= Timestamp::now() => format!("expired {at}"),
+            (None, Some(at)) => format!("until {at}"),
+            (None, None) => "live".to_owned(),
+        };
+        let scopes: Vec<_> = key.scopes.iter().map(|scope| scope.as_str()).collect();
+        vec![key.name.clone(), format!("…{}", key.last4), state, scopes.join(" "), key.key_id.to_string()]
+    };
+    table(&["NAME", "ENDS IN", "STATE", "SCOPES", "ID"], &keys.iter().map(row).collect::<Vec<_>>())
+}

@@ -1,0 +1,136 @@
+//! The command line of the desktop: one file for each noun. It talks only to the agent's private
+//! socket.
+
+mod access;
+mod app;
+mod connection;
+mod daemon;
+mod identity;
+mod key;
+mod runs;
+mod service;
+mod socket;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use deskgate_gateway::exit::{self, Exit, Failure};
+use deskgate_gateway::output::Output;
+
+use socket::Agent;
+
+/// The program's arguments.
+#[derive(Debug, Parser)]
+#[command(
+    name = "deskgate",
+    version,
+    about = "Lets business backends use an assistant on this computer, under your rules."
+)]
+struct Cli {
+    /// Print one JSON object
+    #[arg(long, global = true)]
+    json: bool,
+    /// Print failures only
+    #[arg(long, short, global = true)]
+    quiet: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start the agent in the background
+    Start(daemon::Start),
+    /// Stop the agent; runs in progress finish first
+    Stop(daemon::Stop),
+    /// How the agent, its line and its runs are
+    Status,
+    /// This device's identity
+    #[command(subcommand)]
+    Identity(identity::Identity),
+    /// How the gateway is reached
+    #[command(subcommand)]
+    Connection(connection::Connection),
+    /// Applications: the business systems that may call
+    #[command(subcommand)]
+    App(app::App),
+    /// Application keys
+    #[command(subcommand)]
+    Key(key::Key),
+    /// Services: what callers can use
+    #[command(subcommand)]
+    Service(service::Service),
+    /// External access to everything published
+    #[command(subcommand)]
+    Access(access::Access),
+    /// Runs of this device's services
+    #[command(subcommand)]
+    Runs(runs::Runs),
+    /// Print a completion script
+    Completions {
+        /// For which shell
+        shell: clap_complete::Shell,
+    },
+    /// Explain the exit codes
+    ExitCodes,
+}
+
+/// Runs the program.
+pub async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let out = Output { json: cli.json, quiet: cli.quiet };
+    let ended = tokio::select! {
+        ended = Box::pin(run(cli.command, out)) => ended,
+        interrupted = interrupted() => Err(interrupted),
+    };
+    match ended {
+        Ok(()) => Exit::Done.into(),
+        Err(failure) => {
+            if !failure.message.is_empty() {
+                eprintln!("{failure}");
+            }
+            failure.exit.into()
+        }
+    }
+}
+
+/// The agent itself ends in its own way on Ctrl-C; every other command just ends.
+async fn interrupted() -> Failure {
+    if daemon::runs_here() || tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+    Failure::new(Exit::Interrupted, "")
+}
+
+async fn run(command: Command, out: Output) -> Result<(), Failure> {
+    match command {
+        Command::Start(start) => daemon::start(start, out).await,
+        Command::Stop(stop) => daemon::stop(Agent::find()?, stop, out).await,
+        Command::Status => daemon::status(Agent::find()?, out).await,
+        Command::Identity(command) => identity::run(Agent::find()?, command, out).await,
+        Command::Connection(command) => connection::run(Agent::find()?, command, out).await,
+        Command::App(command) => app::run(Agent::find()?, command, out).await,
+        Command::Key(command) => key::run(Agent::find()?, command, out).await,
+        Command::Service(command) => service::run(Agent::find()?, command, out).await,
+        Command::Access(command) => access::run(Agent::find()?, command, out).await,
+        Command::Runs(command) => runs::run(Agent::find()?, command, out).await,
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "deskgate", &mut std::io::stdout());
+            Ok(())
+        }
+        Command::ExitCodes => {
+            print!("{}", exit::TABLE);
+            Ok(())
+        }
+    }
+}
+
+/// How a pasted secret in a place for something else is named.
+fn no_secret(what: &str, text: &str) -> Result<(), Failure> {
+    match deskgate_protocol::secret::SecretKind::of(text) {
+        Some(kind) => {
+            Err(Failure::new(Exit::Usage, format!("{what}: this is {kind}, which does not belong on a command line")))
+        }
+        None => Ok(()),
+    }
+}

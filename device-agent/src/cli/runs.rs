@@ -1,0 +1,167 @@
+//! `runs`: what was submitted to this device's services.
+
+use std::time::{Duration, Instant};
+
+use clap::Subcommand;
+use deskgate_gateway::exit::{Exit, Failure};
+use deskgate_gateway::output::{Output, table};
+use deskgate_protocol::RunId;
+use deskgate_protocol::management::{ListRuns, RunDetail, ShowRun};
+use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
+
+use super::socket::Agent;
+
+/// `deskgate runs …`
+#[derive(Debug, Subcommand)]
+pub(super) enum Runs {
+    /// Runs, newest first
+    List {
+        /// At most so many
+        #[arg(long, default_value_t = 20)]
+        limit: u32,
+        /// Only runs older than this one
+        #[arg(long, value_name = "RUN")]
+        before: Option<RunId>,
+    },
+    /// One run with its events
+    Show {
+        /// Which
+        run: RunId,
+        /// Wait until it ended, at most so long, as in 60s
+        #[arg(long, value_name = "TIME", value_parser = duration)]
+        wait: Option<Duration>,
+    },
+    /// Follow a run's events until it ends
+    Tail {
+        /// Which
+        run: RunId,
+        /// Give up after so long, as in 10m
+        #[arg(long, value_name = "TIME", value_parser = duration)]
+        timeout: Option<Duration>,
+    },
+}
+
+pub(super) async fn run(agent: Agent, command: Runs, out: Output) -> Result<(), Failure> {
+    match command {
+        Runs::List { limit, before } => {
+            let page = agent.manage(ListRuns { limit, before }).await?;
+            out.result("runs/1", &page, || list(&page.runs));
+            Ok(())
+        }
+        Runs::Show { run, wait } => show(agent, run, wait, out).await,
+        Runs::Tail { run, timeout } => tail(agent, run, timeout, out).await,
+    }
+}
+
+async fn show(agent: Agent, run_id: RunId, wait: Option<Duration>, out: Output) -> Result<(), Failure> {
+    let deadline = wait.map(|wait| Instant::now() + wait);
+    let mut after = 0;
+    let detail = loop {
+        let left = deadline.map_or(Duration::ZERO, |deadline| deadline.saturating_duration_since(Instant::now()));
+        let wait_s = u32::try_from(left.as_secs().min(60)).unwrap_or(60);
+        let detail = agent.manage(ShowRun { run_id, after, wait_s }).await?;
+        if detail.run.phase == Phase::Final || left < Duration::from_secs(1) {
+            break detail;
+        }
+        after = detail.run.last_sequence;
+    };
+    let events =
+        if after == 0 { detail.events } else { agent.manage(ShowRun { run_id, after: 0, wait_s: 0 }).await?.events };
+    let detail = RunDetail { run: detail.run, events };
+    out.result("run/1", &detail, || {
+        detail.events.iter().map(|event| line(event) + "\n").collect::<String>() + &summary(&detail.run)
+    });
+    match wait {
+        Some(_) => verdict(&detail.run),
+        None => Ok(()),
+    }
+}
+
+async fn tail(agent: Agent, run_id: RunId, timeout: Option<Duration>, out: Output) -> Result<(), Failure> {
+    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    let mut after = 0;
+    loop {
+        let left =
+            deadline.map_or(Duration::from_secs(30), |deadline| deadline.saturating_duration_since(Instant::now()));
+        let wait_s = u32::try_from(left.as_secs().min(30)).unwrap_or(30);
+        let detail = agent.manage(ShowRun { run_id, after, wait_s }).await?;
+        for event in &detail.events {
+            out.result("event/1", event, || line(event));
+            after = event.sequence;
+        }
+        if detail.run.phase == Phase::Final && after >= detail.run.last_sequence {
+            if !out.json {
+                out.result("run/1", &detail.run, || summary(&detail.run));
+            }
+            return verdict(&detail.run);
+        }
+        if left.is_zero() {
+            return verdict(&detail.run);
+        }
+    }
+}
+
+fn verdict(run: &Run) -> Result<(), Failure> {
+    match (run.phase, run.state) {
+        (_, RunState::Succeeded) => Ok(()),
+        (Phase::Final, state) => Err(Failure::new(Exit::NotSucceeded, format!("the run ended: {state}"))),
+        (_, state) => Err(Failure::new(Exit::Pending, format!("the run has not ended: {state}"))),
+    }
+}
+
+fn list(runs: &[Run]) -> String {
+    if runs.is_empty() {
+        return "No run yet.".to_owned();
+    }
+    let row = |run: &Run| {
+        let text = run.input.as_ref().map(|input| first_line(&input.text)).unwrap_or_default();
+        vec![run.state.to_string(), run.created_at.to_string(), run.run_id.to_string(), text]
+    };
+    table(&["STATE", "ACCEPTED", "ID", "INPUT"], &runs.iter().map(row).collect::<Vec<_>>())
+}
+
+/// The beginning of a caller's text, with nothing in it that could steer a terminal.
+fn first_line(text: &str) -> String {
+    let line: String =
+        text.lines().next().unwrap_or_default().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if line.chars().count() > 48 { line.chars().take(47).collect::<String>() + "…" } else { line }
+}
+
+fn line(event: &RunEvent) -> String {
+    let about = |name: &str| event.data.get(name).and_then(|value| value.as_str()).map(first_line);
+    let detail = about("tool").or_else(|| about("text")).or_else(|| about("reason")).unwrap_or_default();
+    format!("{:>4}  {}  {:24} {detail}", event.sequence, event.created_at, event.kind.as_str()).trim_end().to_owned()
+}
+
+fn summary(run: &Run) -> String {
+    let mut text = format!("{}: {}\n", run.run_id, run.state);
+    if let Some(reason) = &run.state_reason {
+        text += &format!("{}\n", reason.message);
+    }
+    if let Some(error) = &run.error {
+        text += &format!("{}\n", printable(&error.message));
+    }
+    if let Some(result) = &run.result {
+        text += &format!("\n{}\n", printable(&result.text));
+    }
+    text
+}
+
+/// What an assistant wrote, without control characters other than line ends and tabs.
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+}
+
+/// A time such as 500ms, 60s, 10m or 2h.
+fn duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number: u64 = number.parse().map_err(|_| "a number and a unit, such as 60s or 10m".to_owned())?;
+    match unit {
+        "ms" => Ok(Duration::from_millis(number)),
+        "s" | "" => Ok(Duration::from_secs(number)),
+        "m" => Ok(Duration::from_secs(number.saturating_mul(60))),
+        "h" => Ok(Duration::from_secs(number.saturating_mul(3600))),
+        _ => Err("a number and a unit, such as 500ms, 60s, 10m or 2h".to_owned()),
+    }
+}

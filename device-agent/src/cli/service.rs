@@ -1,0 +1,305 @@
+//! `service`: what callers can use, from draft to published.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use deskgate_gateway::exit::{Exit, Failure};
+use deskgate_gateway::output::{Output, table};
+use deskgate_protocol::DraftId;
+
+use super::socket::Agent;
+use super::{app, no_secret};
+use crate::local::{CheckService, CreateService, EditService, ListServices, PublishService, ShowService};
+use crate::services::{Definition, Limits, Provider, Report, Service as Record, Stage, ToolName, Verdict};
+
+/// `deskgate service …`
+#[derive(Debug, Subcommand)]
+pub(super) enum Service {
+    /// Save a new service as a draft
+    Create {
+        /// Its name, unique in the application
+        name: String,
+        /// The application that may call it, by name or identifier
+        #[arg(long)]
+        app: String,
+        #[command(flatten)]
+        fields: Fields,
+    },
+    /// Change a draft; what is published stays as it is until the draft is published too
+    Edit {
+        /// Its name or identifier
+        service: String,
+        /// A new name
+        #[arg(long)]
+        name: Option<String>,
+        #[command(flatten)]
+        fields: Fields,
+    },
+    /// Check whether this computer can do what the draft asks for
+    Check {
+        /// Its name or identifier
+        service: String,
+    },
+    /// Publish a checked draft
+    Publish {
+        /// Its name or identifier
+        service: String,
+    },
+    /// Every service
+    List,
+    /// One service
+    Show {
+        /// Its name or identifier
+        service: String,
+    },
+}
+
+/// The fields of a definition; what is absent stays, or has its default.
+#[derive(Debug, Args)]
+pub(super) struct Fields {
+    /// The folder that tools work in
+    #[arg(long, value_name = "FOLDER")]
+    dir: Option<PathBuf>,
+    /// What it does, for the people who call it
+    #[arg(long, value_name = "TEXT")]
+    description: Option<String>,
+    /// Who answers
+    #[arg(long, value_enum)]
+    provider: Option<ProviderName>,
+    /// Which model; scripted has `folder`, and `script:` with a file's absolute path
+    #[arg(long)]
+    model: Option<String>,
+    /// The fixed task
+    #[arg(long, value_name = "TEXT", conflicts_with = "instructions_file")]
+    instructions: Option<String>,
+    /// A file with the fixed task
+    #[arg(long, value_name = "FILE")]
+    instructions_file: Option<PathBuf>,
+    /// The tools, separated by commas; "none" for conversation only [default: Read,Grep,Glob]
+    #[arg(long, value_name = "TOOLS")]
+    tools: Option<String>,
+    /// Model calls in one run
+    #[arg(long)]
+    max_turns: Option<u32>,
+    /// Awake seconds in one run
+    #[arg(long, value_name = "SECONDS")]
+    max_duration: Option<u32>,
+    /// Runs at the same time
+    #[arg(long)]
+    concurrency: Option<u32>,
+}
+
+/// The providers.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum ProviderName {
+    /// No account and no model: answers from the folder, or plays a script
+    Scripted,
+}
+
+pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(), Failure> {
+    match command {
+        Service::Create { name, app, fields } => {
+            let app_id = app::find(&agent, &app).await?;
+            let definition = fields.apply(Definition {
+                name,
+                description: String::new(),
+                working_directory: std::env::current_dir().unwrap_or_default(),
+                provider: Provider::Scripted,
+                model: "folder".to_owned(),
+                instructions: "Answer the caller's question about the files in the working directory.".to_owned(),
+                tools: ToolName::ALL.to_vec(),
+                limits: Limits::default(),
+            })?;
+            let service = agent.ask(CreateService { app_id, definition }).await?;
+            out.result("service/1", &view(&service), || {
+                format!("Saved as a draft: {}\nNext: deskgate service check {}", service.draft_id, service.draft_id)
+            });
+        }
+        Service::Edit { service, name, fields } => {
+            let service = find(&agent, &service).await?;
+            let mut definition = service.draft;
+            definition.name = name.unwrap_or(definition.name);
+            let request = EditService { draft_id: service.draft_id, definition: fields.apply(definition)? };
+            let service = agent.ask(request).await?;
+            out.result("service/1", &view(&service), || {
+                format!("Saved.\nNext: deskgate service check {}", service.draft_id)
+            });
+        }
+        Service::Check { service } => {
+            let draft_id = find(&agent, &service).await?.draft_id;
+            let report = agent.ask(CheckService { draft_id }).await?;
+            out.result("check/1", &report, || show_report(&report));
+            if !report.passed() {
+                return Err(Failure::new(
+                    Exit::CheckFailed,
+                    "a check failed: the service cannot be published like this",
+                ));
+            }
+        }
+        Service::Publish { service } => {
+            let draft_id = find(&agent, &service).await?.draft_id;
+            let service = agent.ask(PublishService { draft_id }).await?;
+            out.result("service/1", &view(&service), || {
+                let version = service.published.as_ref().map_or(0, |version| version.version);
+                let endpoint = service.endpoint_id.map(|id| id.to_string()).unwrap_or_default();
+                format!(
+                    "Published version {version} of {}.\nEndpoint: {endpoint}\nNext: deskgate access enable",
+                    service.draft.name
+                )
+            });
+        }
+        Service::List => {
+            let services = agent.ask(ListServices {}).await?;
+            let views: Vec<_> = services.iter().map(view).collect();
+            out.result("services/1", &serde_json::json!({ "services": views }), || list(&services));
+        }
+        Service::Show { service } => {
+            let service = find(&agent, &service).await?;
+            let service = agent.ask(ShowService { draft_id: service.draft_id }).await?;
+            out.result("service/1", &view(&service), || show(&service));
+        }
+    }
+    Ok(())
+}
+
+impl Fields {
+    fn apply(self, mut definition: Definition) -> Result<Definition, Failure> {
+        for (flag, text) in
+            [("--description", &self.description), ("--instructions", &self.instructions), ("--model", &self.model)]
+        {
+            no_secret(flag, text.as_deref().unwrap_or_default())?;
+        }
+        if let Some(folder) = self.dir {
+            let absolute = std::path::absolute(&folder);
+            definition.working_directory =
+                absolute.map_err(|error| Failure::new(Exit::Usage, format!("--dir {}: {error}", folder.display())))?;
+        }
+        if let Some(file) = self.instructions_file {
+            definition.instructions = std::fs::read_to_string(&file).map_err(|error| {
+                Failure::new(Exit::Failed, format!("--instructions-file {}: {error}", file.display()))
+            })?;
+        }
+        if let Some(tools) = self.tools {
+            definition.tools = tools_of(&tools)?;
+        }
+        if let Some(ProviderName::Scripted) = self.provider {
+            definition.provider = Provider::Scripted;
+        }
+        definition.description = self.description.unwrap_or(definition.description);
+        definition.instructions = self.instructions.unwrap_or(definition.instructions);
+        definition.model = self.model.unwrap_or(definition.model);
+        let limits = &mut definition.limits;
+        limits.max_turns = self.max_turns.unwrap_or(limits.max_turns);
+        limits.max_duration_s = self.max_duration.unwrap_or(limits.max_duration_s);
+        limits.concurrency = self.concurrency.unwrap_or(limits.concurrency);
+        Ok(definition)
+    }
+}
+
+fn tools_of(text: &str) -> Result<Vec<ToolName>, Failure> {
+    if text == "none" {
+        return Ok(Vec::new());
+    }
+    let tool = |name: &str| {
+        name.trim().parse().map_err(|error| Failure::new(Exit::Usage, format!("--tools {name:?}: {error}, or none")))
+    };
+    text.split(',').map(tool).collect()
+}
+
+/// A service by its draft's or endpoint's identifier, or by a name that only one has.
+async fn find(agent: &Agent, wanted: &str) -> Result<Record, Failure> {
+    let mut services = agent.ask(ListServices {}).await?;
+    let draft_id: Option<DraftId> = wanted.parse().ok();
+    let matches = |service: &Record| {
+        Some(service.draft_id) == draft_id
+            || service.draft.name == wanted
+            || service.endpoint_id.is_some_and(|id| id.to_string() == wanted)
+    };
+    services.retain(matches);
+    match (services.pop(), services.is_empty()) {
+        (Some(service), true) => Ok(service),
+        (Some(_), false) => {
+            Err(Failure::new(Exit::Failed, format!("several services are named {wanted:?}; use the identifier")))
+        }
+        (None, _) => {
+            Err(Failure::new(Exit::Failed, format!("there is no service {wanted:?}; see: deskgate service list")))
+        }
+    }
+}
+
+fn stage(service: &Record) -> &'static str {
+    match service.stage() {
+        Stage::Draft => "draft",
+        Stage::Checked => "checked",
+        Stage::Published => "published",
+    }
+}
+
+fn view(service: &Record) -> serde_json::Value {
+    serde_json::json!({
+        "draft_id": service.draft_id,
+        "app_id": service.app_id,
+        "endpoint_id": service.published.as_ref().and(service.endpoint_id),
+        "stage": stage(service),
+        "draft": service.draft,
+        "checks": service.checks,
+        "published": service.published,
+    })
+}
+
+fn list(services: &[Record]) -> String {
+    if services.is_empty() {
+        return "A service is what callers can use. Create one: deskgate service create NAME --app APP --dir FOLDER"
+            .to_owned();
+    }
+    let row = |service: &Record| {
+        let version = service.published.as_ref().map(|version| format!("v{}", version.version));
+        let endpoint = service.published.as_ref().and(service.endpoint_id).map(|id| id.to_string());
+        vec![
+            service.draft.name.clone(),
+            stage(service).to_owned(),
+            version.unwrap_or_default(),
+            service.draft.working_directory.display().to_string(),
+            endpoint.unwrap_or_else(|| service.draft_id.to_string()),
+        ]
+    };
+    table(&["NAME", "STAGE", "PUBLISHED", "FOLDER", "ID"], &services.iter().map(row).collect::<Vec<_>>())
+}
+
+fn show(service: &Record) -> String {
+    let definition = &service.draft;
+    let tools: Vec<_> = definition.tools.iter().map(|tool| tool.as_str()).collect();
+    let mut text = format!(
+        "{} ({})\nstage         {}\nfolder        {}\nprovider      scripted, model {}\ntools         {}\nlimits        {} turns, {} s, {} at once\ninstructions  {}\n",
+        definition.name,
+        service.draft_id,
+        stage(service),
+        definition.working_directory.display(),
+        definition.model,
+        if tools.is_empty() { "none: conversation only".to_owned() } else { tools.join(", ") },
+        definition.limits.max_turns,
+        definition.limits.max_duration_s,
+        definition.limits.concurrency,
+        definition.instructions,
+    );
+    if let (Some(version), Some(endpoint)) = (&service.published, service.endpoint_id) {
+        text += &format!("published     version {} as {endpoint}\n", version.version);
+    }
+    if let Some(report) = &service.checks {
+        text += &show_report(report);
+    }
+    text
+}
+
+fn show_report(report: &Report) -> String {
+    let line = |check: &crate::services::Check| {
+        let verdict = match check.verdict {
+            Verdict::Pass => "PASS",
+            Verdict::Fail => "FAIL",
+            Verdict::Skip => "SKIP",
+        };
+        let next = check.next.as_ref().map(|next| format!("\n      next: {next}")).unwrap_or_default();
+        format!("{verdict}  {}: {}{next}\n", check.name, check.cause)
+    };
+    report.checks.iter().map(line).collect()
+}
