@@ -255,11 +255,11 @@ const RESTART: &str = "-- attempts::restart
 /// that were stored before fall on sequences that exist, and stay as they are.
 const EVENTS: &str = "-- attempts::events
     WITH moved AS (
-        UPDATE runs SET device_seq = $6, last_sequence = last_sequence + ($6 - device_seq)
+        UPDATE runs SET device_seq = $6::bigint, last_sequence = last_sequence + ($6::bigint - device_seq)
         WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4
             AND state IN ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling')
-            AND device_seq BETWEEN $5 - 1 AND $6 - 1
-        RETURNING run_id, last_sequence - $6 AS shift
+            AND device_seq BETWEEN $5::bigint - 1 AND $6::bigint - 1
+        RETURNING run_id, last_sequence - $6::bigint AS shift
     ), stored AS (
         INSERT INTO run_events (run_id, sequence, event_id, type, data)
         SELECT run_id, shift + e.seq, e.event_id, e.type, e.data::json
@@ -287,9 +287,9 @@ const END: &str = "-- attempts::end
     WITH ended AS (
         UPDATE runs SET state = $5, result = $6::text::json, error = $7::text::json, usage = $8::text::json,
             finished_at = now(), purge_at = now() + make_interval(secs => $9), offered_until = NULL,
-            last_sequence = last_sequence + 1, device_seq = $10
+            last_sequence = last_sequence + 1, device_seq = $10::bigint
         WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = ANY($11)
-            AND (state = 'queued' OR device_seq = $10 - 1)
+            AND (state = 'queued' OR device_seq = $10::bigint - 1)
         RETURNING run_id, last_sequence)
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
     SELECT run_id, last_sequence, $12, $13, $14::text::json FROM ended RETURNING 1";
