@@ -1,6 +1,7 @@
 //! The gateway's program: its roles, logging, signals and exit codes.
 
 use std::io::IsTerminal;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -183,8 +184,8 @@ async fn serve(config: Config, migrate: bool) -> Result<(), Failure> {
     config.check().map_err(not_set_up)?;
     log(&config)?;
     let settings = settings(&config, migrate)?;
-    for directory in [config.state_dir(), config.run_dir()] {
-        std::fs::create_dir_all(&directory).map_err(|error| {
+    for (directory, mode) in [(config.state_dir(), 0o700), (config.run_dir(), 0o750)] {
+        std::fs::DirBuilder::new().recursive(true).mode(mode).create(&directory).map_err(|error| {
             not_set_up(format!("{}: {error}. The gateway must be able to write there", directory.display()))
         })?;
     }

@@ -178,7 +178,7 @@ impl StateReasonCode {
             Self::DeviceIncompatible => {
                 "The device's version does not match the gateway's. One of them has to be upgraded first."
             }
-            Self::DeviceBusy => "The device is connected and works on other runs.",
+            Self::DeviceBusy => "The device is connected and starts this run as soon as it has room.",
             Self::ApprovalPending => "A tool call waits for the desktop user's decision.",
             Self::OutcomeUnknown => {
                 "The device was lost after this run may have had an effect. Its journal or its user settles the outcome."

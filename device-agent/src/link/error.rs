@@ -85,7 +85,7 @@ pub enum LinkError {
     /// The control token is not the gateway's.
     #[error(
         "the gateway does not accept the control token. Ask its administrator for the current one \
-             (`deskgate-gateway admin token`) and enter it with `deskgate connection`"
+             and enter it with `deskgate connection save --mode remote --token-file FILE`"
     )]
     WrongToken,
     /// Whatever answers is no gateway of this product.
@@ -132,7 +132,7 @@ pub enum HostKeyError {
         "the host key of {address} is not known yet.\n  pinned:    (none)\n  presented: {presented}\n\
              Compare the presented fingerprint with the one that `deskgate-gateway admin host-key` (for the server's \
              own sshd: `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`) prints on the server. Only if they are \
-             equal, pin it with `deskgate connection`"
+             equal, pin it with `deskgate connection save --mode remote --host-key SHA256:…`"
     )]
     Unknown {
         /// Host and port as configured.
@@ -143,7 +143,7 @@ pub enum HostKeyError {
     /// Another key than the pinned one.
     #[error("the host key of {address} is not the pinned one: somebody may be in between.\n  pinned:    {}\n  \
              presented: {presented}\nThe connection is blocked. Ask the server's administrator whether the key was \
-             changed on purpose; only then pin the new fingerprint with `deskgate connection`", pinned.join(", "))]
+             changed on purpose; only then pin the new fingerprint with `deskgate connection save --mode remote --host-key SHA256:…`", pinned.join(", "))]
     Changed {
         /// Host and port as configured.
         address: String,

@@ -22,6 +22,8 @@ pub(super) enum Stopped {
     SessionEnded,
     /// The device left out numbers.
     Gap(RunId),
+    /// The device gave back a run that it started before. It is settled again in the next session.
+    GivenBack(RunId),
     /// The database does not work; the device will report again after it dialled again.
     StoreUnavailable,
 }
@@ -47,6 +49,7 @@ pub(super) async fn record(
         for (record, result) in records.into_iter().zip(results) {
             match result {
                 Recorded::Gap => return Stopped::Gap(record.run_id),
+                Recorded::Kept => return Stopped::GivenBack(record.run_id),
                 Recorded::Revoked(code) => answers.push(revoke(&record, code)),
                 Recorded::Done => {
                     log(session, &record);

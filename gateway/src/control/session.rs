@@ -106,6 +106,10 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
             Event::Renewed(Ok(false)) => Err(ended(door, session).await),
             Event::Renewed(Err(error)) => Err(Why::Bye(ByeCode::Unavailable, error.to_string())),
             Event::Recorder(Stopped::Gap(run_id)) => Err(violation(format!("events of {run_id} are missing"))),
+            Event::Recorder(Stopped::GivenBack(run_id)) => Err(Why::Bye(
+                ByeCode::Unavailable,
+                format!("{run_id} was started here before and cannot be given back"),
+            )),
             Event::Recorder(_) => {
                 Err(Why::Bye(ByeCode::Unavailable, "the gateway cannot use its database at the moment".to_owned()))
             }

@@ -69,6 +69,8 @@ pub enum Recorded {
     Revoked(RevokeCode),
     /// Numbers are missing before it: the device left something out.
     Gap,
+    /// The device gave back a run that it started before: nobody else may execute it.
+    Kept,
 }
 
 impl What {
@@ -167,13 +169,18 @@ impl Store {
                 _ => Recorded::Revoked(RevokeCode::StaleAttempt),
             });
         }
+        if matches!(record.what, What::Return) && EventType::ending(state).is_some() {
+            return Ok(Recorded::Revoked(RevokeCode::AlreadyFinal));
+        }
         Ok(match &record.what {
             What::Start if state == RunState::Running => Recorded::Done,
             What::Events { first, events } if device_seq + 1 >= first + events.len() as u64 => Recorded::Done,
             What::Events { first, .. } if device_seq + 1 < *first => Recorded::Gap,
             What::End { seq, .. } if device_seq >= *seq => Recorded::Done,
             What::End { seq, .. } if device_seq + 1 < *seq => Recorded::Gap,
-            What::Return | What::Reconcile | What::Lose => Recorded::Done,
+            What::Return if state == RunState::Queued => Recorded::Done,
+            What::Return => Recorded::Kept,
+            What::Reconcile | What::Lose => Recorded::Done,
             _ if EventType::ending(state).is_some() => Recorded::Revoked(RevokeCode::AlreadyFinal),
             _ => Recorded::Revoked(RevokeCode::StaleAttempt),
         })

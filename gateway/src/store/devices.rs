@@ -213,12 +213,15 @@ impl Store {
             };
             let device_id = DeviceId::from(row.try_get::<_, uuid::Uuid>(0)?);
             let epoch: i64 = row.try_get(1)?;
-            let sql = "-- devices::take_over
+            let sql = "-- devices::take_over_started
                 UPDATE runs SET epoch = $2
-                WHERE device_id = $1 AND (state IN ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling')
-                    OR (state = 'queued' AND offered_until IS NOT NULL))
+                WHERE device_id = $1 AND state IN ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling')
                 RETURNING run_id, attempt, state, device_seq";
-            let rows = transaction.query(sql, &[&device_id.uuid(), &epoch]).await?;
+            let mut rows = transaction.query(sql, &[&device_id.uuid(), &epoch]).await?;
+            let sql = "-- devices::take_over_offered
+                UPDATE runs SET epoch = $2 WHERE device_id = $1 AND offered_until IS NOT NULL
+                RETURNING run_id, attempt, state, device_seq";
+            rows.extend(transaction.query(sql, &[&device_id.uuid(), &epoch]).await?);
             let held = rows.iter().map(held_run).collect::<Result<Vec<_>, _>>()?;
             transaction.commit().await?;
             Ok(Some((SessionKey { device_id, epoch: epoch.unsigned_abs() }, held)))
