@@ -15,7 +15,7 @@ use crate::store::devices::{HeldRun, SessionKey};
 use deskgate_protocol::RunId;
 
 /// Events of one run that may be under way unacknowledged.
-pub(super) const UNACKNOWLEDGED_EVENTS: u32 = 256;
+const UNACKNOWLEDGED_EVENTS: u32 = 256;
 
 /// A device that was let in.
 pub(super) struct Entered {

@@ -11,7 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::door::Door;
-use super::handshake::{Entered, UNACKNOWLEDGED_EVENTS};
+use super::handshake::Entered;
 use super::recorder::{self, Stopped};
 use super::wire::Ended;
 use super::{claims, management};
@@ -24,9 +24,9 @@ use crate::wake::Topic;
 
 /// Frames to the device that may wait in the queue.
 const OUTGOING: usize = 256;
-/// Reports that may wait to be written: every slot's window of events fits, honest devices never
-/// come near.
-const REPORTS: usize = 16 * UNACKNOWLEDGED_EVENTS as usize;
+/// Reports that may wait to be written. When they do, nothing more is read until the recorder has
+/// room: it either goes on within a moment or ends the session.
+const REPORTS: usize = 1024;
 /// Management requests under way at once.
 const REQUESTS: usize = 32;
 /// Room a device may declare in all of a session's unused slots.
@@ -50,6 +50,7 @@ enum Event {
     WriterEnded,
     GatewayStops,
     RequestAnswered,
+    Room,
 }
 
 /// Runs a session to its end.
@@ -74,6 +75,7 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
         draining: false,
     };
     live.settle(&held, settlements);
+    let room = live.reports.clone();
 
     let mut watcher = door.store.wake().watch(Topic::Session(session.device_id));
     let mut heartbeat = interval_at(Instant::now() + door.clocks.heartbeat, door.clocks.heartbeat);
@@ -81,7 +83,8 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
     let mut renewal: JoinSet<Result<bool, StoreError>> = JoinSet::new();
     let why = loop {
         let event = tokio::select! {
-            frame = reader.next() => Event::Frame(frame),
+            frame = reader.next(), if room.capacity() > 0 => Event::Frame(frame),
+            _ = room.reserve(), if room.capacity() == 0 => Event::Room,
             _ = heartbeat.tick() => Event::Heartbeat,
             () = watcher.changed() => Event::DeviceChanged,
             Some(renewed) = renewal.join_next() => Event::Renewed(renewed.unwrap_or_else(|error| Err(StoreError::Data(error.to_string())))),
@@ -102,7 +105,7 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
                 renewal.spawn(current(door.clone(), session));
                 Ok(())
             }
-            Event::Renewed(Ok(true)) | Event::RequestAnswered => Ok(()),
+            Event::Renewed(Ok(true)) | Event::RequestAnswered | Event::Room => Ok(()),
             Event::Renewed(Ok(false)) => Err(ended(door, session).await),
             Event::Renewed(Err(error)) => Err(Why::Bye(ByeCode::Unavailable, error.to_string())),
             Event::Recorder(Stopped::Gap(run_id)) => Err(violation(format!("events of {run_id} are missing"))),
@@ -120,8 +123,7 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
         }
     };
     live.goodbye(&why).await;
-    drop(live);
-    drop(frames);
+    drop((live, room, frames));
     // Whatever was reported is still written, and the goodbye still sent, within a moment.
     let _ = timeout(Duration::from_secs(2), async {
         if !recording.is_finished() {
@@ -195,7 +197,7 @@ impl Session<'_> {
 
     fn report(&mut self, record: Record) -> Result<(), Why> {
         self.reports.try_send(record).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => violation("more reports under way than were allowed".to_owned()),
+            mpsc::error::TrySendError::Full(_) => violation("a report that there was no room for".to_owned()),
             mpsc::error::TrySendError::Closed(_) => Why::Line,
         })
     }
