@@ -15,8 +15,8 @@ use deskgate_gateway::output::Output;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use super::RunAgent;
 use super::socket::Agent;
-use crate::AgentError;
 use crate::config::Home;
 use crate::local::{self, AgentStatus, GetStatus, LineView};
 
@@ -50,7 +50,7 @@ pub(super) fn runs_here() -> bool {
     RUNS_HERE.load(Ordering::Relaxed)
 }
 
-pub(super) async fn start(start: Start, out: Output) -> Result<(), Failure> {
+pub(super) async fn start(start: Start, out: Output, run_agent: RunAgent) -> Result<(), Failure> {
     let home = Home::find().map_err(not_set_up)?;
     let agent = Agent::find()?;
     if let Ok(status) = agent.ask(GetStatus {}).await {
@@ -58,7 +58,7 @@ pub(super) async fn start(start: Start, out: Output) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Refused, message));
     }
     if start.foreground {
-        return in_foreground(&home, &start.log_filter).await;
+        return in_foreground(home, &start.log_filter, run_agent).await;
     }
     home.prepare().map_err(not_set_up)?;
     let (mut child, begin) = spawn(&home, &start.log_filter)?;
@@ -112,7 +112,7 @@ fn tail(log: &Path, begin: u64) -> String {
     }
 }
 
-async fn in_foreground(home: &Home, log_filter: &str) -> Result<(), Failure> {
+async fn in_foreground(home: Home, log_filter: &str, run_agent: RunAgent) -> Result<(), Failure> {
     use tracing_subscriber::EnvFilter;
     RUNS_HERE.store(true, Ordering::Relaxed);
     let filter = EnvFilter::try_new(log_filter)
@@ -127,19 +127,10 @@ async fn in_foreground(home: &Home, log_filter: &str) -> Result<(), Failure> {
     let stop = CancellationToken::new();
     let watching = watch_signals(stop.clone())?;
     tracing::info!(version = deskgate_protocol::VERSION, home = %home.path().display(), "agent starting");
-    let ended = Box::pin(crate::run(home, stop)).await;
+    let ended = run_agent(home, stop).await;
     watching.abort();
     tracing::info!("agent stopped");
-    ended.map_err(|error| {
-        let exit = match &error {
-            AgentError::Home(_) | AgentError::Key(_) | AgentError::Connection(_) | AgentError::Token(_) => {
-                Exit::NotSetUp
-            }
-            AgentError::Gateway(_) => Exit::NotSetUp,
-            _ => Exit::Failed,
-        };
-        Failure::new(exit, error.to_string())
-    })
+    ended
 }
 
 /// SIGTERM and SIGINT stop gently. The end of the terminal is no reason to stop.

@@ -11,12 +11,16 @@ mod runs;
 mod service;
 mod socket;
 
+use std::pin::Pin;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use deskgate_gateway::exit::{self, Exit, Failure};
 use deskgate_gateway::output::Output;
 
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Home;
 use socket::Agent;
 
 /// The program's arguments.
@@ -75,12 +79,15 @@ enum Command {
     ExitCodes,
 }
 
+/// The agent itself, as `start --foreground` runs it until the token is cancelled.
+pub type RunAgent = fn(Home, CancellationToken) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
+
 /// Runs the program.
-pub async fn main() -> ExitCode {
+pub async fn main(run_agent: RunAgent) -> ExitCode {
     let cli = Cli::parse();
     let out = Output { json: cli.json, quiet: cli.quiet };
     let ended = tokio::select! {
-        ended = Box::pin(run(cli.command, out)) => ended,
+        ended = Box::pin(run(cli.command, out, run_agent)) => ended,
         interrupted = interrupted() => Err(interrupted),
     };
     match ended {
@@ -102,9 +109,9 @@ async fn interrupted() -> Failure {
     Failure::new(Exit::Interrupted, "")
 }
 
-async fn run(command: Command, out: Output) -> Result<(), Failure> {
+async fn run(command: Command, out: Output, run_agent: RunAgent) -> Result<(), Failure> {
     match command {
-        Command::Start(start) => daemon::start(start, out).await,
+        Command::Start(start) => daemon::start(start, out, run_agent).await,
         Command::Stop(stop) => daemon::stop(Agent::find()?, stop, out).await,
         Command::Status => daemon::status(Agent::find()?, out).await,
         Command::Identity(command) => identity::run(Agent::find()?, command, out).await,

@@ -70,7 +70,8 @@ fn begins_with(path: &[String], prefix: &str) -> bool {
 }
 
 fn forbidden_crate(part: &Part, room: &str, reference: &Reference) -> Option<String> {
-    let keeper = part.keepers.iter().find(|keeper| keeper.crates.contains(&reference.path[0].as_str()))?;
+    let keeper =
+        part.keepers.iter().find(|keeper| keeper.crates.iter().any(|kept| begins_with(&reference.path, kept)))?;
     // A root may call its own module of that name; what it may not do is import the crate.
     let is_own_room = ROOTS.contains(&room) && part.rooms.iter().any(|(name, _)| *name == reference.path[0]);
     (!keeper.rooms.contains(&room) && !is_own_room).then(|| keeper.rule.to_owned())
@@ -207,6 +208,8 @@ mod samples {
         }
         assert_eq!(device("executor/mod.rs", "use deskgate_gateway::store::Store;").len(), 1);
         assert!(device("link/builtin.rs", "use deskgate_gateway::tunnel::ByteStream;").is_empty());
+        assert!(device("cli/app.rs", "use deskgate_gateway::exit::Exit;").is_empty());
+        assert_eq!(device("cli/app.rs", "use deskgate_gateway::token;").len(), 1);
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub(crate) struct Part {
 
 /// Crates that stay in few rooms, so that exchanging one touches those rooms only.
 pub(crate) struct Keeper {
+    /// Names of crates, or of one module of a crate; the first keeper that fits a name decides.
     pub(crate) crates: &'static [&'static str],
     pub(crate) rooms: &'static [&'static str],
     pub(crate) rule: &'static str,
@@ -34,7 +35,10 @@ pub(crate) const PARTS: [Part; 3] = [
             // the store's handle and pass its values on.
             ("http", &["domain", "store", "wake", "clock", "tasks", "config"]),
             ("control", &["domain", "store", "wake", "clock", "tasks", "config", "socket", "token"]),
-            ("admin", &["domain", "store", "clock", "tasks", "config", "socket", "token"]),
+            (
+                "admin",
+                &["domain", "store", "clock", "tasks", "config", "socket", "token", "addresses", "exit", "output"],
+            ),
             ("callbacks", &["domain", "store", "wake", "clock", "tasks", "config"]),
             ("upkeep", &["domain", "store", "clock", "tasks", "config"]),
             ("ops", &["domain", "store", "clock", "tasks", "config"]),
@@ -48,7 +52,9 @@ pub(crate) const PARTS: [Part; 3] = [
             ("tasks", &[]),
             ("socket", &["tasks"]),
             ("token", &[]),
+            ("addresses", &[]),
             ("exit", &[]),
+            ("output", &[]),
         ],
         keepers: &[
             Keeper {
@@ -68,16 +74,21 @@ pub(crate) const PARTS: [Part; 3] = [
         folder: "device-agent",
         own_crate: "deskgate",
         rooms: &[
-            ("cli", &["local", "config"]),
-            ("local", &["dispatcher", "services", "settings", "secrets", "power", "config"]),
+            // The command line asks on local's socket; services and settings are the words it asks in.
+            ("cli", &["local", "services", "settings", "config"]),
+            // Local shows the line and tests a connection, signs the identity file, keeps the settings.
+            (
+                "local",
+                &["dispatcher", "services", "settings", "link", "identity", "store", "secrets", "power", "config"],
+            ),
             ("dispatcher", &["link", "executor", "store", "services", "identity", "power", "config"]),
             ("executor", &["tools", "assistant", "services", "config"]),
             ("assistant", &["tools", "services", "secrets", "config"]),
             ("tools", &["services", "config"]),
-            ("services", &["store", "tools", "config"]),
-            ("store", &["services", "config"]),
-            ("link", &["identity", "settings", "config"]),
-            ("settings", &["store", "secrets", "config"]),
+            ("services", &["store", "tools", "assistant", "config"]),
+            ("store", &["services", "settings", "config"]),
+            ("link", &["identity", "config"]),
+            ("settings", &["link", "secrets", "config"]),
             ("identity", &["secrets", "config"]),
             ("secrets", &["config"]),
             ("power", &[]),
@@ -92,10 +103,29 @@ pub(crate) const PARTS: [Part; 3] = [
                 rule: "only local serves pages",
             },
             Keeper {
-                crates: &["deskgate_gateway"],
+                crates: &["deskgate_gateway::tunnel"],
                 rooms: &["lib", "link", "identity"],
-                rule: "the gateway is a byte stream to everyone but lib, which starts the built-in one, \
-                       and link and identity, which share its SSH suite and key file",
+                rule: "link and identity share the gateway's SSH suite and key file",
+            },
+            Keeper {
+                crates: &["deskgate_gateway::exit", "deskgate_gateway::output"],
+                rooms: &["lib", "main", "cli"],
+                rule: "both command lines share exit codes and output",
+            },
+            Keeper {
+                crates: &["deskgate_gateway::socket"],
+                rooms: &["lib", "local", "cli"],
+                rule: "both daemons share the private socket",
+            },
+            Keeper {
+                crates: &["deskgate_gateway::token"],
+                rooms: &["lib", "local"],
+                rule: "both halves keep the control token in the same kind of file",
+            },
+            Keeper {
+                crates: &["deskgate_gateway"],
+                rooms: &["lib"],
+                rule: "the gateway is a byte stream to everyone but lib, which starts the built-in one",
             },
         ],
     },
