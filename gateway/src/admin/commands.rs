@@ -224,7 +224,7 @@ async fn add(socket: &Path, file: &Path, print_authorized_keys: bool, out: Outpu
         if file == Path::new("-") { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(file) };
     let file = read.map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", file.display())))?;
     let (device, invitation) = match ask(socket, Ask::DeviceAdd { file }).await? {
-        Answer::Paired { device, invitation } => (device, invitation),
+        Answer::Paired(paired) => (paired.device, paired.invitation),
         other => return Err(unexpected(&other)),
     };
     let line = format!("restrict,port-forwarding {} {}", device.public_key, device.device_id);

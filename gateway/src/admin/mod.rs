@@ -54,12 +54,7 @@ pub enum Answer {
     /// How it is.
     Status(Status),
     /// A paired device with what its user needs.
-    Paired {
-        /// The device.
-        device: DeviceView,
-        /// What its user needs.
-        invitation: Invitation,
-    },
+    Paired(Box<Paired>),
     /// Devices, oldest first.
     Devices {
         /// The devices.
@@ -86,6 +81,15 @@ pub enum Answer {
         /// For people.
         message: String,
     },
+}
+
+/// A paired device with what its user needs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Paired {
+    /// The device.
+    pub device: DeviceView,
+    /// What its user needs.
+    pub invitation: Invitation,
 }
 
 /// Why something was not done.

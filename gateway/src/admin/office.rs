@@ -10,7 +10,7 @@ use deskgate_protocol::{DeviceId, VERSION};
 use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 
-use super::{Answer, Ask, DeviceView, Invitation, No, Status};
+use super::{Answer, Ask, DeviceView, Invitation, No, Paired, Status};
 use crate::addresses::Addresses;
 use crate::domain::devices::{PairError, pair};
 use crate::store::devices::{Device, Presence};
@@ -95,7 +95,7 @@ impl Office {
             address: format!("{}/api/v1", self.addresses.public_url),
             token_file: shown(&self.token_file),
         };
-        Ok(Answer::Paired { device: view(device), invitation })
+        Ok(Answer::Paired(Box::new(Paired { device: view(device), invitation })))
     }
 
     async fn rotate(&self, overlap: Duration) -> Result<Answer, Answer> {
