@@ -42,6 +42,8 @@ pub(super) struct Stop {
 /// A log larger than this is begun anew when the agent starts.
 const LOG_LIMIT: u64 = 10 * 1024 * 1024;
 const TIME_TO_START: Duration = Duration::from_secs(30);
+/// How long a started agent is given for its first attempt to reach the gateway.
+const TIME_TO_CONNECT: Duration = Duration::from_secs(8);
 
 static RUNS_HERE: AtomicBool = AtomicBool::new(false);
 
@@ -63,10 +65,14 @@ pub(super) async fn start(start: Start, out: Output, run_agent: RunAgent) -> Res
     home.prepare().map_err(not_set_up)?;
     let (mut child, begin) = spawn(&home, &start.log_filter)?;
     let deadline = Instant::now() + TIME_TO_START;
+    let mut answered = None;
     loop {
         if let Ok(status) = agent.ask(GetStatus {}).await {
-            out.result("status/1", &status, || format!("Started.\n{}", show(&status)));
-            return Ok(());
+            let settling = *answered.get_or_insert_with(Instant::now) + TIME_TO_CONNECT;
+            if settled(&status) || Instant::now() > settling {
+                out.result("status/1", &status, || format!("Started.\n{}", show(&status)));
+                return Ok(());
+            }
         }
         if let Ok(Some(ended)) = child.try_wait() {
             let exit = if ended.code() == Some(Exit::NotSetUp as i32) { Exit::NotSetUp } else { Exit::Failed };
@@ -77,6 +83,15 @@ pub(super) async fn start(start: Start, out: Output, run_agent: RunAgent) -> Res
             return Err(Failure::new(Exit::Pending, message));
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Whether the first attempt to reach the gateway has an outcome that can be shown whole.
+fn settled(status: &AgentStatus) -> bool {
+    match status.line {
+        LineView::Connecting => false,
+        LineView::Connected { .. } => status.access.is_some(),
+        LineView::Disconnected { .. } | LineView::Refused { .. } => true,
     }
 }
 
@@ -193,4 +208,42 @@ fn show(status: &AgentStatus) -> String {
 
 fn not_set_up(error: impl std::fmt::Display) -> Failure {
     Failure::new(Exit::NotSetUp, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use deskgate_protocol::management::Access;
+    use deskgate_protocol::{DeviceId, Timestamp};
+
+    use super::*;
+    use crate::local::WorkView;
+    use crate::settings::Mode;
+
+    fn status(line: LineView, access: Option<Access>) -> AgentStatus {
+        AgentStatus {
+            version: "0.1.0".to_owned(),
+            pid: 1,
+            device_name: "desk".to_owned(),
+            fingerprint: "SHA256:x".to_owned(),
+            mode: Mode::BuiltIn,
+            line,
+            access,
+            work: WorkView { slots: 4, stopping: false, problem: None, runs: serde_json::json!([]) },
+        }
+    }
+
+    #[test]
+    fn a_start_is_reported_only_after_the_first_attempt_has_an_outcome() {
+        let connected = || LineView::Connected {
+            since: Timestamp::now(),
+            device_id: DeviceId::new(),
+            gateway_version: "0.1.0".to_owned(),
+        };
+        let access = Access { enabled: false, address: "http://127.0.0.1:1/api/v1".to_owned(), changed_at: None };
+        assert!(!settled(&status(LineView::Connecting, None)));
+        assert!(!settled(&status(connected(), None)), "where the API is would be missing");
+        assert!(settled(&status(connected(), Some(access))));
+        let lost = LineView::Disconnected { why: "refused".to_owned(), next_attempt_at: None };
+        assert!(settled(&status(lost, None)), "a failure is an outcome too");
+    }
 }

@@ -17,7 +17,7 @@ pub enum LinkStatus {
         /// When it dials again by itself; `None`: not before a person did something.
         next_attempt_at: Option<Timestamp>,
     },
-    /// Dialling.
+    /// Dialling, or about to.
     Connecting,
     /// In.
     Connected {
@@ -63,8 +63,8 @@ pub(super) struct Board {
 
 impl Default for Board {
     fn default() -> Self {
-        let status = LinkStatus::disconnected("not connected yet".to_owned(), None);
-        Self { status: watch::Sender::new(status), kick: Arc::default() }
+        // A link that was made is about to dial; it stays like this until the attempt has an outcome.
+        Self { status: watch::Sender::new(LinkStatus::Connecting), kick: Arc::default() }
     }
 }
 

@@ -1,0 +1,47 @@
+# Commands for people and for the build server. `make` alone lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## Install what building and testing needs (Debian packages)
+	@scripts/setup test
+
+.PHONY: demo
+demo: ## From nothing to a finished run, gateway built in; stays up until Ctrl-C
+	@scripts/setup demo
+	@echo "build: deskgate (some minutes the first time)"
+	@cargo build -p deskgate --bins
+	@exec scripts/demo builtin
+
+.PHONY: demo-remote
+demo-remote: ## The same with gateway and agent as two processes, paired over SSH
+	@scripts/setup demo
+	@echo "build: deskgate and deskgate-gateway (some minutes the first time)"
+	@cargo build -p deskgate -p deskgate-gateway --bins
+	@exec scripts/demo remote
+
+.PHONY: clean-demo
+clean-demo: ## Remove the demo's files; stop the demo first
+	rm -rf target/demo
+
+.PHONY: test
+test: ## Run every test
+	@scripts/setup test
+	@scripts/test
+
+.PHONY: check
+check: ## Format, lints, documentation, walls between rooms, dependencies
+	@scripts/setup test
+	@scripts/check
+
+.PHONY: bench
+bench: ## Measure; a table on screen and target/bench/results.json
+	@scripts/setup test
+	@cargo build --release -p deskgate -p deskgate-gateway --bins
+	@cargo run --release -p deskgate-tests --bin bench
