@@ -174,7 +174,7 @@ impl Config {
         }
         for (name, value) in environment {
             let key = match name.strip_prefix("DESKGATE_") {
-                Some(rest) if rest == "CONFIG" => continue,
+                Some("CONFIG") => continue,
                 Some(rest) => rest.to_lowercase().replace("__", "."),
                 None if name == "DATABASE_URL" => "database.url".to_owned(),
                 None => continue,

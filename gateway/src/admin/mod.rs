@@ -56,9 +56,9 @@ pub enum Answer {
     /// A paired device with what its user needs.
     Paired {
         /// The device.
-        device: DeviceView,
+        device: Box<DeviceView>,
         /// What its user needs.
-        invitation: Invitation,
+        invitation: Box<Invitation>,
     },
     /// Devices, oldest first.
     Devices {

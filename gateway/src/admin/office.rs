@@ -95,7 +95,7 @@ impl Office {
             address: format!("{}/api/v1", self.addresses.public_url),
             token_file: shown(&self.token_file),
         };
-        Ok(Answer::Paired { device: view(device), invitation })
+        Ok(Answer::Paired { device: Box::new(view(device)), invitation: Box::new(invitation) })
     }
 
     async fn rotate(&self, overlap: Duration) -> Result<Answer, Answer> {

@@ -51,6 +51,7 @@ impl Door {
             // Without a database nobody can be let in; the device dials again.
             Err(error) => return tracing::warn!(%error, "a device came while the database was away"),
         };
+        #[allow(clippy::result_large_err, reason = "the closure's type is the WebSocket library's")]
         let upgrade = tokio_tungstenite::accept_hdr_async_with_config(
             stream,
             |request: &Request, response| check(request, response, &tokens),
