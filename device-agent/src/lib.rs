@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use deskgate_gateway::domain::devices as gateway_devices;
+use deskgate_gateway::exit::{Exit, Failure};
 use deskgate_gateway::{Gateway, Settings, StartError, socket, token};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::identity::IdentityFile;
@@ -31,7 +32,7 @@ use tokio_util::task::AbortOnDropHandle;
 use config::{Home, HomeError};
 use dispatcher::{Dispatcher, Execute};
 use identity::{DeviceKey, KeyFileError};
-use link::{BuiltIn, Connector, Credentials, Link, Ssh};
+use link::{BuiltIn, Connector, Credentials, Link};
 use local::desk::{Desk, Engine, Order};
 use services::Gateway as _;
 use settings::{Mode, Unusable};
@@ -72,6 +73,19 @@ pub enum AgentError {
     /// The built-in gateway broke.
     #[error("a part of the built-in gateway broke; see the log")]
     Broken,
+}
+
+impl From<AgentError> for Failure {
+    fn from(error: AgentError) -> Self {
+        let exit = match &error {
+            AgentError::Home(_) | AgentError::Key(_) | AgentError::Connection(_) | AgentError::Token(_) => {
+                Exit::NotSetUp
+            }
+            AgentError::Gateway(_) => Exit::NotSetUp,
+            AgentError::Store(_) | AgentError::Pair(_) | AgentError::Socket { .. } | AgentError::Broken => Exit::Failed,
+        };
+        Self::new(exit, error.to_string())
+    }
 }
 
 /// Runs the agent until `stop` or until it is told to stop on its socket. Cancelling `stop` cuts
@@ -203,7 +217,7 @@ impl Agent {
         match connection.mode {
             Mode::Remote => {
                 let token = token::load(&self.home.control_token())?;
-                Ok((Connector::Ssh(ssh(&connection.saved.remote)?), token, None))
+                Ok((Connector::Ssh(connection.saved.remote.ssh()?), token, None))
             }
             Mode::BuiltIn => {
                 let gateway = self.start_gateway(connection.saved.builtin.address()?).await?;
@@ -262,13 +276,4 @@ async fn pause_if_asked(store: Store, dispatcher: dispatcher::DispatcherHandle) 
             return;
         }
     }
-}
-
-/// The SSH way that the fields describe.
-pub(crate) fn ssh(fields: &settings::Remote) -> Result<Ssh, Unusable> {
-    fields.check()?;
-    let one = |problem: String| Unusable(vec![problem]);
-    let (host, port) = fields.host_and_port().map_err(one)?;
-    let pin = fields.pin().map_err(one)?;
-    Ok(Ssh { host, port, user: fields.ssh_user.clone(), socket_path: fields.control_socket.clone(), pin })
 }

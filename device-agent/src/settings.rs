@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::link::{HostPin, PinnedFingerprint};
+use crate::link::{HostPin, PinnedFingerprint, Ssh};
 
 /// Where the gateway is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -208,6 +208,15 @@ impl Remote {
         ];
         let problems: Vec<_> = problems.into_iter().flatten().collect();
         if problems.is_empty() { Ok(()) } else { Err(Unusable(problems)) }
+    }
+
+    /// The way to the gateway that the fields describe.
+    pub fn ssh(&self) -> Result<Ssh, Unusable> {
+        self.check()?;
+        let one = |problem: String| Unusable(vec![problem]);
+        let (host, port) = self.host_and_port().map_err(one)?;
+        let pin = self.pin().map_err(one)?;
+        Ok(Ssh { host, port, user: self.ssh_user.clone(), socket_path: self.control_socket.clone(), pin })
     }
 
     /// What to dial.

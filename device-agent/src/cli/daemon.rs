@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::pin::Pin;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,7 +17,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::socket::Agent;
-use crate::AgentError;
 use crate::config::Home;
 use crate::local::{self, AgentStatus, GetStatus, LineView};
 
@@ -45,6 +45,10 @@ const TIME_TO_START: Duration = Duration::from_secs(30);
 /// How long a started agent is given for its first attempt to reach the gateway.
 const TIME_TO_CONNECT: Duration = Duration::from_secs(8);
 
+/// The agent, until it is told to stop. It is handed in, so that the command line knows nothing of
+/// how the agent is composed.
+pub type RunAgent = fn(Home, CancellationToken) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
+
 static RUNS_HERE: AtomicBool = AtomicBool::new(false);
 
 /// Whether this process is the agent itself.
@@ -52,7 +56,7 @@ pub(super) fn runs_here() -> bool {
     RUNS_HERE.load(Ordering::Relaxed)
 }
 
-pub(super) async fn start(start: Start, out: Output) -> Result<(), Failure> {
+pub(super) async fn start(start: Start, out: Output, run: RunAgent) -> Result<(), Failure> {
     let home = Home::find().map_err(not_set_up)?;
     let agent = Agent::find()?;
     if let Ok(status) = agent.ask(GetStatus {}).await {
@@ -60,7 +64,7 @@ pub(super) async fn start(start: Start, out: Output) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Refused, message));
     }
     if start.foreground {
-        return in_foreground(&home, &start.log_filter).await;
+        return in_foreground(home, &start.log_filter, run).await;
     }
     home.prepare().map_err(not_set_up)?;
     let (mut child, begin) = spawn(&home, &start.log_filter)?;
@@ -127,7 +131,7 @@ fn tail(log: &Path, begin: u64) -> String {
     }
 }
 
-async fn in_foreground(home: &Home, log_filter: &str) -> Result<(), Failure> {
+async fn in_foreground(home: Home, log_filter: &str, run: RunAgent) -> Result<(), Failure> {
     use tracing_subscriber::EnvFilter;
     RUNS_HERE.store(true, Ordering::Relaxed);
     let filter = EnvFilter::try_new(log_filter)
@@ -142,19 +146,10 @@ async fn in_foreground(home: &Home, log_filter: &str) -> Result<(), Failure> {
     let stop = CancellationToken::new();
     let watching = watch_signals(stop.clone())?;
     tracing::info!(version = deskgate_protocol::VERSION, home = %home.path().display(), "agent starting");
-    let ended = Box::pin(crate::run(home, stop)).await;
+    let ended = run(home, stop).await;
     watching.abort();
     tracing::info!("agent stopped");
-    ended.map_err(|error| {
-        let exit = match &error {
-            AgentError::Home(_) | AgentError::Key(_) | AgentError::Connection(_) | AgentError::Token(_) => {
-                Exit::NotSetUp
-            }
-            AgentError::Gateway(_) => Exit::NotSetUp,
-            _ => Exit::Failed,
-        };
-        Failure::new(exit, error.to_string())
-    })
+    ended
 }
 
 /// SIGTERM and SIGINT stop gently. The end of the terminal is no reason to stop.

@@ -17,6 +17,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use deskgate_gateway::exit::{self, Exit, Failure};
 use deskgate_gateway::output::Output;
 
+pub use daemon::RunAgent;
 use socket::Agent;
 
 /// The program's arguments.
@@ -75,12 +76,12 @@ enum Command {
     ExitCodes,
 }
 
-/// Runs the program.
-pub async fn main() -> ExitCode {
+/// Runs the program; `agent` is what `start` starts.
+pub async fn main(agent: RunAgent) -> ExitCode {
     let cli = Cli::parse();
     let out = Output { json: cli.json, quiet: cli.quiet };
     let ended = tokio::select! {
-        ended = Box::pin(run(cli.command, out)) => ended,
+        ended = Box::pin(run(cli.command, out, agent)) => ended,
         interrupted = interrupted() => Err(interrupted),
     };
     match ended {
@@ -102,9 +103,9 @@ async fn interrupted() -> Failure {
     Failure::new(Exit::Interrupted, "")
 }
 
-async fn run(command: Command, out: Output) -> Result<(), Failure> {
+async fn run(command: Command, out: Output, agent: RunAgent) -> Result<(), Failure> {
     match command {
-        Command::Start(start) => daemon::start(start, out).await,
+        Command::Start(start) => daemon::start(start, out, agent).await,
         Command::Stop(stop) => daemon::stop(Agent::find()?, stop, out).await,
         Command::Status => daemon::status(Agent::find()?, out).await,
         Command::Identity(command) => identity::run(Agent::find()?, command, out).await,

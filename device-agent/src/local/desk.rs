@@ -231,7 +231,7 @@ impl Desk {
             return Err(invalid("the built-in gateway has nothing to test: it runs inside the agent".to_owned()));
         }
         let fields = connection.remote_draft.unwrap_or(connection.saved.remote);
-        let connector = Connector::Ssh(crate::ssh(&fields).map_err(|unusable| invalid(unusable.to_string()))?);
+        let connector = Connector::Ssh(fields.ssh().map_err(|unusable| invalid(unusable.to_string()))?);
         let token = deskgate_gateway::token::load(&self.token_file).map_err(|error| invalid(error.to_string()))?;
         let credentials = Credentials { key: self.key.clone(), token };
         let address = connector.address();

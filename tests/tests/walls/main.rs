@@ -73,7 +73,13 @@ fn forbidden_crate(part: &Part, room: &str, reference: &Reference) -> Option<Str
     let keeper = part.keepers.iter().find(|keeper| keeper.crates.contains(&reference.path[0].as_str()))?;
     // A root may call its own module of that name; what it may not do is import the crate.
     let is_own_room = ROOTS.contains(&room) && part.rooms.iter().any(|(name, _)| *name == reference.path[0]);
-    (!keeper.rooms.contains(&room) && !is_own_room).then(|| keeper.rule.to_owned())
+    let is_let_in = keeper.rooms.iter().any(|entry| match entry.split_once(": ") {
+        None => *entry == room,
+        Some((name, modules)) => {
+            name == room && reference.path.get(1).is_some_and(|own| modules.split(' ').any(|module| module == own))
+        }
+    });
+    (!is_let_in && !is_own_room).then(|| keeper.rule.to_owned())
 }
 
 fn impurity(file: &str, reference: &Reference, dependencies: &[String]) -> Option<String> {
@@ -207,6 +213,12 @@ mod samples {
         }
         assert_eq!(device("executor/mod.rs", "use deskgate_gateway::store::Store;").len(), 1);
         assert!(device("link/builtin.rs", "use deskgate_gateway::tunnel::ByteStream;").is_empty());
+        assert!(device("cli/app.rs", "use deskgate_gateway::exit::{Exit, Failure};").is_empty());
+        for text in
+            ["use deskgate_gateway::token;", "use deskgate_gateway::Gateway;", "use deskgate_gateway as hidden;"]
+        {
+            assert_eq!(device("cli/app.rs", text).len(), 1, "{text}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub(crate) struct Part {
 /// Crates that stay in few rooms, so that exchanging one touches those rooms only.
 pub(crate) struct Keeper {
     pub(crate) crates: &'static [&'static str],
+    /// An entry like `cli: exit socket` lets a room name these modules of the crate and no other.
     pub(crate) rooms: &'static [&'static str],
     pub(crate) rule: &'static str,
 }
@@ -34,7 +35,11 @@ pub(crate) const PARTS: [Part; 3] = [
             // the store's handle and pass its values on.
             ("http", &["domain", "store", "wake", "clock", "tasks", "config"]),
             ("control", &["domain", "store", "wake", "clock", "tasks", "config", "socket", "token"]),
-            ("admin", &["domain", "store", "clock", "tasks", "config", "socket", "token"]),
+            // The administrator's door has both ends: the one that answers, and the command line.
+            (
+                "admin",
+                &["domain", "store", "clock", "tasks", "config", "socket", "token", "addresses", "exit", "output"],
+            ),
             ("callbacks", &["domain", "store", "wake", "clock", "tasks", "config"]),
             ("upkeep", &["domain", "store", "clock", "tasks", "config"]),
             ("ops", &["domain", "store", "clock", "tasks", "config"]),
@@ -48,7 +53,9 @@ pub(crate) const PARTS: [Part; 3] = [
             ("tasks", &[]),
             ("socket", &["tasks"]),
             ("token", &[]),
+            ("addresses", &[]),
             ("exit", &[]),
+            ("output", &["exit"]),
         ],
         keepers: &[
             Keeper {
@@ -68,16 +75,20 @@ pub(crate) const PARTS: [Part; 3] = [
         folder: "device-agent",
         own_crate: "deskgate",
         rooms: &[
-            ("cli", &["local", "config"]),
-            ("local", &["dispatcher", "services", "settings", "secrets", "power", "config"]),
+            // It asks local, in the words of those whose things it shows: definitions and settings are values.
+            ("cli", &["local", "services", "settings", "config"]),
+            (
+                "local",
+                &["dispatcher", "services", "settings", "store", "identity", "link", "secrets", "power", "config"],
+            ),
             ("dispatcher", &["link", "executor", "store", "services", "identity", "power", "config"]),
             ("executor", &["tools", "assistant", "services", "config"]),
             ("assistant", &["tools", "services", "secrets", "config"]),
             ("tools", &["services", "config"]),
-            ("services", &["store", "tools", "config"]),
-            ("store", &["services", "config"]),
-            ("link", &["identity", "settings", "config"]),
-            ("settings", &["store", "secrets", "config"]),
+            ("services", &["store", "tools", "assistant", "config"]),
+            ("store", &["services", "settings", "config"]),
+            ("link", &["identity", "config"]),
+            ("settings", &["link", "secrets", "config"]),
             ("identity", &["secrets", "config"]),
             ("secrets", &["config"]),
             ("power", &[]),
@@ -93,9 +104,17 @@ pub(crate) const PARTS: [Part; 3] = [
             },
             Keeper {
                 crates: &["deskgate_gateway"],
-                rooms: &["lib", "link", "identity"],
-                rule: "the gateway is a byte stream to everyone but lib, which starts the built-in one, \
-                       and link and identity, which share its SSH suite and key file",
+                rooms: &[
+                    "lib",
+                    "main: exit",
+                    "link: tunnel",
+                    "identity: tunnel",
+                    "local: socket token",
+                    "cli: exit output socket",
+                ],
+                rule: "the gateway is a byte stream to everyone but lib, which starts the built-in one; others use \
+                       its leaves only: link and identity the SSH suite and key file, local and cli the private \
+                       socket, the token's file, and what both command lines print and exit with",
             },
         ],
     },
