@@ -24,7 +24,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("listen_addresses", ""),
     ("port", super::PORT_TEXT),
     ("unix_socket_permissions", "0700"),
-    ("max_connections", "64"),
+    ("max_connections", "100"),
     // What was answered with 202 must survive a power cut.
     ("fsync", "on"),
     ("full_page_writes", "on"),

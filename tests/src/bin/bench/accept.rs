@@ -1,0 +1,181 @@
+//! Accepting: against pgbench, against the bare HTTP stack, its latency, and beside a device that works.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::Bench;
+use crate::http::Target;
+use crate::load::{self, Outcome, Plan};
+use crate::noop;
+use crate::pgbench::Pgbench;
+use crate::process::{children_cpu_seconds, cpu_seconds};
+use crate::report::{Report, median};
+use crate::site::{self, Desktop, Server};
+
+/// Connections that submit at the same time.
+const CONNECTIONS: usize = 64;
+/// Clients that pgbench is tried with.
+const CLIENTS: [usize; 4] = [8, 16, 32, 64];
+/// Rounds of each comparison; what is compared takes turns, and the medians count.
+const ROUNDS: usize = 5;
+
+/// Measures what is asked for.
+pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
+    let names = ["accept_vs_pgbench", "accept_vs_http_ceiling", "accept_p99_ms", "accept_with_worker_vs_alone"];
+    if !bench.wants(&names) {
+        return Ok(());
+    }
+    println!("Accepting");
+    let folder = site::folder()?;
+    let server = Server::start(&bench.programs, folder.path()).await?;
+    let mut desktop = Desktop::start(&bench.programs, folder.path()).await?;
+    desktop.pair(&server).await?;
+    let target = desktop.publish().await?;
+    desktop.pause();
+
+    let mut site = Site { bench, server, desktop, target };
+    let most = site.against_the_ceilings(folder.path(), report).await?;
+    if bench.wants(&["accept_p99_ms"]) {
+        site.at_half_load(most, report).await?;
+    }
+    if bench.wants(&["accept_with_worker_vs_alone"]) {
+        site.beside_a_worker(report).await?;
+    }
+    Ok(())
+}
+
+struct Site<'a> {
+    bench: &'a Bench,
+    server: Server,
+    desktop: Desktop,
+    target: Target,
+}
+
+impl Site<'_> {
+    fn plan(&self, seconds: f64) -> Plan {
+        Plan {
+            target: self.target.clone(),
+            connections: CONNECTIONS,
+            warm_up: self.bench.time(1.0),
+            time: self.bench.time(seconds),
+            rate: None,
+            at_most: None,
+        }
+    }
+
+    /// Takes turns with pgbench and the route that does nothing; returns the accepted per second.
+    async fn against_the_ceilings(&mut self, folder: &Path, report: &mut Report) -> anyhow::Result<f64> {
+        let pgbench = match self.bench.wants(&["accept_vs_pgbench"]) {
+            true => Some(self.best_pgbench(folder, report).await?),
+            false => None,
+        };
+        let noop = match self.bench.wants(&["accept_vs_http_ceiling"]) {
+            true => Some(noop::start(folder).await?),
+            false => None,
+        };
+        let (mut ours, mut theirs, mut bare) = (Vec::new(), Vec::new(), Vec::new());
+        let (_, postmaster) = self.server.cluster()?;
+        let cpu = || (cpu_seconds(self.server.pid()), children_cpu_seconds(postmaster));
+        let mut costs = Vec::new();
+        for _ in 0..self.bench.count(ROUNDS) {
+            self.server.forget_runs().await?;
+            let before = cpu();
+            let outcome = load::send(&self.plan(4.0)).await?;
+            let after = cpu();
+            costs.push((after.0 - before.0, after.1 - before.1, outcome.cpu_seconds, outcome.clone()));
+            ours.push(outcome.rate());
+            if let Some((pgbench, clients)) = &pgbench {
+                theirs.push(pgbench.run(&self.server, *clients, self.bench.time(5.0)).await?);
+            }
+            if let Some((_, address)) = &noop {
+                bare.push(self.bare(*address).await?.rate());
+            }
+        }
+        let most = median(&ours);
+        report.part("accepted_per_second", json!({ "median": most, "rounds": ours }));
+        report.part("accept_cost", self.cost(&costs));
+        if pgbench.is_some() {
+            report.part("pgbench_per_second", json!({ "median": median(&theirs), "rounds": theirs }));
+            report.value("accept_vs_pgbench", most / median(&theirs));
+        }
+        if noop.is_some() {
+            report.part("http_ceiling_per_second", json!({ "median": median(&bare), "rounds": bare }));
+            report.value("accept_vs_http_ceiling", most / median(&bare));
+        }
+        Ok(most)
+    }
+
+    /// Processor time per accepted run, in microseconds: steadier than rates where others use the machine too.
+    fn cost(&self, costs: &[(f64, f64, f64, Outcome)]) -> serde_json::Value {
+        // What is sent while warming up costs as much as what counts.
+        let per_run = |of: fn(&(f64, f64, f64, Outcome)) -> f64| {
+            let warm = 1.0 / 4.0 + 1.0;
+            median(&costs.iter().map(|cost| of(cost) * 1e6 / (cost.3.accepted as f64 * warm)).collect::<Vec<_>>())
+        };
+        json!({
+            "gateway_cpu_us": per_run(|cost| cost.0),
+            "postgres_cpu_us": per_run(|cost| cost.1),
+            "load_cpu_us": per_run(|cost| cost.2),
+            "p50_ms": median(&costs.iter().map(|cost| cost.3.p50_ms).collect::<Vec<_>>()),
+        })
+    }
+
+    async fn bare(&self, address: SocketAddr) -> anyhow::Result<Outcome> {
+        let mut plan = self.plan(2.0);
+        plan.target.address = address;
+        load::send(&plan).await
+    }
+
+    /// pgbench with the number of clients that is its best here.
+    async fn best_pgbench(&self, folder: &Path, report: &mut Report) -> anyhow::Result<(Pgbench, usize)> {
+        let pgbench = Pgbench::prepare(&self.server, folder)?;
+        let one = pgbench.run(&self.server, 1, self.bench.time(2.0)).await?;
+        report.part("pgbench_one_client_per_second", one);
+        let mut best = (CLIENTS[0], 0.0);
+        for clients in CLIENTS {
+            let tps = pgbench.run(&self.server, clients, self.bench.time(3.0)).await?;
+            if tps > best.1 {
+                best = (clients, tps);
+            }
+        }
+        report.part("pgbench_best_clients", best.0);
+        Ok((pgbench, best.0))
+    }
+
+    async fn at_half_load(&self, most: f64, report: &mut Report) -> anyhow::Result<()> {
+        let mut rounds = Vec::new();
+        for _ in 0..self.bench.count(3) {
+            self.server.forget_runs().await?;
+            let outcome = load::send(&Plan { rate: Some(most / 2.0), ..self.plan(5.0) }).await?;
+            rounds.push((outcome.p50_ms, outcome.p99_ms, outcome.max_ms));
+        }
+        report.part("accept_half_load_per_second", most / 2.0);
+        report.part("accept_half_load_p50_p99_max_ms", json!(rounds));
+        report.value("accept_p99_ms", median(&rounds.iter().map(|round| round.1).collect::<Vec<_>>()));
+        Ok(())
+    }
+
+    async fn beside_a_worker(&mut self, report: &mut Report) -> anyhow::Result<()> {
+        let (mut alone, mut beside, mut drained) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..self.bench.count(3) {
+            self.server.forget_runs().await?;
+            alone.push(load::send(&self.plan(4.0)).await?.rate());
+            self.server.forget_runs().await?;
+            self.desktop.resume().await?;
+            let plan = self.plan(4.0);
+            beside.push(load::send(&plan).await?.rate());
+            let (database, _driver) = self.server.database().await?;
+            let ended = "SELECT count(*) FROM runs WHERE state = 'succeeded'";
+            let ended: i64 = database.query_one(ended, &[]).await?.try_get(0)?;
+            drained.push(ended as f64 / (plan.warm_up + plan.time).as_secs_f64());
+            self.desktop.pause();
+        }
+        report.part("accept_alone_per_second", json!(alone));
+        report.part("accept_beside_worker_per_second", json!(beside));
+        report.part("finished_beside_accepting_per_second", json!(drained));
+        report.value("accept_with_worker_vs_alone", median(&beside) / median(&alone));
+        Ok(())
+    }
+}

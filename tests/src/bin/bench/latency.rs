@@ -1,0 +1,80 @@
+//! From the POST to the final record, one run at a time, as the caller sees it.
+
+use std::time::Instant;
+
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use crate::Bench;
+use crate::http::{Connection, Submission, Target, read};
+use crate::report::{Report, percentile};
+use crate::site::{self, Desktop, Server};
+
+/// Runs that are timed.
+const RUNS: usize = 2000;
+/// Runs before that, until connections are open and statements prepared.
+const WARM_UP: usize = 50;
+
+/// Measures what is asked for.
+pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
+    let builtin =
+        ["submit_to_final_ms_p50_builtin", "submit_to_final_ms_p99_builtin", "submit_to_final_ms_p999_builtin"];
+    if bench.wants(&builtin) {
+        println!("One run at a time, gateway inside the desktop");
+        let folder = site::folder()?;
+        let desktop = Desktop::start(&bench.programs, folder.path()).await?;
+        one_at_a_time(bench, &desktop.publish().await?, builtin, report).await?;
+    }
+    let ssh = ["submit_to_final_ms_p50_ssh", "submit_to_final_ms_p99_ssh", "submit_to_final_ms_p999_ssh"];
+    if bench.wants(&ssh) {
+        println!("One run at a time, over SSH");
+        let folder = site::folder()?;
+        let server = Server::start(&bench.programs, folder.path()).await?;
+        let mut desktop = Desktop::start(&bench.programs, folder.path()).await?;
+        desktop.pair(&server).await?;
+        one_at_a_time(bench, &desktop.publish().await?, ssh, report).await?;
+    }
+    Ok(())
+}
+
+async fn one_at_a_time(
+    bench: &Bench,
+    target: &Target,
+    [p50, p99, p999]: [&'static str; 3],
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let mut connection = Connection::open(target.address).await?;
+    let mut submission = Submission::new(target);
+    let (mut accepted, mut ended) = (Vec::new(), Vec::new());
+    let runs = bench.count(RUNS);
+    for number in 0..WARM_UP + runs {
+        let began = Instant::now();
+        let status = connection.exchange(submission.with_key(0, number as u64)).await?;
+        anyhow::ensure!(status == 202, "a submission was answered {status}");
+        let accept = began.elapsed();
+        let mut run: Value = serde_json::from_slice(connection.body())?;
+        let run_id = run["run_id"].as_str().context("a run without an identifier")?.to_owned();
+        while run["phase"] != "final" {
+            let status = connection.exchange(read(target, &run_id, 30).as_bytes()).await?;
+            anyhow::ensure!(status == 200, "a run could not be read: {status}");
+            run = serde_json::from_slice(connection.body())?;
+        }
+        anyhow::ensure!(run["state"] == "succeeded", "a run ended {}: {}", run["state"], run["error"]);
+        if number >= WARM_UP {
+            accepted.push(accept.as_secs_f64() * 1e3);
+            ended.push(began.elapsed().as_secs_f64() * 1e3);
+        }
+    }
+    accepted.sort_by(f64::total_cmp);
+    ended.sort_by(f64::total_cmp);
+    let name = p50.rsplit('_').next().unwrap_or_default();
+    let largest: Vec<_> = ended.iter().rev().take(5).collect();
+    report.part(
+        &format!("submit_to_final_{name}"),
+        json!({ "runs": runs, "accept_p50_ms": percentile(&accepted, 0.5), "largest_ms": largest }),
+    );
+    report.value(p50, percentile(&ended, 0.5));
+    report.value(p99, percentile(&ended, 0.99));
+    report.value(p999, percentile(&ended, 0.999));
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! The load: many connections that submit, as fast as they are answered or at a fixed rate.
+
+use std::cell::{Cell, RefCell};
+use std::process::Stdio;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncWriteExt;
+use tokio::task::LocalSet;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::http::{Connection, Submission, Target};
+use crate::report::percentile;
+
+/// What to send.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    /// Where.
+    pub target: Target,
+    /// How many at the same time.
+    pub connections: usize,
+    /// How long before it counts.
+    pub warm_up: Duration,
+    /// How long it counts.
+    pub time: Duration,
+    /// Submissions a second; without it as many as are answered.
+    pub rate: Option<f64>,
+    /// The end, even if there is time left.
+    pub at_most: Option<u64>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    /// Answers 202 in the time that counts.
+    pub accepted: u64,
+    /// Any other answer, at any time.
+    pub refused: u64,
+    /// One of those.
+    pub refusal: Option<String>,
+    /// The time that counted, in seconds.
+    pub seconds: f64,
+    /// Milliseconds from the scheduled moment to the whole answer.
+    pub p50_ms: f64,
+    /// 99 of 100.
+    pub p99_ms: f64,
+    /// All.
+    pub max_ms: f64,
+    /// Seconds of processor time that the load itself took.
+    pub cpu_seconds: f64,
+}
+
+impl Outcome {
+    /// Accepted per second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.accepted as f64 / self.seconds
+    }
+}
+
+/// Sends a plan's load from a process of its own. A refusal is an error: then the numbers mean nothing.
+pub(crate) async fn send(plan: &Plan) -> anyhow::Result<Outcome> {
+    let mut child = tokio::process::Command::new(std::env::current_exe()?)
+        .arg("load")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .process_group(0)
+        .spawn()?;
+    // The plan holds a key, so it is no argument.
+    let mut input = child.stdin.take().context("the load has a standard input")?;
+    input.write_all(&serde_json::to_vec(plan)?).await?;
+    drop(input);
+    let patience = plan.warm_up + plan.time + Duration::from_secs(60);
+    let output = timeout(patience, child.wait_with_output()).await.context("the load does not end")??;
+    anyhow::ensure!(output.status.success(), "the load failed");
+    let outcome: Outcome = serde_json::from_slice(&output.stdout)?;
+    if let Some(refusal) = &outcome.refusal {
+        anyhow::bail!("{} submissions were not accepted, such as: {refusal}", outcome.refused);
+    }
+    Ok(outcome)
+}
+
+/// The process itself.
+pub(crate) async fn child() -> anyhow::Result<()> {
+    let plan: Plan = serde_json::from_reader(std::io::stdin())?;
+    let mut connections = Vec::new();
+    for _ in 0..plan.connections {
+        connections.push(Connection::open(plan.target.address).await?);
+    }
+    let begin = Instant::now();
+    let tally =
+        Rc::new(Tally { begin, plan, sent: Cell::new(0), latencies: RefCell::default(), refused: RefCell::default() });
+    let local = LocalSet::new();
+    for connection in connections {
+        local.spawn_local(submit(connection, tally.clone()));
+    }
+    local.await;
+    println!("{}", serde_json::to_string(&tally.outcome())?);
+    Ok(())
+}
+
+struct Tally {
+    begin: Instant,
+    plan: Plan,
+    sent: Cell<u64>,
+    /// Milliseconds, of those that count.
+    latencies: RefCell<Vec<f64>>,
+    refused: RefCell<Vec<String>>,
+}
+
+impl Tally {
+    /// The number of the next submission and its moment; none when the time is over.
+    fn next(&self) -> Option<(u64, Instant)> {
+        let number = self.sent.get();
+        let moment = match self.plan.rate {
+            Some(rate) => self.begin + Duration::from_secs_f64(number as f64 / rate),
+            None => Instant::now(),
+        };
+        let is_over = moment >= self.begin + self.plan.warm_up + self.plan.time
+            || self.plan.at_most.is_some_and(|most| number >= most);
+        self.sent.set(number + 1);
+        (!is_over).then_some((number, moment))
+    }
+
+    fn count(&self, scheduled: Instant) {
+        let (now, counts_from) = (Instant::now(), self.begin + self.plan.warm_up);
+        // At full speed an answer counts when it arrives, at a fixed rate when it was due.
+        let moment = if self.plan.rate.is_some() { scheduled } else { now };
+        if moment >= counts_from && moment < counts_from + self.plan.time {
+            self.latencies.borrow_mut().push((now - scheduled).as_secs_f64() * 1e3);
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        let mut latencies = self.latencies.borrow_mut();
+        latencies.sort_by(f64::total_cmp);
+        let elapsed = self.begin.elapsed().saturating_sub(self.plan.warm_up);
+        let refused = self.refused.borrow();
+        Outcome {
+            accepted: latencies.len() as u64,
+            refused: refused.len() as u64,
+            refusal: refused.first().cloned(),
+            seconds: elapsed.min(self.plan.time).as_secs_f64(),
+            p50_ms: percentile(&latencies, 0.5),
+            p99_ms: percentile(&latencies, 0.99),
+            max_ms: percentile(&latencies, 1.0),
+            cpu_seconds: crate::process::cpu_seconds(std::process::id()),
+        }
+    }
+}
+
+async fn submit(mut connection: Connection, tally: Rc<Tally>) {
+    let mut submission = Submission::new(&tally.plan.target);
+    // Another run of the load on the same gateway must use other keys.
+    let session = uuid::Uuid::now_v7().as_u64_pair().0;
+    while let Some((number, moment)) = tally.next() {
+        if tally.plan.rate.is_some() {
+            sleep_until(moment).await;
+        }
+        let answer = connection.exchange(submission.with_key(session, number)).await;
+        match answer {
+            Ok(202) => tally.count(moment),
+            Ok(status) => {
+                let body = String::from_utf8_lossy(connection.body()).into_owned();
+                tally.refused.borrow_mut().push(format!("{status} {body}"));
+            }
+            Err(error) => {
+                tally.refused.borrow_mut().push(error.to_string());
+                return;
+            }
+        }
+    }
+}

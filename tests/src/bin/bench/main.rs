@@ -1,0 +1,120 @@
+//! `make bench`: measures how fast and how small the real programs are, against measures of the same machine.
+//!
+//! What each number means stands in BENCHMARKS.md. Everything runs in temporary folders on loopback, and
+//! everything that was started is stopped at the end, on an error and on Ctrl-C.
+
+mod accept;
+mod claim;
+mod http;
+mod latency;
+mod load;
+mod machine;
+mod memory;
+mod noop;
+mod pgbench;
+mod process;
+mod report;
+mod site;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
+
+use report::{NAMES, Report};
+use site::Programs;
+
+/// Measures Deskgate on this machine; the results also go to target/bench/results.json.
+#[derive(Debug, Parser)]
+struct Options {
+    /// A tenth of the time: shows that everything works, not how fast it is
+    #[arg(long)]
+    quick: bool,
+    /// Measure only this; may be repeated
+    #[arg(long, value_name = "NAME", value_parser = NAMES.map(|(name, _)| name))]
+    only: Vec<String>,
+    #[command(subcommand)]
+    part: Option<Part>,
+}
+
+/// What this program starts as processes of its own, so that each has its own threads.
+#[derive(Debug, Subcommand)]
+enum Part {
+    /// Send requests as a plan on standard input says
+    #[command(hide = true)]
+    Load,
+    /// Serve the route that does nothing
+    #[command(hide = true)]
+    Noop,
+}
+
+/// What every measurement is told.
+struct Bench {
+    programs: Programs,
+    quick: bool,
+    only: Vec<String>,
+}
+
+impl Bench {
+    /// Whether one of these names is asked for.
+    fn wants(&self, names: &[&str]) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| names.contains(&only.as_str()))
+    }
+
+    /// A time, or a tenth of it.
+    fn time(&self, seconds: f64) -> Duration {
+        Duration::from_secs_f64(if self.quick { seconds / 10.0 } else { seconds })
+    }
+
+    /// How often something is repeated, or a tenth of it.
+    fn count(&self, count: usize) -> usize {
+        if self.quick { count.div_ceil(10) } else { count }
+    }
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let done = match options.part {
+        Some(Part::Noop) => noop::child(),
+        _ => on_one_thread(options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn on_one_thread(options: Options) -> anyhow::Result<()> {
+    // The measuring must leave the cores to what is measured.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match options.part {
+            Some(_) => load::child().await,
+            None => until_interrupted(options).await,
+        }
+    })
+}
+
+/// Dropping the measurements stops what they started.
+async fn until_interrupted(options: Options) -> anyhow::Result<()> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    tokio::select! {
+        done = measure(options) => done,
+        _ = interrupt.recv() => anyhow::bail!("interrupted; everything that was started is stopped"),
+        _ = terminate.recv() => anyhow::bail!("told to stop; everything that was started is stopped"),
+    }
+}
+
+async fn measure(options: Options) -> anyhow::Result<()> {
+    let bench = Bench { programs: Programs::find()?, quick: options.quick, only: options.only };
+    let mut report = Report::new(bench.quick);
+    accept::measure(&bench, &mut report).await?;
+    latency::measure(&bench, &mut report).await?;
+    claim::measure(&bench, &mut report).await?;
+    memory::measure(&bench, &mut report).await?;
+    report.finish()
+}

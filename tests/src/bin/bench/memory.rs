@@ -1,0 +1,49 @@
+//! How much memory the programs hold, without PostgreSQL's own processes.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::Bench;
+use crate::load::{self, Plan};
+use crate::process::memory_mib;
+use crate::report::Report;
+use crate::site::{self, Desktop, Server};
+
+/// Nothing happens for so long before memory is read.
+const IDLE: Duration = Duration::from_secs(3);
+
+/// Measures what is asked for.
+pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
+    if !bench.wants(&["rss_gateway_idle_mib", "rss_device_idle_mib", "rss_gateway_100k_queued_mib"]) {
+        return Ok(());
+    }
+    println!("Memory");
+    let folder = site::folder()?;
+    let server = Server::start(&bench.programs, folder.path()).await?;
+    let mut desktop = Desktop::start(&bench.programs, folder.path()).await?;
+    desktop.pair(&server).await?;
+    tokio::time::sleep(IDLE).await;
+    note(report, "rss_gateway_idle_mib", server.pid())?;
+    note(report, "rss_device_idle_mib", desktop.pid()?)?;
+
+    let target = desktop.publish().await?;
+    desktop.pause();
+    let runs = bench.count(100_000);
+    let time = Duration::from_secs(600);
+    let at_most = Some(runs as u64);
+    let plan = Plan { target, connections: 64, warm_up: Duration::ZERO, time, rate: None, at_most };
+    let accepted = load::send(&plan).await?.accepted;
+    anyhow::ensure!(accepted == runs as u64, "{accepted} of {runs} runs were accepted");
+    tokio::time::sleep(IDLE).await;
+    note(report, "rss_gateway_100k_queued_mib", server.pid())
+}
+
+fn note(report: &mut Report, name: &'static str, pid: u32) -> anyhow::Result<()> {
+    let of = |line| memory_mib(pid, line);
+    // Pages of the program's file count as resident, but are shared and can be dropped at any time.
+    let parts = json!({ "anonymous": of("RssAnon")?, "file": of("RssFile")?, "most_so_far": of("VmHWM")? });
+    report.part(&format!("{name}_parts"), parts);
+    report.value(name, of("VmRSS")?);
+    Ok(())
+}

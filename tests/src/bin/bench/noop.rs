@@ -1,0 +1,45 @@
+//! The most the HTTP stack could do: the same accept loop, with a route that reads the body and answers.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::Command;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::routing::post;
+use deskgate_gateway::http::server;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::process::Process;
+use crate::site;
+
+/// As large as the record that a 202 of the gateway carries.
+const ANSWER: usize = 900;
+
+/// Starts it as a process of its own; its address is its first line.
+pub(crate) async fn start(folder: &Path) -> anyhow::Result<(Process, SocketAddr)> {
+    let log = folder.join("noop.log");
+    let mut process = Process::start(Command::new(std::env::current_exe()?).arg("noop"), &log)?;
+    let address = site::first_line(&log, &mut process, |line| line.parse().ok()).await?;
+    Ok((process, address))
+}
+
+/// The process itself, until a signal ends it. It has as many threads as the gateway.
+pub(crate) fn child() -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve())
+}
+
+async fn serve() -> anyhow::Result<()> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    println!("{}", listener.local_addr()?);
+    let answer = Bytes::from(vec![b'x'; ANSWER]);
+    let submit = async move |_body: Bytes| {
+        let json = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+        (StatusCode::ACCEPTED, json, answer.clone())
+    };
+    let router = Router::new().route("/api/v1/agent-endpoints/{endpoint_id}/runs", post(submit));
+    server::serve(listener, router, Default::default(), CancellationToken::new()).await;
+    Ok(())
+}

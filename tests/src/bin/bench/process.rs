@@ -1,0 +1,78 @@
+//! The processes that are measured: started, looked at, and stopped whatever happens.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The longest a process gets to stop by itself.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A process that is stopped, and waited for, when this is dropped.
+pub(crate) struct Process(Child);
+
+impl Process {
+    /// Starts it away from this terminal's Ctrl-C, with its messages in a file.
+    pub(crate) fn start(command: &mut Command, log: &Path) -> anyhow::Result<Self> {
+        let log = std::fs::File::options().create(true).append(true).open(log)?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
+        let child = command.spawn().with_context(|| format!("cannot start {}", command.get_program().display()))?;
+        Ok(Self(child))
+    }
+
+    /// Its number.
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Whether it ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        !matches!(self.0.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(pid) = Pid::from_raw(self.0.id().cast_signed())
+            && !self.has_ended()
+        {
+            // An error means that it is gone already.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while !self.has_ended() {
+            if Instant::now() > deadline {
+                eprintln!("bench: process {} did not stop and is killed", self.pid());
+                let _ = self.0.kill();
+                let _ = self.0.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A number of `/proc/PID/status` in MiB, such as VmRSS.
+pub(crate) fn memory_mib(pid: u32, name: &str) -> anyhow::Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).context("no such line in the process's status")?;
+    Ok(kib.trim().parse::<f64>()? / 1024.0)
+}
+
+/// Seconds of processor time that a process used so far.
+pub(crate) fn cpu_seconds(pid: u32) -> f64 {
+    // Behind the name in brackets: user and system time are the 12th and 13th, in hundredths.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let numbers = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(11).take(2);
+    numbers.filter_map(|number| number.parse::<f64>().ok()).sum::<f64>() / 100.0
+}
+
+/// The same for a process's children that are alive, such as a PostgreSQL server's.
+pub(crate) fn children_cpu_seconds(parent: u32) -> f64 {
+    let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+    children.split_whitespace().filter_map(|pid| pid.parse().ok()).map(cpu_seconds).sum()
+}

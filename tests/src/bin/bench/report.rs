@@ -1,0 +1,117 @@
+//! The results: a table on the screen, and target/bench/results.json.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use serde_json::{Map, Value, json};
+
+use crate::machine;
+
+/// Every result's name in results.json, with its explanation on the screen.
+pub(crate) const NAMES: [(&str, &str); 14] = [
+    ("accept_vs_pgbench", "accepted runs per second over pgbench's one row a commit, same cluster; at least 1.0"),
+    ("accept_vs_http_ceiling", "accepted runs per second over a POST that does nothing on the same HTTP stack"),
+    ("accept_p99_ms", "99 of 100 submissions at half of the most are accepted within this; ms from their schedule"),
+    ("accept_with_worker_vs_alone", "accepted per second while a device drains the queue, over none connected"),
+    ("submit_to_final_ms_p50_builtin", "from the POST to the final record, gateway inside the desktop; ms"),
+    ("submit_to_final_ms_p99_builtin", "the same, 99 of 100; ms"),
+    ("submit_to_final_ms_p999_builtin", "the same, 999 of 1,000: shows stalls; ms"),
+    ("submit_to_final_ms_p50_ssh", "from the POST to the final record, device behind SSH; ms, aim under 5"),
+    ("submit_to_final_ms_p99_ssh", "the same, 99 of 100; ms"),
+    ("submit_to_final_ms_p999_ssh", "the same, 999 of 1,000: shows stalls; ms"),
+    ("claim_million_vs_thousand", "taking 16 of a million queued runs over taking 16 of a thousand; at most 1.5"),
+    ("rss_gateway_idle_mib", "the gateway with a connected device and nothing to do; MiB, aim 20"),
+    ("rss_device_idle_mib", "the desktop's agent, connected over SSH, with nothing to do; MiB, aim 20"),
+    ("rss_gateway_100k_queued_mib", "the gateway after accepting 100,000 runs that wait; MiB, aim 40"),
+];
+
+/// What was measured so far.
+pub(crate) struct Report {
+    quick: bool,
+    values: Vec<(&'static str, f64)>,
+    parts: Map<String, Value>,
+}
+
+impl Report {
+    /// An empty one.
+    pub(crate) fn new(quick: bool) -> Self {
+        Self { quick, values: Vec::new(), parts: Map::new() }
+    }
+
+    /// Notes a result.
+    pub(crate) fn value(&mut self, name: &'static str, value: f64) {
+        println!("  {name} = {value:.3}");
+        self.values.push((name, value));
+    }
+
+    /// Notes what results are made of.
+    pub(crate) fn part(&mut self, name: &str, value: impl Into<Value>) {
+        let value = value.into();
+        println!("    {name}: {value}");
+        self.parts.insert(name.to_owned(), value);
+    }
+
+    /// Prints the table and writes the file.
+    pub(crate) fn finish(self) -> anyhow::Result<()> {
+        println!();
+        for (name, explanation) in NAMES {
+            if let Some((_, value)) = self.values.iter().find(|(measured, _)| *measured == name) {
+                println!("{name:<32} {value:>9.3}  {explanation}");
+            }
+        }
+        if self.quick {
+            println!("\nA quick run: it shows that everything works. Its numbers mean little.");
+        }
+        let mut results: Map<String, Value> =
+            self.values.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+        results.insert("quick".to_owned(), self.quick.into());
+        results.insert("machine".to_owned(), machine::facts());
+        results.insert("parts".to_owned(), self.parts.into());
+        let path = folder()?.join("results.json");
+        std::fs::write(&path, serde_json::to_string_pretty(&results)? + "\n")
+            .with_context(|| path.display().to_string())?;
+        println!("\nWritten to {}", path.display());
+        Ok(())
+    }
+}
+
+/// `bench` in the target folder that this program was built into.
+fn folder() -> anyhow::Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    let target = program.ancestors().nth(2).context("the program stands in no target folder")?;
+    let folder = target.join("bench");
+    std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    Ok(folder)
+}
+
+/// The middle one; of an even number the mean of the two in the middle.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match (sorted.len(), sorted.len() / 2) {
+        (0, _) => f64::NAN,
+        (length, middle) if length % 2 == 1 => sorted[middle],
+        (_, middle) => (sorted[middle - 1] + sorted[middle]) / 2.0,
+    }
+}
+
+/// The smallest value that `share` of the sorted values do not exceed.
+pub(crate) fn percentile(sorted: &[f64], share: f64) -> f64 {
+    let rank = (sorted.len() as f64 * share).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_99th_percentile_of_a_hundred_is_the_99th_and_not_the_largest() {
+        let values: Vec<f64> = (1..=100).map(f64::from).collect();
+        assert_eq!(
+            (percentile(&values, 0.5), percentile(&values, 0.99), percentile(&values, 1.0)),
+            (50.0, 99.0, 100.0)
+        );
+        assert_eq!((median(&[3.0, 1.0, 2.0]), median(&[4.0, 1.0, 2.0, 3.0])), (2.0, 2.5));
+    }
+}
