@@ -1,1 +1,48 @@
-//! End-to-end promises, with the real binaries.
+//! The harness of the end-to-end promises: the real binaries, real PostgreSQL, real SSH.
+//!
+//! Everything lives in temporary folders, listens on loopback on ports that the system chose, and
+//! ends when its owner is dropped. A test waits for states ([`wait::until`]) and never for a time.
+//! The harness panics with a sentence when something is not as it must be; a test that fails shows
+//! the ends of the logs of everything it started.
+//!
+//! ```text
+//! let postgres = Postgres::shared().await;                      // a database of its own
+//! let gateway = GatewayProcess::start(&postgres, &["control.heartbeat_ms=500"]).await;
+//! let device = Device::paired_with(&gateway).await;             // through the real command line
+//! let folder = Folder::new();
+//! let backend = device.publish(&gateway, "shop", &folder, &[]).await;
+//! let run = backend.submit("what stands here?").await;
+//! assert_eq!(backend.ended(&run).await["state"], "succeeded");
+//! ```
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`postgres`] | one cluster for all tests with a database for each, or a cluster of one's own to kill |
+//! | [`gateway`] | a `deskgate-gateway serve` process: start, kill, restart on the same state |
+//! | [`device`] | a `deskgate` agent with a home of its own, driven through its command line |
+//! | [`backend`] | a business system: submits, reads, waits, and remembers every 202 |
+//! | [`folder`] | a working folder with known content, and scripts for the scripted assistant |
+//! | [`proxy`] | stands between device and gateway: cuts, freezes, heals |
+//! | [`sshd`] | Debian's own SSH server in front of a gateway |
+//! | [`raw`] | a device made by hand, frame by frame, on the private control socket |
+//! | [`process`] [`wait`] [`binaries`] | what the others are made from |
+
+pub mod backend;
+pub mod binaries;
+pub mod device;
+pub mod folder;
+pub mod gateway;
+pub mod postgres;
+pub mod process;
+pub mod proxy;
+pub mod raw;
+pub mod sshd;
+pub mod wait;
+
+pub use backend::Backend;
+pub use device::Device;
+pub use folder::Folder;
+pub use gateway::GatewayProcess;
+pub use postgres::Postgres;
+pub use proxy::Proxy;
+pub use wait::until;

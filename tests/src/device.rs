@@ -1,0 +1,331 @@
+//! A `deskgate` agent with a home of its own, driven through its command line as a person would.
+
+use std::ffi::OsString;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::backend::Backend;
+use crate::binaries;
+use crate::folder::Folder;
+use crate::gateway::{Address, GatewayProcess};
+use crate::process::{self, Log, Process};
+use crate::proxy::Proxy;
+use crate::wait::until;
+
+/// A device: its home outlives its process.
+#[derive(Debug)]
+pub struct Device {
+    folder: TempDir,
+    process: Option<Process>,
+    /// What stands between it and its gateway, once it is paired with one.
+    line: Option<Proxy>,
+}
+
+/// What a command printed, and how it ended.
+#[derive(Clone, Debug)]
+pub struct Said {
+    /// The exit code.
+    pub exit: i32,
+    /// Standard output; null when it is no JSON.
+    pub value: Value,
+    /// Standard output as it is.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Said {
+    /// What was printed by a command that must have worked.
+    pub fn ok(self) -> Value {
+        assert_eq!(self.exit, 0, "{}{}", self.stdout, self.stderr);
+        self.value
+    }
+}
+
+/// Runs a command to its end.
+pub async fn run(command: Command) -> Said {
+    let mut command = tokio::process::Command::from(command);
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    let output = tokio::time::timeout(crate::wait::PATIENCE, command.output()).await;
+    let output = output.unwrap_or_else(|_| panic!("{command:?} does not end")).expect("the program starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let stdout = text(&output.stdout);
+    Said {
+        exit: output.status.code().unwrap_or(-1),
+        value: serde_json::from_str(&stdout).unwrap_or_default(),
+        stdout,
+        stderr: text(&output.stderr),
+    }
+}
+
+impl Device {
+    /// A home with nothing in it; nothing runs.
+    pub fn new() -> Self {
+        let folder = TempDir::with_prefix("deskgate-dev-").expect("a temporary folder");
+        std::fs::create_dir(folder.path().join("person")).expect("a fresh folder");
+        Self { folder, process: None, line: None }
+    }
+
+    /// A device in built-in mode, with its gateway up.
+    pub async fn built_in() -> Self {
+        let mut device = Self::new();
+        device.start().await;
+        device.connected().await;
+        device
+    }
+
+    /// A device that was paired with a gateway through both command lines, and is connected over
+    /// SSH with a [`Proxy`] in between.
+    pub async fn paired_with(gateway: &GatewayProcess) -> Self {
+        let mut device = Self::for_remote().await;
+        let invitation = device.pair(gateway, &[]).await;
+        device.connect(gateway.ssh(), &invitation, &gateway.control_token_file()).await;
+        device.connected().await;
+        device
+    }
+
+    /// A running agent in remote mode that has no gateway yet. Remote mode was chosen once for all
+    /// devices of this process: a fresh agent begins in built-in mode, whose database takes long to make.
+    pub async fn for_remote() -> Self {
+        static CHOSEN: tokio::sync::OnceCell<Vec<(OsString, Vec<u8>)>> = tokio::sync::OnceCell::const_new();
+        let chosen = CHOSEN.get_or_init(choose_remote).await;
+        let mut device = Self::new();
+        std::fs::DirBuilder::new().mode(0o700).create(device.home()).expect("a fresh folder");
+        for (name, bytes) in chosen {
+            let path = device.home().join(name);
+            std::fs::write(&path, bytes).expect("writable");
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("ours");
+        }
+        device.start().await;
+        device
+    }
+
+    /// A second home with the same key and nothing else but the connection: what a person has who
+    /// copied the key, or lost everything but the key.
+    pub async fn with_the_same_key(&self) -> Self {
+        let mut twin = Self::for_remote().await;
+        twin.stop(Signal::TERM).await;
+        for name in ["identity_ed25519", "control_token"] {
+            std::fs::copy(self.home().join(name), twin.home().join(name)).expect("copied");
+        }
+        twin.start().await;
+        twin
+    }
+
+    /// `DESKGATE_HOME`.
+    pub fn home(&self) -> PathBuf {
+        self.folder.path().join("home")
+    }
+
+    /// The folder with everything of this device.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Starts the agent and returns when its command line is answered.
+    pub async fn start(&mut self) {
+        assert!(self.process.is_none(), "the agent runs");
+        let mut command = self.command();
+        command.args(["start", "--foreground"]);
+        let mut process = Process::start(command, &self.folder.path().join("agent.log"));
+        until("the agent to answer", async || {
+            if let Some(status) = process.has_ended() {
+                panic!("the agent ended with {status}:\n{}", process.log.tail(20));
+            }
+            let said = self.cli(&["status"]).await;
+            if said.exit == 0 { Ok(()) } else { Err(said.stderr) }
+        })
+        .await;
+        self.process = Some(process);
+    }
+
+    fn command(&self) -> Command {
+        let mut command = process::command(&binaries::agent(), &self.folder.path().join("person"));
+        command.env("DESKGATE_HOME", self.home());
+        command
+    }
+
+    /// Runs a command of the desktop's command line with `--json`.
+    pub async fn cli(&self, arguments: &[&str]) -> Said {
+        let mut command = self.command();
+        command.arg("--json").args(arguments);
+        run(command).await
+    }
+
+    /// Runs a command as a person sees it.
+    pub async fn plain_cli(&self, arguments: &[&str]) -> Said {
+        let mut command = self.command();
+        command.args(arguments);
+        run(command).await
+    }
+
+    /// `deskgate status`.
+    pub async fn status(&self) -> Value {
+        self.cli(&["status"]).await.ok()
+    }
+
+    /// Waits until the line stands as described, and returns the whole status.
+    pub async fn line_is(&self, state: &str) -> Value {
+        until(&format!("the line to be {state}"), async || {
+            let said = self.cli(&["status"]).await;
+            if said.value["line"]["state"] == state { Ok(said.value) } else { Err(said.stdout + &said.stderr) }
+        })
+        .await
+    }
+
+    /// Waits until it is connected to its gateway.
+    pub async fn connected(&self) -> Value {
+        self.line_is("connected").await
+    }
+
+    /// Exports the identity and has the gateway's administrator add it. Returns what the
+    /// administrator was told, with the invitation for the desktop.
+    pub async fn pair(&self, gateway: &GatewayProcess, arguments: &[&str]) -> Value {
+        let file = self.folder.path().join("identity.json");
+        // A person would choose another name; the command refuses to overwrite.
+        let _ = std::fs::remove_file(&file);
+        let file = file.to_str().expect("a plain name");
+        self.cli(&["identity", "export", file]).await.ok();
+        gateway.admin(&[&["device", "add", file], arguments].concat()).await.ok()
+    }
+
+    /// Saves the connection that an invitation describes, with a [`Proxy`] to `target` as the address.
+    pub async fn connect(&mut self, target: Address, paired: &Value, token_file: &Path) -> Said {
+        let line = Proxy::to(target).await;
+        let address = line.address().to_string();
+        self.line = Some(line);
+        let text = |name: &str| paired["invitation"][name].as_str().expect("the invitation is complete");
+        self.save(&[
+            "--ssh-address",
+            &address,
+            "--host-key",
+            text("host_key_fingerprint"),
+            "--control-socket",
+            text("control_socket"),
+            "--token-file",
+            token_file.to_str().expect("a plain name"),
+        ])
+        .await
+    }
+
+    /// `connection save --mode remote`.
+    pub async fn save(&self, arguments: &[&str]) -> Said {
+        let fixed: &[&str] = &["connection", "save", "--mode", "remote", "--accept-risk", "abandon-runs"];
+        self.cli(&[fixed, arguments].concat()).await
+    }
+
+    /// The network between it and its gateway.
+    pub fn line(&self) -> &Proxy {
+        self.line.as_ref().expect("it was paired")
+    }
+
+    /// Creates an application and a service in a folder, checks and publishes it, enables access,
+    /// and returns a caller. `arguments` are further ones of `service create`.
+    pub async fn publish(&self, gateway: &GatewayProcess, app: &str, folder: &Folder, arguments: &[&str]) -> Backend {
+        let (key, endpoint_id) = self.publish_service(app, folder, arguments).await;
+        Backend::new(gateway.http(), &key, &endpoint_id)
+    }
+
+    /// As [`Device::publish`], for the gateway that is built in.
+    pub async fn publish_here(&self, app: &str, folder: &Folder, arguments: &[&str]) -> Backend {
+        let (key, endpoint_id) = self.publish_service(app, folder, arguments).await;
+        let address = self.status().await["access"]["address"].as_str().expect("connected").to_owned();
+        let address = address.trim_start_matches("http://").trim_end_matches("/api/v1").parse();
+        Backend::new(Address::new(address.expect("an address on loopback")), &key, &endpoint_id)
+    }
+
+    async fn publish_service(&self, app: &str, folder: &Folder, arguments: &[&str]) -> (String, String) {
+        let created = self.cli(&["app", "create", app]).await.ok();
+        let endpoint_id = self.add_service(app, app, folder, arguments).await;
+        self.cli(&["access", "enable"]).await.ok();
+        (created["key"]["text"].as_str().expect("the key is shown once").to_owned(), endpoint_id)
+    }
+
+    /// Creates, checks and publishes one more service of an application. Returns its endpoint.
+    pub async fn add_service(&self, app: &str, name: &str, folder: &Folder, arguments: &[&str]) -> String {
+        let path = folder.path();
+        let fixed: &[&str] = &["service", "create", name, "--app", app, "--dir", path.to_str().expect("a plain name")];
+        let service = self.cli(&[fixed, arguments].concat()).await.ok();
+        let draft_id = service["draft_id"].as_str().expect("a draft").to_owned();
+        self.cli(&["service", "check", &draft_id]).await.ok();
+        let published = self.cli(&["service", "publish", &draft_id]).await.ok();
+        published["endpoint_id"].as_str().expect("published").to_owned()
+    }
+
+    /// The stored events of a run, in words.
+    pub async fn events(&self, run_id: &str) -> Vec<String> {
+        let detail = self.cli(&["runs", "show", run_id]).await.ok();
+        let events = detail["events"].as_array().expect("a list");
+        events.iter().map(|event| event["type"].as_str().expect("named").to_owned()).collect()
+    }
+
+    /// How often the agent began to execute a run, over all its processes.
+    pub fn executions(&self, run_id: &str) -> usize {
+        self.any_log().count(&["execution began", run_id])
+    }
+
+    /// Its log. The agent must be running.
+    pub fn log(&self) -> &Log {
+        &self.process.as_ref().expect("the agent runs").log
+    }
+
+    fn any_log(&self) -> Log {
+        Log::of(&self.folder.path().join("agent.log"))
+    }
+
+    /// Its process, which must be running.
+    pub fn process(&self) -> &Process {
+        self.process.as_ref().expect("the agent runs")
+    }
+
+    /// Kills the agent without warning.
+    pub fn kill_9(&mut self) {
+        self.process.take().expect("the agent runs").kill_9();
+    }
+
+    /// Stops the agent by a signal and waits until it has ended.
+    pub async fn stop(&mut self, signal: Signal) -> ExitStatus {
+        let process = self.process.take().expect("the agent runs");
+        process.signal(signal);
+        process.ended().await
+    }
+}
+
+impl Default for Device {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        drop(self.process.take());
+        let state_dir = self.home().join("gateway");
+        process::kill_cluster(&state_dir);
+        process::remove_socket_folder(&state_dir);
+    }
+}
+
+/// What an agent remembers after remote mode was chosen, without its key.
+async fn choose_remote() -> Vec<(OsString, Vec<u8>)> {
+    let mut device = Device::new();
+    device.start().await;
+    let token = device.folder.path().join("token");
+    std::fs::write(&token, deskgate_protocol::secret::ControlToken::generate().reveal()).expect("writable");
+    let pin = "SHA256:5TYAUnj1p7hSySxwLSzuo2ncngeS76sPafw9EyRvV6g";
+    let token = token.to_str().expect("a plain name");
+    device.save(&["--ssh-address", "127.0.0.1:9", "--host-key", pin, "--token-file", token]).await.ok();
+    device.line_is("disconnected").await;
+    device.stop(Signal::TERM).await;
+    let entries = std::fs::read_dir(device.home()).expect("it was made").map(|entry| entry.expect("it is there"));
+    let kept = entries.filter(|entry| {
+        let name = entry.file_name();
+        name.to_string_lossy().starts_with("deskgate.db") || name == "control_token"
+    });
+    kept.map(|entry| (entry.file_name(), std::fs::read(entry.path()).expect("ours"))).collect()
+}

@@ -1,0 +1,185 @@
+//! A `deskgate-gateway serve` process and the administrator's command line that speaks to it.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::postgres::Postgres;
+use crate::process::{self, Log, Process};
+use crate::wait::until;
+use crate::{binaries, device};
+
+/// Where something listens. It follows a gateway that starts again on other ports.
+#[derive(Clone, Debug)]
+pub struct Address(Arc<Mutex<SocketAddr>>);
+
+impl Address {
+    /// An address that may be changed later.
+    pub fn new(address: SocketAddr) -> Self {
+        Self(Arc::new(Mutex::new(address)))
+    }
+
+    /// As it is now.
+    pub fn get(&self) -> SocketAddr {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on.
+    pub fn set(&self, address: SocketAddr) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = address;
+    }
+}
+
+/// A gateway: its state outlives its process.
+#[derive(Debug)]
+pub struct GatewayProcess {
+    folder: TempDir,
+    settings: Vec<String>,
+    database: Option<String>,
+    process: Option<Process>,
+    http: Address,
+    ssh: Address,
+}
+
+impl GatewayProcess {
+    /// Starts a gateway on a database, with further settings as in `control.heartbeat_ms=500`.
+    pub async fn start(postgres: &Postgres, settings: &[&str]) -> Self {
+        Self::begin(Some(postgres.url().to_owned()), settings).await
+    }
+
+    /// Starts a gateway with a private cluster of its own.
+    pub async fn on_private_cluster(settings: &[&str]) -> Self {
+        Self::begin(None, settings).await
+    }
+
+    async fn begin(database: Option<String>, settings: &[&str]) -> Self {
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
+        let mut gateway = Self {
+            folder: TempDir::with_prefix("deskgate-gw-").expect("a temporary folder"),
+            settings: settings.iter().map(|setting| (*setting).to_owned()).collect(),
+            database,
+            process: None,
+            http: Address::new(nowhere),
+            ssh: Address::new(nowhere),
+        };
+        gateway.restart().await;
+        gateway
+    }
+
+    /// Starts it again on the same state, and returns when it is ready. Its ports are new ones,
+    /// which [`Self::http`] and [`Self::ssh`] follow.
+    pub async fn restart(&mut self) {
+        assert!(self.process.is_none(), "the gateway runs");
+        let mut process = self.spawn();
+        let ready = until("the gateway to be ready", async || {
+            if let Some(status) = process.has_ended() {
+                panic!("the gateway ended with {status}:\n{}", process.log.tail(20));
+            }
+            let log = process.log.own();
+            let line = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            line.into_iter().find(|line| line["message"] == "gateway ready").ok_or_else(|| process.log.tail(3))
+        })
+        .await;
+        let address = |name: &str| ready[name].as_str().and_then(|text| text.parse().ok()).expect("an address");
+        self.http.set(address("http"));
+        self.ssh.set(address("ssh"));
+        self.process = Some(process);
+    }
+
+    /// Starts the process without waiting for anything.
+    fn spawn(&self) -> Process {
+        let mut command = self.command();
+        command.arg("serve").arg("--migrate");
+        Process::start(command, &self.folder.path().join("gateway.log"))
+    }
+
+    fn command(&self) -> std::process::Command {
+        let path = |name: &str| self.folder.path().join(name).display().to_string();
+        let mut command = process::command(&binaries::gateway(), self.folder.path());
+        let own = [
+            format!("state_dir={}", path("state")),
+            format!("run_dir={}", path("run")),
+            "server.listen=127.0.0.1:0".to_owned(),
+            "ssh.listen=127.0.0.1:0".to_owned(),
+        ];
+        for setting in own.iter().chain(&self.settings) {
+            command.args(["--set", setting]);
+        }
+        if let Some(url) = &self.database {
+            command.env("DATABASE_URL", url);
+        }
+        command
+    }
+
+    /// Where backends reach it.
+    pub fn http(&self) -> Address {
+        self.http.clone()
+    }
+
+    /// Where devices reach it.
+    pub fn ssh(&self) -> Address {
+        self.ssh.clone()
+    }
+
+    /// The private control socket.
+    pub fn control_socket(&self) -> PathBuf {
+        self.folder.path().join("run/control.sock")
+    }
+
+    /// The file with the private control token.
+    pub fn control_token_file(&self) -> PathBuf {
+        self.folder.path().join("state/control_token")
+    }
+
+    /// The folder with everything it writes.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Its log. The process must be running.
+    pub fn log(&self) -> &Log {
+        &self.process().log
+    }
+
+    /// Its process, which must be running.
+    pub fn process(&self) -> &Process {
+        self.process.as_ref().expect("the gateway runs")
+    }
+
+    /// Runs an administrator's command, as in `["device", "list"]`, and returns what it printed.
+    pub async fn admin(&self, arguments: &[&str]) -> device::Said {
+        let mut command = self.command();
+        command.args(["--json", "admin"]).args(arguments);
+        device::run(command).await
+    }
+
+    /// Kills it without warning. Its private cluster, if it has one, is left as it is.
+    pub fn kill_9(&mut self) {
+        self.process.take().expect("the gateway runs").kill_9();
+    }
+
+    /// Stops it as an administrator would, and waits until it has ended.
+    pub async fn stop(&mut self, signal: Signal) -> ExitStatus {
+        let process = self.process.take().expect("the gateway runs");
+        process.signal(signal);
+        process.ended().await
+    }
+
+    /// The state directory.
+    pub fn state_dir(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+}
+
+impl Drop for GatewayProcess {
+    fn drop(&mut self) {
+        drop(self.process.take());
+        process::kill_cluster(&self.state_dir());
+        process::remove_socket_folder(&self.state_dir());
+    }
+}

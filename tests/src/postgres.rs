@@ -1,0 +1,129 @@
+//! PostgreSQL for tests: the product's own private cluster, run by the test instead of a gateway.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+
+use deskgate_gateway::store::cluster::{Cluster, Config};
+use tempfile::TempDir;
+use tokio::sync::Mutex;
+use tokio_postgres::NoTls;
+
+use crate::process;
+use crate::wait::until;
+
+/// A database, and whoever keeps its cluster running.
+#[derive(Debug)]
+pub struct Postgres {
+    server: Arc<Server>,
+    url: String,
+}
+
+#[derive(Debug)]
+struct Server {
+    folder: TempDir,
+    /// Absent while it is stopped.
+    cluster: Mutex<Option<Cluster>>,
+}
+
+impl Postgres {
+    /// A fresh database in the cluster that the tests of this process share. The cluster ends with
+    /// its last user.
+    pub async fn shared() -> Self {
+        static SHARED: Mutex<Weak<Server>> = Mutex::const_new(Weak::new());
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
+        let server = {
+            let mut shared = SHARED.lock().await;
+            match shared.upgrade() {
+                Some(server) => server,
+                None => {
+                    let server = Arc::new(Server::start().await);
+                    *shared = Arc::downgrade(&server);
+                    server
+                }
+            }
+        };
+        let name = format!("test_{}", NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+        let own = server.url().await;
+        run(&own, &format!("CREATE DATABASE {name}")).await.expect("a fresh cluster makes databases");
+        let (start, _) = own.rsplit_once('/').expect("the URL ends with the database");
+        Self { url: format!("{start}/{name}"), server }
+    }
+
+    /// A cluster of this test's own, which it may kill, stop and start.
+    pub async fn alone() -> Self {
+        let server = Server::start().await;
+        Self { url: server.url().await, server: Arc::new(server) }
+    }
+
+    /// How to connect.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Kills the server and everything it started. Its keeper starts it again by itself.
+    pub async fn kill_9(&self) {
+        let cluster = self.server.cluster.lock().await;
+        let first = cluster.as_ref().and_then(Cluster::postmaster_pid).expect("the server runs");
+        let rest = process::children(first);
+        assert!(process::kill_9(first), "the server runs");
+        for number in rest {
+            process::kill_9(number);
+        }
+        until("the killed server to be gone", async || {
+            let now = cluster.as_ref().and_then(Cluster::postmaster_pid);
+            if now == Some(first) { Err(format!("process {first} is there")) } else { Ok(()) }
+        })
+        .await;
+    }
+
+    /// Stops the server in good order. It stays away until [`Postgres::start`].
+    pub async fn stop(&self) {
+        let cluster = self.server.cluster.lock().await.take();
+        cluster.expect("the server runs").stop().await;
+    }
+
+    /// Starts a stopped server on the same data, at the same address.
+    pub async fn start(&self) {
+        let mut cluster = self.server.cluster.lock().await;
+        *cluster = Some(Cluster::start(Config::new(self.server.folder.path())).await.expect("it ran before"));
+    }
+
+    /// The rows of a query, each as one line of JSON.
+    pub async fn rows(&self, query: &str) -> Vec<serde_json::Value> {
+        let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await.expect("the database answers");
+        let mut driver = tokio::task::JoinSet::new();
+        driver.spawn(connection);
+        let rows = client.query(&format!("SELECT row_to_json(q) FROM ({query}) q"), &[]).await.expect("a valid query");
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+}
+
+impl Server {
+    async fn start() -> Self {
+        let folder = TempDir::with_prefix("deskgate-pg-").expect("a temporary folder");
+        let cluster = Cluster::start(Config::new(folder.path())).await.expect("PostgreSQL is installed");
+        Self { folder, cluster: Mutex::new(Some(cluster)) }
+    }
+
+    async fn url(&self) -> String {
+        self.cluster.lock().await.as_ref().expect("the server runs").url()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(cluster) = self.cluster.get_mut().take() {
+            let sockets: PathBuf = cluster.socket_dir().to_owned();
+            drop(cluster);
+            // The product keeps it for the next start; there is none.
+            let _ = std::fs::remove_dir_all(sockets);
+        }
+    }
+}
+
+async fn run(url: &str, statement: &str) -> Result<(), tokio_postgres::Error> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+    let mut driver = tokio::task::JoinSet::new();
+    driver.spawn(connection);
+    client.batch_execute(statement).await
+}

@@ -1,0 +1,114 @@
+//! A network in between: it can be cut, frozen and healed.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::gateway::Address;
+
+/// What the network does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Weather {
+    /// Everything passes.
+    Fair,
+    /// Connections stay open and nothing passes, in either direction: a network that drops packets.
+    Frozen,
+    /// Connections are reset, and new ones at once.
+    Cut,
+}
+
+/// A listener on loopback that passes everything on to a target.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    target: Address,
+    weather: watch::Sender<Weather>,
+    _tasks: JoinSet<()>,
+}
+
+impl Proxy {
+    /// Listens, and passes on to wherever the target is at the time of each connection.
+    pub async fn to(target: Address) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("ports are left");
+        let address = listener.local_addr().expect("it is bound");
+        let (weather, forecast) = watch::channel(Weather::Fair);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, target.clone(), forecast));
+        Self { address, target, weather, _tasks: tasks }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Passes new connections on to another target.
+    pub fn lead_to(&self, target: SocketAddr) {
+        self.target.set(target);
+    }
+
+    /// Lets nothing pass; what was sent meanwhile arrives after [`Proxy::heal`].
+    pub fn freeze(&self) {
+        self.weather.send_replace(Weather::Frozen);
+    }
+
+    /// Resets all connections and every new one. What was under way is lost.
+    pub fn cut(&self) {
+        self.weather.send_replace(Weather::Cut);
+    }
+
+    /// Everything passes again.
+    pub fn heal(&self) {
+        self.weather.send_replace(Weather::Fair);
+    }
+}
+
+async fn accept(listener: TcpListener, target: Address, weather: watch::Receiver<Weather>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => if let Ok((stream, _)) = accepted {
+                connections.spawn(pass(stream, target.get(), weather.clone()));
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn pass(near: TcpStream, target: SocketAddr, weather: watch::Receiver<Weather>) {
+    let mut until_cut = weather.clone();
+    let passing = async {
+        let far = TcpStream::connect(target).await?;
+        near.set_nodelay(true)?;
+        far.set_nodelay(true)?;
+        let (near_in, near_out) = near.into_split();
+        let (far_in, far_out) = far.into_split();
+        tokio::try_join!(copy(near_in, far_out, weather.clone()), copy(far_in, near_out, weather))
+    };
+    tokio::select! {
+        _ = until_cut.wait_for(|weather| *weather == Weather::Cut) => {}
+        // Either side may end; then both are dropped.
+        _ = passing => {}
+    }
+}
+
+async fn copy(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut weather: watch::Receiver<Weather>,
+) -> std::io::Result<()> {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let length = from.read(&mut buffer).await?;
+        // What was read while the network is frozen is held back until it is not.
+        let _ = weather.wait_for(|weather| *weather == Weather::Fair).await;
+        if length == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        to.write_all(&buffer[..length]).await?;
+    }
+}

@@ -1,0 +1,166 @@
+//! A device made by hand: frame by frame, on the private control socket.
+
+use std::path::Path;
+use std::time::Duration;
+
+use deskgate_protocol::control::{Challenge, DeviceFrame, GatewayFrame, Hello, InFlight, Refused, Welcome};
+use deskgate_protocol::identity::{HelloProof, IdentityFile, PublicKey};
+use deskgate_protocol::{PROTOCOL, ProtocolRange, Timestamp, VERSION, frame};
+use ed25519_dalek::SigningKey;
+use futures_util::{SinkExt, StreamExt};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::{self, Message};
+
+use crate::device::Said;
+use crate::gateway::GatewayProcess;
+use crate::wait::PATIENCE;
+
+/// A key, and what it says of itself.
+#[derive(Clone, Debug)]
+pub struct Persona {
+    /// The key.
+    pub key: SigningKey,
+    /// The version it claims.
+    pub version: String,
+    /// The protocols it claims.
+    pub protocol: ProtocolRange,
+}
+
+impl Persona {
+    /// Somebody of this version; different seeds are different devices.
+    pub fn new(seed: u8) -> Self {
+        Self { key: SigningKey::from_bytes(&[seed; 32]), version: VERSION.to_owned(), protocol: PROTOCOL }
+    }
+
+    /// Its public key.
+    pub fn public_key(&self) -> PublicKey {
+        PublicKey::of(&self.key)
+    }
+
+    /// Has a gateway's administrator add it.
+    pub async fn pair(&self, gateway: &GatewayProcess, name: &str) -> Said {
+        let file = gateway.folder().join(format!("{name}.json"));
+        let identity = IdentityFile::sign(&self.key, name, Timestamp::now());
+        std::fs::write(&file, serde_json::to_string(&identity).expect("plain data")).expect("writable");
+        gateway.admin(&["device", "add", file.to_str().expect("a plain name")]).await
+    }
+
+    /// The answer to a challenge.
+    pub fn hello(&self, challenge: &Challenge, in_flight: Vec<InFlight>) -> DeviceFrame {
+        let proof = HelloProof {
+            gateway_id: challenge.gateway_id,
+            nonce: &challenge.nonce,
+            gateway_version: &challenge.gateway_version,
+            device_version: &self.version,
+        };
+        DeviceFrame::Hello(Hello {
+            public_key: self.public_key(),
+            device_version: self.version.clone(),
+            protocol: self.protocol,
+            signature: proof.sign(&self.key),
+            in_flight,
+        })
+    }
+
+    /// Comes in, which must work.
+    pub async fn enter(&self, gateway: &GatewayProcess, in_flight: Vec<InFlight>) -> (RawLine, Welcome) {
+        let (mut line, challenge) = RawLine::challenged(gateway).await;
+        line.send(&self.hello(&challenge, in_flight)).await;
+        match line.next().await {
+            Some(GatewayFrame::Welcome(welcome)) => (line, welcome),
+            other => panic!("not let in: {other:?}"),
+        }
+    }
+
+    /// Comes in, which must be refused, and returns why.
+    pub async fn is_refused(&self, gateway: &GatewayProcess) -> Refused {
+        let (mut line, challenge) = RawLine::challenged(gateway).await;
+        line.send(&self.hello(&challenge, Vec::new())).await;
+        match line.next().await {
+            Some(GatewayFrame::Refused(refused)) => refused,
+            other => panic!("not refused: {other:?}"),
+        }
+    }
+}
+
+/// An open WebSocket on a gateway's control socket.
+#[derive(Debug)]
+pub struct RawLine(WebSocketStream<UnixStream>);
+
+impl RawLine {
+    /// Opens the door with a token; the status says why not.
+    pub async fn open(gateway: &GatewayProcess, token: &str) -> Result<Self, u16> {
+        Self::at(&gateway.control_socket(), token).await
+    }
+
+    async fn at(socket: &Path, token: &str) -> Result<Self, u16> {
+        let stream = UnixStream::connect(socket).await.expect("the gateway listens");
+        let mut request = "ws://deskgate/control".into_client_request().expect("a plain address");
+        let token = format!("Bearer {token}").parse().expect("visible characters");
+        request.headers_mut().insert("Authorization", token);
+        match tokio_tungstenite::client_async(request, stream).await {
+            Ok((socket, _)) => Ok(Self(socket)),
+            Err(tungstenite::Error::Http(response)) => Err(response.status().as_u16()),
+            Err(error) => panic!("no WebSocket: {error}"),
+        }
+    }
+
+    /// Opens the door with the right token and waits for the challenge.
+    pub async fn challenged(gateway: &GatewayProcess) -> (Self, Challenge) {
+        let token = std::fs::read_to_string(gateway.control_token_file()).expect("the gateway made it");
+        let mut line = Self::open(gateway, token.trim()).await.expect("the right token");
+        match line.next().await {
+            Some(GatewayFrame::Challenge(challenge)) => (line, challenge),
+            other => panic!("no challenge: {other:?}"),
+        }
+    }
+
+    /// Sends a frame.
+    pub async fn send(&mut self, frame: &DeviceFrame) {
+        self.send_text(frame::encode(frame).expect("within the limit")).await;
+    }
+
+    /// Sends any text. The gateway may have hung up; what it said before can still be read.
+    pub async fn send_text(&mut self, text: String) {
+        let _ = self.0.send(Message::text(text)).await;
+    }
+
+    /// Sends any message.
+    pub async fn send_message(&mut self, message: Message) {
+        let _ = self.0.send(message).await;
+    }
+
+    /// The next frame; `None` when the line has ended.
+    pub async fn next(&mut self) -> Option<GatewayFrame> {
+        let next = timeout(PATIENCE, async {
+            loop {
+                match self.0.next().await {
+                    Some(Ok(Message::Text(text))) => {
+                        return Some(frame::decode(&text).expect("the gateway sends frames"));
+                    }
+                    Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+                    Some(Ok(_) | Err(_)) | None => return None,
+                }
+            }
+        });
+        next.await.expect("a frame or the end")
+    }
+
+    /// The next frame that is no ping; pings are answered.
+    pub async fn next_answering_pings(&mut self) -> Option<GatewayFrame> {
+        loop {
+            match self.next().await {
+                Some(GatewayFrame::Ping) => self.send(&DeviceFrame::Pong).await,
+                other => return other,
+            }
+        }
+    }
+
+    /// The next frame, if one comes within so long.
+    pub async fn next_within(&mut self, limit: Duration) -> Option<GatewayFrame> {
+        timeout(limit, self.next()).await.ok().flatten()
+    }
+}

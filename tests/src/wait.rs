@@ -1,0 +1,30 @@
+//! Waiting for a state, with a deadline over all.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// How long anything may take before the test fails. Generous: it is only reached when something is wrong.
+pub const PATIENCE: Duration = Duration::from_secs(45);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Looks until `look` finds what is waited for. Its error says what it saw instead; the last one is
+/// shown when [`PATIENCE`] ends.
+pub async fn until<T>(what: &str, look: impl AsyncFnMut() -> Result<T, String>) -> T {
+    until_within(PATIENCE, what, look).await
+}
+
+/// As [`until`], for a promise that has a bound of its own.
+pub async fn until_within<T>(limit: Duration, what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + limit;
+    let mut seen = "nothing yet".to_owned();
+    loop {
+        match timeout_at(deadline, look()).await {
+            Ok(Ok(found)) => return found,
+            Ok(Err(other)) => seen = other,
+            Err(_) => {}
+        }
+        assert!(Instant::now() < deadline, "waited {limit:?} for {what}; last seen: {seen}");
+        sleep(LOOK_AGAIN).await;
+    }
+}
