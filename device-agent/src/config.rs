@@ -89,18 +89,8 @@ impl Home {
         self.0.join("agent.log")
     }
 
-    /// The private socket. Sockets have short names only, so a long folder's socket stands in the
-    /// user's runtime directory.
+    /// The private socket.
     pub fn socket(&self) -> PathBuf {
-        const LONGEST: usize = 90;
-        let near = self.0.join("agent.sock");
-        if near.as_os_str().len() <= LONGEST {
-            return near;
-        }
-        let digest = deskgate_protocol::canonical::Sha256Digest::of(self.0.as_os_str().as_encoded_bytes()).to_string();
-        let uid = rustix::process::geteuid().as_raw();
-        let runtime = std::env::var_os("XDG_RUNTIME_DIR")
-            .map_or_else(|| PathBuf::from(format!("/run/user/{uid}")), PathBuf::from);
-        runtime.join(format!("deskgate-{}.sock", &digest[..16]))
+        self.0.join("agent.sock")
     }
 }

@@ -457,6 +457,12 @@ mod tests {
     }
 
     #[test]
+    fn the_example_file_in_deploy_is_what_the_program_prints() {
+        let file = include_str!("../../deploy/gateway.example.toml");
+        assert!(file == example(), "run: deskgate-gateway config example > deploy/gateway.example.toml");
+    }
+
+    #[test]
     fn the_example_with_every_comment_removed_is_a_valid_file_of_defaults() {
         let uncommented: String = example()
             .lines()

@@ -4,10 +4,12 @@
 //! command lines use it.
 
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -19,6 +21,28 @@ use tokio_util::sync::CancellationToken;
 const MAX_LINE: u64 = 16 * 1024 * 1024;
 const CONNECTIONS: usize = 64;
 
+/// The kernel's limit for the name of a socket (`sun_path`, unix(7)), without the final zero.
+const LONGEST_NAME: usize = 107;
+
+/// The name that the kernel is told, and the folder it may lead through, which must stay open meanwhile.
+struct Short {
+    name: PathBuf,
+    _folder: Option<OwnedFd>,
+}
+
+/// A path that is too long for a socket's name leads through an open handle of its folder instead.
+fn short(path: &Path) -> io::Result<Short> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(Short { name: path.to_owned(), _folder: None });
+    };
+    if path.as_os_str().len() <= LONGEST_NAME {
+        return Ok(Short { name: path.to_owned(), _folder: None });
+    }
+    let folder = rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let name = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
+    Ok(Short { name, _folder: Some(folder) })
+}
+
 /// Binds a socket with a mode. A socket that a killed predecessor left is replaced; one that
 /// somebody answers on is not.
 pub fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
@@ -29,7 +53,8 @@ pub fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
                 format!("{} exists and is no socket", path.display()),
             ));
         }
-        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+        let reachable = short(path)?;
+        if std::os::unix::net::UnixStream::connect(&reachable.name).is_ok() {
             return Err(io::Error::new(
                 io::ErrorKind::AddrInUse,
                 format!("another process answers on {}", path.display()),
@@ -40,7 +65,8 @@ pub fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
     // Bound under another name first, so that nobody connects before the mode is set.
     let hidden = path.with_extension(format!("{}.new", std::process::id()));
     let _ = std::fs::remove_file(&hidden);
-    let listener = UnixListener::bind(&hidden)?;
+    let bindable = short(&hidden)?;
+    let listener = UnixListener::bind(&bindable.name)?;
     std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(mode))?;
     std::fs::rename(&hidden, path)?;
     Ok(listener)
@@ -136,7 +162,9 @@ pub enum CallError {
 /// Asks one request.
 pub async fn call<Q: Serialize, A: DeserializeOwned>(path: &Path, request: &Q) -> Result<A, CallError> {
     let shown = path.display().to_string();
-    let mut stream = UnixStream::connect(path).await.map_err(|error| match error.kind() {
+    let not_running = |_| CallError::NotRunning { path: shown.clone() };
+    let reachable = short(path).map_err(not_running)?;
+    let mut stream = UnixStream::connect(&reachable.name).await.map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => CallError::NotAllowed { path: shown.clone() },
         _ => CallError::NotRunning { path: shown.clone() },
     })?;
@@ -147,4 +175,29 @@ pub async fn call<Q: Serialize, A: DeserializeOwned>(path: &Path, request: &Q) -
     let mut line = String::new();
     BufReader::new(stream).take(MAX_LINE).read_line(&mut line).await.map_err(broken)?;
     serde_json::from_str(&line).map_err(|error| broken(error.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_in_a_folder_with_a_long_path_is_bound_answered_on_and_not_taken_twice() {
+        let top = tempfile::tempdir().expect("new");
+        let folder = top.path().join("a-folder-with-quite-a-long-name/".repeat(5));
+        std::fs::create_dir_all(&folder).expect("new");
+        let path = folder.join("agent.sock");
+        assert!(path.as_os_str().len() > LONGEST_NAME);
+        let missing = call::<_, u32>(&path, &1).await.expect_err("nobody there");
+        assert!(matches!(missing, CallError::NotRunning { .. }), "{missing}");
+
+        let listener = bind(&path, 0o600).expect("bound");
+        let stop = CancellationToken::new();
+        let serving = tokio::spawn(serve(listener, false, stop.clone(), |question: u32| async move { question + 1 }));
+        assert_eq!(call::<_, u32>(&path, &41).await.expect("answered"), 42);
+        assert_eq!(bind(&path, 0o600).expect_err("in use").kind(), io::ErrorKind::AddrInUse);
+        stop.cancel();
+        serving.await.expect("ended");
+        assert!(bind(&path, 0o600).is_ok(), "what a predecessor left is replaced");
+    }
 }
