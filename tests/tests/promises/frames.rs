@@ -1,0 +1,1 @@
+//! Frames made by hand, on the private control socket.
