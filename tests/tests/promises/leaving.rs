@@ -47,6 +47,16 @@ async fn an_agent_that_is_told_to_stop_leaves_no_process_behind() {
 }
 
 #[tokio::test]
+async fn ctrl_c_ends_an_agent_in_good_order_every_time() {
+    let mut device = Device::for_remote().await;
+    for _ in 0..5 {
+        let ended = device.stop(Signal::INT).await;
+        assert!(ended.success(), "{ended}");
+        device.start().await;
+    }
+}
+
+#[tokio::test]
 async fn an_agent_in_the_background_stops_when_it_is_asked() {
     let mut device = Device::new();
     let started = device.cli(&["start"]).await.ok();
