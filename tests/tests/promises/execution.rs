@@ -18,6 +18,8 @@ async fn a_device_that_lost_its_published_version_fails_the_run_with_definition_
     let invitation = fresh.pair(&gateway, &[]).await;
     fresh.connect(gateway.ssh(), &invitation, &gateway.control_token_file()).await.ok();
     fresh.connected().await;
+    // Its first line to a gateway paused access, as after every change of the mode.
+    fresh.cli(&["access", "enable"]).await.ok();
     let run = backend.ended(&backend.submit("What does order 4711 say?").await).await;
     assert_eq!((text(&run, "/state"), text(&run, "/error/code")), ("failed", "definition_mismatch"), "{run}");
     assert_eq!(text(&run, "/error/effects"), "none", "{run}");

@@ -16,7 +16,7 @@ async fn two_hundred_concurrent_submissions_with_one_idempotency_key_through_two
     let through_other = through_one.through(other.http());
 
     let backends = [&through_one, &through_other];
-    let submissions = (0..200).map(|n: usize| backends[n % 2].try_submit("the one key", "Do it once."));
+    let submissions = (0..200).map(|n: usize| backends[n % 2].try_submit("the-one-key", "Do it once."));
     let answers: Vec<_> = join_all(submissions).await.into_iter().map(|answer| answer.expect("answered")).collect();
     for answer in &answers {
         assert_eq!(answer.status.as_u16(), 202, "{}", answer.body);
@@ -30,7 +30,7 @@ async fn two_hundred_concurrent_submissions_with_one_idempotency_key_through_two
 
     // The same key with another body is a conflict on both, and no run.
     for backend in backends {
-        let refused = backend.try_submit("the one key", "Do something else.").await.expect("answered");
+        let refused = backend.try_submit("the-one-key", "Do something else.").await.expect("answered");
         assert_eq!((refused.status.as_u16(), refused.code()), (409, "idempotency_key_reused"), "{}", refused.body);
     }
     assert_eq!(postgres.rows("SELECT count(*) AS runs FROM runs").await[0]["runs"], 1);
