@@ -7,9 +7,10 @@ use std::time::Duration;
 use reqwest::header::HeaderMap;
 use reqwest::{Client, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::gateway::Address;
-use crate::wait::until;
+use crate::wait::{PATIENCE, until};
 
 /// A caller with one application key, one subject and one service. Clones share what was accepted.
 #[derive(Clone, Debug)]
@@ -104,18 +105,24 @@ impl Backend {
     /// Submits under one key until it is accepted, as a careful backend does while there is
     /// trouble. Anything but 202, 429, 503 or no answer is a failure (I20). Returns the run.
     pub async fn insist(&self, idempotency_key: &str, text: &str) -> String {
-        until("a submission to be accepted", async || match self.try_submit(idempotency_key, text).await {
-            Ok(answer) if answer.status == StatusCode::ACCEPTED => {
-                Ok(answer.body["run_id"].as_str().expect("every 202 names its run").to_owned())
+        let deadline = Instant::now() + PATIENCE;
+        let mut seen = String::new();
+        while Instant::now() < deadline {
+            match self.try_submit(idempotency_key, text).await {
+                Ok(answer) if answer.status == StatusCode::ACCEPTED => {
+                    return answer.body["run_id"].as_str().expect("every 202 names its run").to_owned();
+                }
+                Ok(answer) => {
+                    let honest = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE];
+                    assert!(honest.contains(&answer.status), "{} {}", answer.status, answer.body);
+                    seen = answer.body.to_string();
+                }
+                Err(error) => seen = error.to_string(),
             }
-            Ok(answer) => {
-                let honest = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].contains(&answer.status);
-                assert!(honest, "{} {}", answer.status, answer.body);
-                Err(answer.code().to_owned())
-            }
-            Err(error) => Err(error.to_string()),
-        })
-        .await
+            // A backend that repeats does not do it without a pause.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("not accepted within {PATIENCE:?}: {seen}");
     }
 
     /// Reads a run; with `wait`, until something changed.

@@ -219,6 +219,11 @@ impl Device {
         self.cli(&[fixed, arguments].concat()).await
     }
 
+    /// Its identifier at the gateway it is connected to.
+    pub async fn device_id(&self) -> String {
+        self.connected().await["line"]["device_id"].as_str().expect("it is connected").to_owned()
+    }
+
     /// The network between it and its gateway.
     pub fn line(&self) -> &Proxy {
         self.line.as_ref().expect("it was paired")
@@ -269,6 +274,21 @@ impl Device {
         self.any_log().count(&["execution began", run_id])
     }
 
+    /// Waits until the agent shows a run in its hands in a standing.
+    pub async fn standing(&self, run_id: &str, standing: &str) {
+        until(&format!("{run_id} to be {standing} on the device"), async || {
+            let runs = self.status().await["work"]["runs"].clone();
+            let found = runs.as_array().into_iter().flatten().find(|run| run["run_id"] == run_id);
+            if found.is_some_and(|run| run["standing"] == standing) { Ok(()) } else { Err(runs.to_string()) }
+        })
+        .await;
+    }
+
+    /// What an agent in the background wrote.
+    pub fn log_of_background(&self) -> String {
+        Log::of(&self.home().join("agent.log")).all()
+    }
+
     /// Its log. The agent must be running.
     pub fn log(&self) -> &Log {
         &self.process.as_ref().expect("the agent runs").log
@@ -286,6 +306,11 @@ impl Device {
     /// Kills the agent without warning.
     pub fn kill_9(&mut self) {
         self.process.take().expect("the agent runs").kill_9();
+    }
+
+    /// Waits until the agent has ended, of which somebody told it.
+    pub async fn has_stopped(&mut self) -> ExitStatus {
+        self.process.take().expect("the agent runs").ended().await
     }
 
     /// Stops the agent by a signal and waits until it has ended.

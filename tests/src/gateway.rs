@@ -158,6 +158,27 @@ impl GatewayProcess {
         device::run(command).await
     }
 
+    /// Runs an administrator's command as a person sees it.
+    pub async fn plain_admin(&self, arguments: &[&str]) -> device::Said {
+        let mut command = self.command();
+        command.arg("admin").args(arguments);
+        device::run(command).await
+    }
+
+    /// One paired device as the administrator sees it.
+    pub async fn device(&self, device_id: &str) -> Value {
+        self.admin(&["device", "show", device_id]).await.ok()
+    }
+
+    /// Waits until the administrator sees a device in a state, and returns how he sees it.
+    pub async fn device_is(&self, device_id: &str, state: &str) -> Value {
+        until(&format!("the device to be {state}"), async || {
+            let device = self.device(device_id).await;
+            if device["state"] == state { Ok(device) } else { Err(device.to_string()) }
+        })
+        .await
+    }
+
     /// Kills it without warning. Its private cluster, if it has one, is left as it is.
     pub fn kill_9(&mut self) {
         self.process.take().expect("the gateway runs").kill_9();

@@ -103,7 +103,8 @@ pub async fn main(run_agent: RunAgent) -> ExitCode {
 
 /// The agent itself ends in its own way on Ctrl-C; every other command just ends.
 async fn interrupted() -> Failure {
-    if daemon::runs_here() || tokio::signal::ctrl_c().await.is_err() {
+    // Whether this is the agent is known when the signal comes, not yet when the program starts.
+    if tokio::signal::ctrl_c().await.is_err() || daemon::runs_here() {
         std::future::pending::<()>().await;
     }
     Failure::new(Exit::Interrupted, "")

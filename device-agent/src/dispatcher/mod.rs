@@ -25,7 +25,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deskgate_protocol::control::{DeviceEvent, DeviceFrame, GatewayFrame, InFlight, InFlightStatus};
+use deskgate_protocol::control::{ByeCode, DeviceEvent, DeviceFrame, GatewayFrame, InFlight, InFlightStatus};
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::run::Outcome;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -243,7 +243,12 @@ impl<L: Link> Dispatcher<L> {
             GatewayFrame::Reply { request_id, result } => self.calls.end(request_id, result),
             GatewayFrame::Ping => self.line.send(DeviceFrame::Pong),
             GatewayFrame::Drain => self.draining = true,
-            GatewayFrame::Bye { code, message } => info!(?code, message, "the gateway ended the session"),
+            GatewayFrame::Bye { code, message } => {
+                info!(?code, message, "the gateway ended the session");
+                if code == ByeCode::Revoked {
+                    self.revoke_all().await;
+                }
+            }
             GatewayFrame::Challenge(_) | GatewayFrame::Welcome(_) | GatewayFrame::Refused(_) => {
                 warn!("a frame of the handshake came after it; ignored");
             }

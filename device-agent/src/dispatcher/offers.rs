@@ -150,6 +150,14 @@ impl<L: Link> Dispatcher<L> {
         }
     }
 
+    /// The gateway removed this device, and with it ended all of its runs.
+    pub(super) async fn revoke_all(&mut self) {
+        let held: Vec<_> = self.runs.iter().map(|(run_id, run)| (*run_id, run.attempt)).collect();
+        for (run_id, attempt) in held {
+            self.revoke(run_id, attempt).await;
+        }
+    }
+
     /// Events, and perhaps the finish, are durable at the gateway.
     pub(super) async fn acknowledge(&mut self, run_id: RunId, attempt: u32, through: u64) {
         let Some(run) = self.runs.get_mut(&run_id).filter(|run| run.attempt == attempt) else { return };

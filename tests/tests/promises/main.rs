@@ -1,3 +1,41 @@
 //! What the product promises, with the real programs: one file for each group of promises.
 
+mod crash;
+mod database;
 mod demo;
+mod execution;
+mod frames;
+mod leaving;
+mod line;
+mod refusals;
+mod replicas;
+mod waiting;
+
+use deskgate_tests::{Backend, Device};
+use serde_json::Value;
+
+/// Every run that was answered with 202 has ended in one final state with its result, and was
+/// executed once, plus once for each restart that is recorded (I1, I2, I3).
+async fn everything_accepted_ended_once(backend: &Backend, device: &Device) {
+    for run_id in backend.accepted() {
+        let run = backend.ended(&run_id).await;
+        assert_eq!(run["state"], "succeeded", "{run}");
+        let events = device.events(&run_id).await;
+        let count = |name: &str| events.iter().filter(|event| *event == name).count();
+        assert_eq!(count("run.succeeded"), 1, "{events:?}");
+        assert_eq!(events.last().map(String::as_str), Some("run.succeeded"), "{events:?}");
+        assert_eq!(count("run.started"), 1, "{events:?}");
+        assert!(count("run.restarted") <= 1, "{events:?}");
+        let executions = device.executions(&run_id);
+        assert!(
+            (1..=1 + count("run.restarted")).contains(&executions),
+            "executed {executions} times, and only this is recorded: {events:?}"
+        );
+        assert_eq!(backend.run(&run_id).await, run, "a run that has ended does not change");
+    }
+}
+
+/// A member of a JSON document that is text.
+fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_else(|| panic!("no text at {pointer} in {value}"))
+}

@@ -1,0 +1,304 @@
+//! Frames made by hand, on the private control socket: what no device of ours would send.
+
+use std::time::Duration;
+
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::control::{
+    ByeCode, DeviceFrame, GatewayFrame, ManagementResult, Offer, RefusedCode, RevokeCode,
+};
+use deskgate_protocol::frame::MAX_FRAME_BYTES;
+use deskgate_protocol::management::{Call, CreateApplication, PublishEndpoint, SetAccess};
+use deskgate_protocol::run::{FinishReason, Outcome, RunResult, Usage};
+use deskgate_protocol::secret::ControlToken;
+use deskgate_protocol::{EndpointId, Half, ProtocolRange, RunId, VERSION};
+use deskgate_tests::raw::{Persona, RawLine};
+use deskgate_tests::{Backend, GatewayProcess, Postgres};
+use tokio_tungstenite::tungstenite::Message;
+
+use crate::text;
+
+async fn gateway(settings: &[&str]) -> (Postgres, GatewayProcess) {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, settings).await;
+    (postgres, gateway)
+}
+
+/// Asks as the desktop would; every ping on the way is answered.
+async fn ask<C: Call>(line: &mut RawLine, call: C) -> C::Reply {
+    line.send(&DeviceFrame::Request { request_id: 7, request: call.into() }).await;
+    loop {
+        match line.next_answering_pings().await.expect("the line is open") {
+            GatewayFrame::Reply { request_id: 7, result: ManagementResult::Ok(value) } => {
+                return serde_json::from_value(value).expect("the reply that belongs to it");
+            }
+            GatewayFrame::Reply { result, .. } => panic!("{result:?}"),
+            _ => {}
+        }
+    }
+}
+
+/// Publishes a service of which only the digest exists.
+async fn publish(line: &mut RawLine, gateway: &GatewayProcess) -> Backend {
+    let created = ask(line, CreateApplication { name: "shop".to_owned() }).await;
+    let endpoint_id = EndpointId::new();
+    let publication = PublishEndpoint {
+        app_id: created.application.app_id,
+        endpoint_id,
+        version: 1,
+        name: "made by hand".to_owned(),
+        description: String::new(),
+        definition_sha256: Sha256Digest::of(b"anything"),
+    };
+    ask(line, publication).await;
+    ask(line, SetAccess { enabled: true }).await;
+    Backend::new(gateway.http(), &created.key.text, &endpoint_id.to_string())
+}
+
+async fn next_offer(line: &mut RawLine) -> Offer {
+    match line.next_answering_pings().await {
+        Some(GatewayFrame::Offer(offer)) => offer,
+        other => panic!("no offer: {other:?}"),
+    }
+}
+
+fn answer(text: &str) -> Outcome {
+    let result = RunResult { text: text.to_owned(), finish_reason: FinishReason::Completed };
+    Outcome::Succeeded { result, usage: Usage::default() }
+}
+
+fn run_id(text: &str) -> RunId {
+    text.parse().expect("a run")
+}
+
+#[tokio::test]
+async fn a_device_of_another_version_is_refused_as_data_and_its_runs_wait_for_an_upgrade() {
+    let (_postgres, gateway) = gateway(&[]).await;
+    let device = Persona::new(1);
+    let device_id = text(&device.pair(&gateway, "desk").await.ok(), "/device/device_id").to_owned();
+    let (mut line, _) = device.enter(&gateway, Vec::new()).await;
+    let backend = publish(&mut line, &gateway).await;
+    drop(line);
+    gateway.device_is(&device_id, "offline").await;
+
+    let newer = Persona { version: "9.0.0".to_owned(), ..device.clone() };
+    let refused = newer.is_refused(&gateway).await;
+    assert_eq!((refused.code, refused.upgrade), (RefusedCode::VersionMismatch, Some(Half::Gateway)), "{refused:?}");
+    assert_eq!((refused.gateway_version.as_str(), refused.device_version.as_deref()), (VERSION, Some("9.0.0")));
+    assert!(refused.message.contains("upgrade the package deskgate-gateway"), "{}", refused.message);
+    let seen = gateway.device(&device_id).await;
+    assert_eq!((text(&seen, "/state"), text(&seen, "/note")), ("incompatible", "seen, refused: 9.0.0 against 0.1.0"));
+    let run = backend.run(&backend.submit("anything").await).await;
+    assert_eq!(text(&run, "/state_reason/code"), "device_incompatible", "{run}");
+
+    let other_protocol = Persona { protocol: ProtocolRange { min: 7, max: 9 }, ..device.clone() };
+    let refused = other_protocol.is_refused(&gateway).await;
+    assert_eq!((refused.code, refused.upgrade), (RefusedCode::VersionMismatch, Some(Half::Gateway)), "{refused:?}");
+    // The right version comes in, and the refusal is forgotten.
+    let (_line, _) = device.enter(&gateway, Vec::new()).await;
+    gateway.device_is(&device_id, "connected").await;
+}
+
+#[tokio::test]
+async fn whoever_cannot_prove_to_be_a_paired_device_is_refused() {
+    let (_postgres, gateway) = gateway(&[]).await;
+    let refused = Persona::new(2).is_refused(&gateway).await;
+    assert_eq!((refused.code, refused.should_retry), (RefusedCode::UnknownDevice, true), "{refused:?}");
+
+    let (friend, thief) = (Persona::new(3), Persona::new(4));
+    friend.pair(&gateway, "friend").await.ok();
+    let (mut line, challenge) = RawLine::challenged(&gateway).await;
+    let DeviceFrame::Hello(mut forged) = thief.hello(&challenge, Vec::new()) else { unreachable!("a hello") };
+    forged.public_key = friend.public_key();
+    line.send(&DeviceFrame::Hello(forged)).await;
+    let Some(GatewayFrame::Refused(refused)) = line.next().await else { panic!("not refused") };
+    assert_eq!(refused.code, RefusedCode::BadProof, "{refused:?}");
+    // A proof made for another session is worth nothing in this one.
+    let (_, earlier) = RawLine::challenged(&gateway).await;
+    let (mut line, _) = RawLine::challenged(&gateway).await;
+    line.send(&friend.hello(&earlier, Vec::new())).await;
+    let Some(GatewayFrame::Refused(refused)) = line.next().await else { panic!("not refused") };
+    assert_eq!(refused.code, RefusedCode::BadProof, "{refused:?}");
+
+    let (open, _) = friend.enter(&gateway, Vec::new()).await;
+    gateway.admin(&["device", "revoke", "friend", "--accept-risk", "interrupt-runs"]).await.ok();
+    let mut open = open;
+    let goodbye = open.next_answering_pings().await;
+    assert!(matches!(goodbye, Some(GatewayFrame::Bye { code: ByeCode::Revoked, .. })), "{goodbye:?}");
+    let refused = friend.is_refused(&gateway).await;
+    assert_eq!((refused.code, refused.should_retry), (RefusedCode::RevokedDevice, false), "{refused:?}");
+
+    let other = ControlToken::generate();
+    assert_eq!(RawLine::open(&gateway, other.reveal()).await.err(), Some(401));
+    assert_eq!(RawLine::open(&gateway, "nonsense").await.err(), Some(401));
+}
+
+#[tokio::test]
+async fn what_is_no_frame_ends_its_own_session_and_harms_nobody_else() {
+    let (_postgres, gateway) = gateway(&[]).await;
+    let (honest, odd) = (Persona::new(5), Persona::new(6));
+    honest.pair(&gateway, "honest").await.ok();
+    odd.pair(&gateway, "odd").await.ok();
+    let (mut bystander, _) = honest.enter(&gateway, Vec::new()).await;
+
+    let too_large = format!("{{\"frame\":\"pong\",\"filler\":\"{}\"}}", "x".repeat(MAX_FRAME_BYTES));
+    let firsts = [
+        ("not JSON", Message::text("{\"frame\":")),
+        ("an unknown frame", Message::text("{\"frame\":\"please\"}")),
+        ("a frame that comes later", Message::text("{\"frame\":\"ready\",\"slots\":1}")),
+        ("not text", Message::binary(vec![0u8; 16])),
+        ("too large", Message::text(too_large.clone())),
+    ];
+    for (what, message) in firsts {
+        let (mut line, _) = RawLine::challenged(&gateway).await;
+        line.send_message(message).await;
+        match line.next().await {
+            Some(GatewayFrame::Refused(refused)) => assert_eq!(refused.code, RefusedCode::BadHello, "{what}"),
+            // Whoever is still sending when the gateway hangs up may not hear why.
+            None if what == "too large" => {}
+            other => panic!("{what}: {other:?}"),
+        }
+    }
+
+    let hello_again = {
+        let (_, challenge) = RawLine::challenged(&gateway).await;
+        serde_json::to_string(&odd.hello(&challenge, Vec::new())).expect("plain data")
+    };
+    let later = [
+        ("not JSON", Message::text("]")),
+        ("an unknown frame", Message::text("{\"frame\":\"please\"}")),
+        ("a member that is wrong", Message::text("{\"frame\":\"ready\",\"slots\":-1}")),
+        ("more slots than anybody has", Message::text("{\"frame\":\"ready\",\"slots\":4000000000}")),
+        ("a second hello", Message::text(hello_again)),
+        ("not text", Message::binary(vec![0u8; 16])),
+        ("too large", Message::text(too_large)),
+    ];
+    for (what, message) in later {
+        let (mut line, _) = odd.enter(&gateway, Vec::new()).await;
+        line.send_message(message).await;
+        match line.next_answering_pings().await {
+            Some(GatewayFrame::Bye { code: ByeCode::ProtocolViolation, .. }) => {}
+            None if what == "too large" => {}
+            other => panic!("{what}: {other:?}"),
+        }
+    }
+    // The one who behaved has noticed nothing.
+    let backend = publish(&mut bystander, &gateway).await;
+    bystander.send(&DeviceFrame::Ready { slots: 1 }).await;
+    let submitted = backend.submit("anything").await;
+    assert_eq!(next_offer(&mut bystander).await.run_id, run_id(&submitted));
+}
+
+#[tokio::test]
+async fn a_frame_of_an_attempt_that_is_not_the_runs_changes_nothing() {
+    let (_postgres, gateway) = gateway(&[]).await;
+    let (device, other) = (Persona::new(7), Persona::new(8));
+    device.pair(&gateway, "desk").await.ok();
+    other.pair(&gateway, "other").await.ok();
+    let (mut line, _) = device.enter(&gateway, Vec::new()).await;
+    let backend = publish(&mut line, &gateway).await;
+    let submitted = backend.submit("anything").await;
+    line.send(&DeviceFrame::Ready { slots: 1 }).await;
+    let Offer { run_id, attempt, .. } = next_offer(&mut line).await;
+
+    // A finish before the start was durable.
+    line.send(&DeviceFrame::Finish { run_id, attempt, seq: 1, outcome: answer("too early") }).await;
+    let refused = line.next_answering_pings().await;
+    assert!(matches!(refused, Some(GatewayFrame::Revoke { .. })), "{refused:?}");
+    assert_eq!(text(&backend.run(&submitted).await, "/phase"), "accepted");
+
+    line.send(&DeviceFrame::Accept { run_id, attempt }).await;
+    assert_eq!(line.next_answering_pings().await, Some(GatewayFrame::Start { run_id, attempt }));
+    let wrong = [
+        (DeviceFrame::Finish { run_id, attempt: attempt + 1, seq: 1, outcome: answer("later attempt") }, run_id),
+        (DeviceFrame::Finish { run_id, attempt: attempt - 1, seq: 1, outcome: answer("earlier attempt") }, run_id),
+    ];
+    for (frame, run_id) in wrong {
+        line.send(&frame).await;
+        match line.next_answering_pings().await {
+            Some(GatewayFrame::Revoke { run_id: named, code: RevokeCode::StaleAttempt, .. }) => {
+                assert_eq!(named, run_id)
+            }
+            other => panic!("{frame:?}: {other:?}"),
+        }
+    }
+    let nobodys = RunId::new();
+    line.send(&DeviceFrame::Finish { run_id: nobodys, attempt: 1, seq: 1, outcome: answer("invented") }).await;
+    let code = RevokeCode::UnknownRun;
+    assert_eq!(line.next_answering_pings().await, Some(GatewayFrame::Revoke { run_id: nobodys, attempt: 1, code }));
+    // Another device cannot end it either, even if it knows everything about it.
+    let (mut foreign, _) = other.enter(&gateway, Vec::new()).await;
+    foreign.send(&DeviceFrame::Finish { run_id, attempt, seq: 1, outcome: answer("stolen") }).await;
+    assert_eq!(foreign.next_answering_pings().await, Some(GatewayFrame::Revoke { run_id, attempt, code }));
+    assert_eq!(text(&backend.run(&submitted).await, "/state"), "running");
+
+    // The right one can, and a repetition is acknowledged and changes nothing.
+    for text in ["the answer", "another answer"] {
+        line.send(&DeviceFrame::Finish { run_id, attempt, seq: 1, outcome: answer(text) }).await;
+        assert_eq!(line.next_answering_pings().await, Some(GatewayFrame::Ack { run_id, attempt, through: 1 }));
+    }
+    let run = backend.ended(&submitted).await;
+    assert_eq!(text(&run, "/result/text"), "the answer", "{run}");
+}
+
+#[tokio::test]
+async fn no_more_is_offered_than_there_is_room_for_and_what_is_not_taken_is_offered_again() {
+    let (postgres, gateway) = gateway(&["control.offer_ms=1500"]).await;
+    let device = Persona::new(9);
+    device.pair(&gateway, "desk").await.ok();
+    let (mut line, _) = device.enter(&gateway, Vec::new()).await;
+    let backend = publish(&mut line, &gateway).await;
+    for _ in 0..4 {
+        backend.submit("anything").await;
+    }
+    line.send(&DeviceFrame::Ready { slots: 2 }).await;
+    let (first, second) = (next_offer(&mut line).await, next_offer(&mut line).await);
+    let claimed = postgres.rows("SELECT count(*) AS runs FROM runs WHERE attempt > 0").await;
+    assert_eq!(claimed[0]["runs"], 2, "two slots, two offers");
+    // The first is accepted, the second never.
+    line.send(&DeviceFrame::Accept { run_id: first.run_id, attempt: first.attempt }).await;
+    let start = GatewayFrame::Start { run_id: first.run_id, attempt: first.attempt };
+    assert_eq!(line.next_answering_pings().await, Some(start));
+    deskgate_tests::until("the offer to be taken back", async || {
+        let query = format!(
+            "SELECT count(*) AS runs FROM runs WHERE offered_until IS NOT NULL AND run_id = '{}'",
+            second.run_id.uuid()
+        );
+        let rows = postgres.rows(&query).await;
+        if rows[0]["runs"] == 0 { Ok(()) } else { Err("it is still offered".to_owned()) }
+    })
+    .await;
+    // Too late now: the attempt is over.
+    line.send(&DeviceFrame::Accept { run_id: second.run_id, attempt: second.attempt }).await;
+    let late = line.next_answering_pings().await;
+    assert!(matches!(late, Some(GatewayFrame::Revoke { .. })), "{late:?}");
+    line.send(&DeviceFrame::Ready { slots: 1 }).await;
+    let again = next_offer(&mut line).await;
+    assert_eq!((again.run_id, again.attempt), (second.run_id, second.attempt + 1));
+}
+
+#[tokio::test]
+async fn a_device_that_sends_but_does_not_read_is_away_after_two_heartbeats_and_gets_no_offers() {
+    let heartbeat = Duration::from_millis(500);
+    let (postgres, gateway) = gateway(&["control.heartbeat_ms=500", "control.lease_ms=60000"]).await;
+    let device = Persona::new(10);
+    let device_id = text(&device.pair(&gateway, "desk").await.ok(), "/device/device_id").to_owned();
+    let (mut line, _) = device.enter(&gateway, Vec::new()).await;
+    let backend = publish(&mut line, &gateway).await;
+
+    // From here on nothing is read, and so no ping answered; but plenty is sent.
+    let began = std::time::Instant::now();
+    deskgate_tests::until("the deaf device to be away", async || {
+        line.send(&DeviceFrame::Ready { slots: 0 }).await;
+        let state = gateway.device(&device_id).await["state"].clone();
+        if state == "offline" { Ok(()) } else { Err(state.to_string()) }
+    })
+    .await;
+    println!("away after {:.1} heartbeats", began.elapsed().as_secs_f64() / heartbeat.as_secs_f64());
+    let log = gateway.log().line(&["device disconnected", &device_id]).await;
+    assert!(log.contains("two pings were not answered"), "{log}");
+    line.send(&DeviceFrame::Ready { slots: 4 }).await;
+    let run = backend.run(&backend.submit("anything").await).await;
+    assert_eq!(text(&run, "/state_reason/code"), "device_offline", "{run}");
+    let claimed = postgres.rows("SELECT count(*) AS runs FROM runs WHERE attempt > 0").await;
+    assert_eq!(claimed[0]["runs"], 0, "nothing was offered to it");
+}

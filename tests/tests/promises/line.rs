@@ -1,0 +1,124 @@
+//! The line between device and gateway breaks, and work goes on.
+
+use deskgate_tests::{Device, Folder, GatewayProcess, Postgres};
+use serde_json::json;
+
+use crate::{everything_accepted_ended_once, text};
+
+/// Long enough for a restart in between on a busy machine, short enough to wait for.
+const A_WHILE_MS: u64 = 6000;
+
+#[tokio::test]
+async fn a_restarted_gateway_finds_the_device_again_and_running_runs_go_on() {
+    let postgres = Postgres::shared().await;
+    let mut gateway = GatewayProcess::start(&postgres, &[]).await;
+    let device = Device::paired_with(&gateway).await;
+    let folder = Folder::new();
+    let slow = folder.slow_answer(A_WHILE_MS, "done");
+    let backend = device.publish(&gateway, "shop", &folder, &["--model", &slow]).await;
+    let run_id = backend.submit("Take your time.").await;
+    backend.state(&run_id, "running").await;
+
+    gateway.kill_9();
+    gateway.restart().await;
+    device.connected().await;
+    assert_eq!(text(&backend.run(&run_id).await, "/phase"), "started", "the kill struck in the middle of the run");
+    everything_accepted_ended_once(&backend, &device).await;
+    assert_eq!(device.executions(&run_id), 1);
+}
+
+#[tokio::test]
+async fn a_run_in_progress_survives_a_cut_line_and_executes_once() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let device = Device::paired_with(&gateway).await;
+    let device_id = device.device_id().await;
+    let folder = Folder::new();
+    // Something is reported before the cut, during it and after it.
+    let look = json!({ "tool": "Read", "arguments": { "file_path": "orders.txt" } });
+    let steps = json!([look, { "delay_ms": 1500 }, look, { "delay_ms": A_WHILE_MS }, look, { "text": "done" }]);
+    let model = folder.script("reports", steps);
+    let backend = device.publish(&gateway, "shop", &folder, &["--model", &model]).await;
+    let run_id = backend.submit("Take your time.").await;
+    backend.state(&run_id, "running").await;
+
+    device.line().cut();
+    gateway.device_is(&device_id, "offline").await;
+    assert_eq!(text(&backend.run(&run_id).await, "/state"), "running", "within its lease it goes on");
+    device.line().heal();
+    everything_accepted_ended_once(&backend, &device).await;
+    let events = device.events(&run_id).await;
+    let tools = events.iter().filter(|event| *event == "tool.completed").count();
+    assert_eq!(tools, 3, "every event arrived once: {events:?}");
+    assert_eq!(device.executions(&run_id), 1);
+}
+
+#[tokio::test]
+async fn an_interrupted_run_is_started_again_once() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let mut device = Device::paired_with(&gateway).await;
+    let folder = Folder::new();
+    let model = folder.script("first", json!([{ "delay_ms": 600_000 }, { "text": "never" }]));
+    let backend = device.publish(&gateway, "shop", &folder, &["--model", &model]).await;
+    let run_id = backend.submit("Take your time.").await;
+    backend.state(&run_id, "running").await;
+    device.log().line(&["execution began", &run_id]).await;
+
+    device.kill_9();
+    folder.script("first", json!([{ "text": "this time" }]));
+    device.start().await;
+    let run = backend.ended(&run_id).await;
+    assert_eq!(text(&run, "/result/text"), "this time", "{run}");
+    let events = device.events(&run_id).await;
+    assert_eq!(events.iter().filter(|event| *event == "run.restarted").count(), 1, "{events:?}");
+    assert_eq!(device.executions(&run_id), 2);
+    everything_accepted_ended_once(&backend, &device).await;
+}
+
+#[tokio::test]
+async fn a_second_interruption_ends_the_run_as_failed_without_effects() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let mut device = Device::paired_with(&gateway).await;
+    let folder = Folder::new();
+    let model = folder.script("endless", json!([{ "delay_ms": 600_000 }, { "text": "never" }]));
+    let backend = device.publish(&gateway, "shop", &folder, &["--model", &model]).await;
+    let run_id = backend.submit("Take your time.").await;
+    for _ in 0..2 {
+        device.log().line(&["execution began", &run_id]).await;
+        device.kill_9();
+        device.start().await;
+    }
+    let run = backend.ended(&run_id).await;
+    assert_eq!((text(&run, "/state"), text(&run, "/error/effects")), ("failed", "none"), "{run}");
+    assert!(text(&run, "/error/message").contains("stopped twice"), "{run}");
+    assert_eq!(device.executions(&run_id), 2, "it is not tried a third time");
+}
+
+#[tokio::test]
+async fn a_lost_device_leaves_its_run_in_doubt_until_it_is_back() {
+    let postgres = Postgres::shared().await;
+    let clocks = ["control.heartbeat_ms=1000", "control.lease_ms=2500"];
+    let gateway = GatewayProcess::start(&postgres, &clocks).await;
+    let device = Device::paired_with(&gateway).await;
+    let folder = Folder::new();
+    let slow = folder.slow_answer(16_000, "done");
+    let backend = device.publish(&gateway, "shop", &folder, &["--model", &slow]).await;
+    let run_id = backend.submit("Take your time.").await;
+    backend.state(&run_id, "running").await;
+
+    device.line().freeze();
+    let run = backend.state(&run_id, "awaiting_reconciliation").await;
+    assert_eq!((text(&run, "/phase"), text(&run, "/state_reason/code")), ("started", "outcome_unknown"), "{run}");
+    // The connection is lost, not just late: the device has to dial again.
+    device.line().cut();
+    device.line().heal();
+    backend.state(&run_id, "running").await;
+    everything_accepted_ended_once(&backend, &device).await;
+    let events = device.events(&run_id).await;
+    let place = |name: &str| events.iter().position(|event| event == name);
+    assert!(place("run.awaiting_reconciliation") < place("run.reconciled"), "{events:?}");
+    assert!(place("run.awaiting_reconciliation").is_some(), "{events:?}");
+    assert_eq!(device.executions(&run_id), 1);
+}
