@@ -238,13 +238,15 @@ impl Gateway {
         works.spawn("listen", store::listen::run(database, wake, outgoing, stop.clone()));
         works.spawn("upkeep", upkeep::run(store.clone(), settings.limits.retention, stop.clone()));
         let admissions = Admissions::start(&store, &works, settings.limits.concurrent_commits);
+        let http_limits = http::server::Limits::default();
         let api = http::Api {
             store: store.clone(),
             access: Access::new(store.clone()),
             desk: AdmissionDesk::new(store.clone(), admissions, &settings.limits),
             draining: draining.clone(),
+            time_for_body: http_limits.body,
         };
-        doors.spawn("http", http::server::serve(http, http::router(api), Default::default(), draining.clone()));
+        doors.spawn("http", http::server::serve(http, http::router(api), http_limits, draining.clone()));
         if let (Some(ssh), Some(host_key)) = (ssh, host_key.clone()) {
             let name = settings.control_socket.clone().unwrap_or_else(|| PathBuf::from(CONTROL_SOCKET));
             let config = tunnel::Config::new(name.display().to_string());

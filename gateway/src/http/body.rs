@@ -17,7 +17,6 @@ use crate::domain::refusal::{Flaw, Refusal};
 pub(super) const MAX_BODY: usize = 1024 * 1024;
 const MAX_TEXT: usize = 256 * 1024;
 const MAX_DEPTH: usize = 64;
-const TIME_FOR_BODY: Duration = Duration::from_secs(30);
 const MAX_QUEUE_TTL_S: u32 = 7 * 24 * 3600;
 const DEFAULT_QUEUE_TTL_S: u32 = 24 * 3600;
 const MAX_DURATION_S: u32 = 24 * 3600;
@@ -38,9 +37,9 @@ pub(super) struct Submitted {
     pub max_duration_s: u32,
 }
 
-/// Reads and checks a submission.
-pub(super) async fn submission(headers: &HeaderMap, body: Body) -> Result<Submitted, Error> {
-    let members = object(headers, body).await?;
+/// Reads and checks a submission, which must arrive within `time`.
+pub(super) async fn submission(headers: &HeaderMap, body: Body, time: Duration) -> Result<Submitted, Error> {
+    let members = object(headers, body, time).await?;
     if let Some(unknown) = members.keys().find(|name| !MEMBERS.contains(&name.as_str())) {
         return Err(Error::unknown_field(unknown));
     }
@@ -53,12 +52,10 @@ pub(super) async fn submission(headers: &HeaderMap, body: Body) -> Result<Submit
     let metadata = metadata(members.remove("metadata"), &mut flaws);
     let mut seconds = |name: &str, default, most| match members.remove(name) {
         None => default,
-        Some(value) => {
-            value.as_u64().and_then(|n| u32::try_from(n).ok()).filter(|n| (1..=most).contains(n)).unwrap_or_else(|| {
-                flaws.push(Flaw::new(format!("/{name}"), "out_of_range", format!("a whole number from 1 to {most}")));
-                default
-            })
-        }
+        Some(value) => whole(&value).filter(|n| (1..=most).contains(n)).unwrap_or_else(|| {
+            flaws.push(Flaw::new(format!("/{name}"), "out_of_range", format!("a whole number from 1 to {most}")));
+            default
+        }),
     };
     let queue_ttl_s = seconds("queue_ttl_s", DEFAULT_QUEUE_TTL_S, MAX_QUEUE_TTL_S);
     let max_duration_s = seconds("max_duration_s", DEFAULT_DURATION_S, MAX_DURATION_S);
@@ -122,8 +119,15 @@ fn metadata(value: Option<Value>, flaws: &mut Vec<Flaw>) -> BTreeMap<String, Str
     labels
 }
 
+/// A whole number, also when it is written as `60.0` or `6e1`: in JSON that is the same number.
+fn whole(value: &Value) -> Option<u32> {
+    let number = value.as_f64().filter(|number| number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(number));
+    // Whole and in range, so nothing is cut off.
+    number.map(|number| number as u32)
+}
+
 /// Reads a body that must be one JSON object.
-async fn object(headers: &HeaderMap, body: Body) -> Result<Map<String, Value>, Error> {
+async fn object(headers: &HeaderMap, body: Body, time: Duration) -> Result<Map<String, Value>, Error> {
     let is_json = headers
         .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
@@ -137,9 +141,9 @@ async fn object(headers: &HeaderMap, body: Body) -> Result<Map<String, Value>, E
     if announced.is_some_and(|length| length > MAX_BODY) {
         return Err(too_large);
     }
-    let collected = tokio::time::timeout(TIME_FOR_BODY, Limited::new(body, MAX_BODY).collect()).await;
+    let collected = tokio::time::timeout(time, Limited::new(body, MAX_BODY).collect()).await;
     let bytes = match collected {
-        Err(_) => return Err(Error::body_timeout(TIME_FOR_BODY.as_secs())),
+        Err(_) => return Err(Error::body_timeout(time.as_secs())),
         Ok(Ok(collected)) => collected.to_bytes(),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => return Err(too_large),
         Ok(Err(_)) => return Err(Error::malformed_json("The body ended before it was complete.")),
@@ -185,7 +189,7 @@ mod tests {
     async fn read(body: &str) -> Result<Submitted, Error> {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json; charset=utf-8"));
-        submission(&headers, Body::from(body.to_owned())).await
+        submission(&headers, Body::from(body.to_owned()), Duration::from_secs(5)).await
     }
 
     #[tokio::test]

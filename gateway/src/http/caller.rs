@@ -82,15 +82,31 @@ pub(super) fn credential_in_url(uri: &Uri) -> bool {
     query.split('&').any(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let named = ["access_token", "api_key", "apikey", "app_key", "authorization", "token", "key"];
-        let is_secret = matches!(
-            SecretKind::of(value),
-            Some(
-                SecretKind::ApplicationKey
-                    | SecretKind::ControlToken
-                    | SecretKind::LaunchLink
-                    | SecretKind::WebhookSecret
-            )
-        );
-        is_secret || named.iter().any(|known| name.eq_ignore_ascii_case(known))
+        let (name, value) = (decoded(name), decoded(value));
+        is_ours(&name) || is_ours(&value) || named.iter().any(|known| name.eq_ignore_ascii_case(known))
     })
+}
+
+/// Whether a text begins as one of our secrets does.
+fn is_ours(text: &str) -> bool {
+    use SecretKind::{ApplicationKey, ControlToken, LaunchLink, WebhookSecret};
+    matches!(SecretKind::of(text.trim_start()), Some(ApplicationKey | ControlToken | LaunchLink | WebhookSecret))
+}
+
+/// A part of a query string as it was meant; what is not well encoded stays as it is.
+fn decoded(part: &str) -> String {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.as_bytes();
+    while let [first, more @ ..] = rest {
+        let hexadecimal = more.get(..2).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+        let escaped = hexadecimal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        let (byte, left) = match (first, escaped) {
+            (b'%', Some(byte)) => (byte, &more[2..]),
+            (b'+', _) => (b' ', more),
+            _ => (*first, more),
+        };
+        bytes.push(byte);
+        rest = left;
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -3,6 +3,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | [`server`] | the accept loop: time limits, connection limits, graceful stop |
+//! | `first_bytes` | a connection that must begin in time |
 //! | `caller` | the extractor that makes a `Caller` |
 //! | `body` | JSON bodies, with their limits |
 //! | [`error`] | every refusal as a problem document |
@@ -12,8 +13,11 @@ mod body;
 mod caller;
 mod endpoints;
 pub mod error;
+mod first_bytes;
 mod runs;
 pub mod server;
+
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
@@ -40,6 +44,8 @@ pub struct Api {
     pub desk: AdmissionDesk,
     /// Cancelled when nothing more is to be admitted.
     pub draining: CancellationToken,
+    /// Time for a body to arrive.
+    pub time_for_body: Duration,
 }
 
 /// Every route, in one list.

@@ -1,15 +1,16 @@
 //! Runs: submitting one, reading one.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use deskgate_protocol::management::Scope;
 use deskgate_protocol::run::Run;
-use deskgate_protocol::{EndpointId, RunId};
 
 use super::error::Error;
 use super::{Api, body, caller};
@@ -22,7 +23,7 @@ use crate::domain::runs;
 pub(super) async fn submit(
     State(api): State<Api>,
     authenticated: Authenticated,
-    Path(endpoint_id): Path<String>,
+    endpoint_id: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
@@ -30,11 +31,10 @@ pub(super) async fn submit(
         return Err(Refusal::Draining.into());
     }
     let caller = authenticated.authorise(Scope::RunsWrite)?;
-    let endpoint_id: EndpointId = endpoint_id.parse().map_err(|_| Refusal::NotFound)?;
     let idempotency_key = caller::idempotency_key(&headers)?;
-    let submitted = body::submission(&headers, body).await?;
+    let submitted = body::submission(&headers, body, api.time_for_body).await?;
     let request = Request {
-        endpoint_id,
+        endpoint_id: identifier(endpoint_id)?,
         idempotency_key,
         fingerprint: submitted.fingerprint,
         input: submitted.input,
@@ -58,12 +58,12 @@ pub(super) async fn submit(
 pub(super) async fn read(
     State(api): State<Api>,
     authenticated: Authenticated,
-    Path(run_id): Path<String>,
+    run_id: Result<Path<String>, PathRejection>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, Error> {
     let caller = authenticated.authorise(Scope::RunsRead)?;
-    let run_id: RunId = run_id.parse().map_err(|_| Refusal::NotFound)?;
+    let run_id = identifier(run_id)?;
     let wait = wait(query.as_deref().unwrap_or_default())?;
     let stopped = api.draining.clone();
     let run = tokio::select! {
@@ -71,10 +71,15 @@ pub(super) async fn read(
         () = stopped.cancelled(), if !wait.is_zero() => runs::read(&api.store, &caller, run_id, Duration::ZERO).await?,
     };
     let etag = etag(&run)?;
-    let unchanged = headers.get_all(header::IF_NONE_MATCH).iter().any(|sent| sent == etag);
+    let unchanged = headers.get_all(header::IF_NONE_MATCH).iter().any(|sent| names(sent, &etag));
     let mut response = if unchanged { StatusCode::NOT_MODIFIED.into_response() } else { Json(run).into_response() };
     response.headers_mut().insert(header::ETAG, etag);
     Ok(response)
+}
+
+/// The identifier in a path. What is none, or no text at all, names nothing.
+fn identifier<T: FromStr>(path: Result<Path<String>, PathRejection>) -> Result<T, Refusal> {
+    path.ok().and_then(|Path(text)| text.parse().ok()).ok_or(Refusal::NotFound)
 }
 
 /// A weak validator over everything the record says.
@@ -82,6 +87,15 @@ fn etag(run: &Run) -> Result<HeaderValue, Refusal> {
     let digest = deskgate_protocol::canonical::Sha256Digest::of_json(run).map_err(|_| Refusal::Internal)?;
     let text = format!("W/\"{}\"", &digest.to_string()[..32]);
     Ok(HeaderValue::from_str(&text).expect("hexadecimal digits in quotes"))
+}
+
+/// Whether an If-None-Match names this validator: a list of them, or `*` (RFC 9110, section 13.1.2).
+fn names(sent: &HeaderValue, etag: &HeaderValue) -> bool {
+    let opaque = |text: &str| text.trim().trim_start_matches("W/").to_owned();
+    match (sent.to_str(), etag.to_str()) {
+        (Ok(sent), Ok(etag)) => sent.trim() == "*" || sent.split(',').any(|one| opaque(one) == opaque(etag)),
+        _ => false,
+    }
 }
 
 fn wait(query: &str) -> Result<Duration, Error> {

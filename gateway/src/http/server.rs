@@ -18,11 +18,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::first_bytes::FirstBytes;
+
 /// What a listener bears.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Time for the head of a request.
     pub head: Duration,
+    /// Time for the body of a request.
+    pub body: Duration,
     /// Bytes of the head of a request.
     pub head_bytes: usize,
     /// Connections in all.
@@ -39,6 +43,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             head: Duration::from_secs(10),
+            body: Duration::from_secs(30),
             head_bytes: 32 * 1024,
             connections: 10_000,
             connections_per_source: 2_000,
@@ -74,9 +79,10 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: 
             .timer(TokioTimer::new())
             .max_concurrent_streams(limits.streams)
             .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX))
-            .keep_alive_interval(Some(Duration::from_secs(20)))
-            .keep_alive_timeout(Duration::from_secs(10));
-        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+            .keep_alive_interval(Some(limits.head / 2))
+            .keep_alive_timeout(limits.head);
+        let connection =
+            builder.serve_connection(TokioIo::new(FirstBytes::new(stream, limits.head / 2)), service).into_owned();
         let watched = graceful.watch(connection);
         connections.spawn(async move {
             let _held = (place, source);
