@@ -149,14 +149,33 @@ fn fresh(run_id: RunId, request: Request, accepted: Accepted) -> Run {
 
 /// How often an application's waiting runs are counted again.
 const COUNT_AGAIN: Duration = Duration::from_secs(1);
+/// Applications whose count is remembered at most.
+const REMEMBERED: usize = 10_000;
 
 /// How many runs of each application wait. Counted once a second, and upwards in between by what
 /// this replica accepts: so the limit can be passed only by what other replicas accept in a second.
+///
+/// A long queue takes long to count. So one caller counts, and the others go by the old count meanwhile.
 #[derive(Clone)]
 struct WaitingRuns {
     store: Store,
     limit: u32,
-    counts: Arc<Mutex<HashMap<ApplicationId, (Instant, i64)>>>,
+    counts: Arc<Mutex<HashMap<ApplicationId, Arc<Waiting>>>>,
+}
+
+/// The waiting runs of one application.
+#[derive(Default)]
+struct Waiting {
+    known: Mutex<Known>,
+    counting: tokio::sync::Mutex<()>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Known {
+    counted_at: Option<Instant>,
+    count: i64,
+    /// Accepted by this replica since it started.
+    accepted: i64,
 }
 
 impl WaitingRuns {
@@ -165,31 +184,111 @@ impl WaitingRuns {
     }
 
     async fn has_room(&self, app_id: ApplicationId) -> Result<bool, Refusal> {
-        let limit = i64::from(self.limit);
-        let known = {
-            let mut counts = self.lock();
-            counts.retain(|_, (counted, _)| counted.elapsed() < COUNT_AGAIN);
-            counts.get(&app_id).map(|(_, count)| *count)
-        };
-        let count = match known {
-            Some(count) => count,
-            None => {
-                let count = self.store.waiting_runs(app_id, limit).await?;
-                self.lock().insert(app_id, (Instant::now(), count));
-                count
-            }
-        };
+        let (limit, waiting) = (i64::from(self.limit), self.waiting(app_id));
+        let count = waiting.count(async || Ok(self.store.waiting_runs(app_id, limit).await?)).await?;
         Ok(count < limit)
     }
 
     fn one_more(&self, app_id: ApplicationId) {
-        if let Some((_, count)) = self.lock().get_mut(&app_id) {
-            *count += 1;
+        let waiting = lock(&self.counts).get(&app_id).cloned();
+        if let Some(waiting) = waiting {
+            let mut known = lock(&waiting.known);
+            known.count += 1;
+            known.accepted += 1;
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ApplicationId, (Instant, i64)>> {
-        // Nothing panics while it holds this lock.
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn waiting(&self, app_id: ApplicationId) -> Arc<Waiting> {
+        let mut counts = lock(&self.counts);
+        if counts.len() >= REMEMBERED {
+            counts.retain(|_, waiting| Arc::strong_count(waiting) > 1 || lock(&waiting.known).is_fresh());
+        }
+        counts.entry(app_id).or_default().clone()
+    }
+}
+
+impl Waiting {
+    /// The count; `ask` counts in the tables.
+    async fn count(&self, ask: impl AsyncFnOnce() -> Result<i64, Refusal>) -> Result<i64, Refusal> {
+        let known = self.known();
+        if known.is_fresh() {
+            return Ok(known.count);
+        }
+        let _counting = match (self.counting.try_lock(), known.counted_at) {
+            (Ok(counting), _) => counting,
+            (Err(_), Some(_)) => return Ok(known.count),
+            // There is no old count to go by.
+            (Err(_), None) => self.counting.lock().await,
+        };
+        let before = self.known();
+        if before.is_fresh() {
+            return Ok(before.count);
+        }
+        let asked = Instant::now();
+        let counted = ask().await?;
+        let mut known = lock(&self.known);
+        // What was accepted meanwhile may or may not be among the counted.
+        known.count = counted + (known.accepted - before.accepted);
+        known.counted_at = Some(asked);
+        Ok(known.count)
+    }
+
+    fn known(&self) -> Known {
+        *lock(&self.known)
+    }
+}
+
+impl Known {
+    fn is_fresh(&self) -> bool {
+        self.counted_at.is_some_and(|counted| counted.elapsed() < COUNT_AGAIN)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // Nothing panics while it holds one of these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::oneshot;
+
+    /// As if the second had passed.
+    fn age(waiting: &Waiting) {
+        lock(&waiting.known).counted_at = Instant::now().checked_sub(COUNT_AGAIN);
+    }
+
+    #[tokio::test]
+    async fn while_one_caller_counts_again_the_others_go_by_the_old_count() {
+        let waiting = Waiting::default();
+        assert_eq!(waiting.count(async || Ok(7)).await.unwrap(), 7);
+        age(&waiting);
+        let (answer, asked) = oneshot::channel();
+        let counting = waiting.count(async || Ok(asked.await.unwrap()));
+        let others = async {
+            let never = async || panic!("two counted at the same time");
+            assert_eq!(waiting.count(never).await.unwrap(), 7);
+            answer.send(9).unwrap();
+        };
+        let (counted, ()) = tokio::join!(counting, others);
+        assert_eq!(counted.unwrap(), 9);
+    }
+
+    #[tokio::test]
+    async fn what_is_accepted_while_it_is_counted_is_not_forgotten() {
+        let waiting = Waiting::default();
+        let count = waiting.count(async || {
+            lock(&waiting.known).accepted += 2;
+            Ok(5)
+        });
+        assert_eq!(count.await.unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn a_count_that_fails_is_asked_for_again() {
+        let waiting = Waiting::default();
+        assert!(waiting.count(async || Err(Refusal::StoreUnavailable)).await.is_err());
+        assert_eq!(waiting.count(async || Ok(3)).await.unwrap(), 3);
     }
 }
