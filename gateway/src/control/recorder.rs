@@ -73,7 +73,7 @@ fn gather(batch: impl Iterator<Item = Record>) -> Vec<Record> {
         if let (What::Events { first, events }, Some(last)) = (&record.what, records.last_mut())
             && (last.run_id, last.attempt) == (record.run_id, record.attempt)
             && let What::Events { first: begin, events: gathered } = &mut last.what
-            && *begin + gathered.len() as u64 == *first
+            && begin.checked_add(gathered.len() as u64) == Some(*first)
         {
             gathered.extend_from_slice(events);
         } else {
@@ -87,9 +87,11 @@ async fn answer(door: &Door, session: SessionKey, record: Record) -> Option<Gate
     let Record { run_id, attempt, what } = record;
     match what {
         What::Start => Some(GatewayFrame::Start { run_id, attempt }),
-        What::Events { first, events } => {
-            Some(GatewayFrame::Ack { run_id, attempt, through: first + events.len() as u64 - 1 })
-        }
+        What::Events { first, events } => Some(GatewayFrame::Ack {
+            run_id,
+            attempt,
+            through: first.saturating_add(events.len() as u64).saturating_sub(1),
+        }),
         What::End { seq, .. } => Some(GatewayFrame::Ack { run_id, attempt, through: seq }),
         What::Restart => match door.store.offer(session, run_id).await {
             Ok(Some(offer)) => Some(offer_again(offer)),

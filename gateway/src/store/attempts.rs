@@ -104,9 +104,13 @@ impl Store {
         let limit = i64::from(limit);
         let params: [&(dyn ToSql + Sync); 4] =
             [&session.device_id.uuid(), &session.epoch_column(), &limit, &offer.as_secs_f64()];
-        let mut rows = self.relaxed_rows(sql, &params).await?;
-        rows.sort_by_key(|row| row.get::<_, jiff::Timestamp>("created_at"));
-        rows.iter().map(offer_of).collect()
+        let rows = self.relaxed_rows(sql, &params).await?;
+        let aged =
+            |row: &Row| -> Result<_, Error> { Ok((row.try_get::<_, jiff::Timestamp>("created_at")?, offer_of(row)?)) };
+        let mut offers = rows.iter().map(aged).collect::<Result<Vec<_>, Error>>()?;
+        // Whatever shares a commit shares its moment.
+        offers.sort_by_key(|(created_at, offer)| (*created_at, offer.run_id));
+        Ok(offers.into_iter().map(|(_, offer)| offer).collect())
     }
 
     /// The offer of an attempt that the session holds already.
@@ -174,7 +178,9 @@ impl Store {
         }
         Ok(match &record.what {
             What::Start if state == RunState::Running => Recorded::Done,
-            What::Events { first, events } if device_seq + 1 >= first + events.len() as u64 => Recorded::Done,
+            What::Events { first, events } if device_seq + 1 >= first.saturating_add(events.len() as u64) => {
+                Recorded::Done
+            }
             What::Events { first, .. } if device_seq + 1 < *first => Recorded::Gap,
             What::End { seq, .. } if device_seq >= *seq => Recorded::Done,
             What::End { seq, .. } if device_seq + 1 < *seq => Recorded::Gap,
@@ -222,7 +228,7 @@ async fn write(
             one(client, sql, &fence, &[&event_id, &kind, &data, &from, &to]).await
         }
         What::Restart => {
-            let data = json!({ "attempt": record.attempt + 1 }).to_string();
+            let data = json!({ "attempt": record.attempt.saturating_add(1) }).to_string();
             one(client, sql, &fence, &[&event_id, &EventType::RunRestarted.as_str(), &data]).await
         }
     }
@@ -281,7 +287,7 @@ async fn events_of(
     events: &[(EventType, Value)],
 ) -> Result<bool, Error> {
     let first = i64::try_from(first).unwrap_or(i64::MAX);
-    let numbers: Vec<i64> = (first..).take(events.len()).collect();
+    let numbers: Vec<i64> = (0..).take(events.len()).map(|place| first.saturating_add(place)).collect();
     let last = numbers.last().copied().unwrap_or(first);
     let ids: Vec<_> = events.iter().map(|_| EventId::new().uuid()).collect();
     let types: Vec<_> = events.iter().map(|(kind, _)| kind.as_str()).collect();
