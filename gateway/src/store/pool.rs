@@ -141,9 +141,12 @@ impl Database {
     fn pool(&self, size: usize, options: &str) -> Pool {
         let mut config = self.config.clone();
         let own = config.get_options().unwrap_or_default().to_owned();
+        // Every statement that is often used has its index. But a plan is made once and kept, and one
+        // made while a table was small would read all of it ever after: hence no sequential scans.
         config
             .options(format!(
-                "{own} {options}-c statement_timeout=10s -c idle_in_transaction_session_timeout=10s -c jit=off"
+                "{own} {options}-c statement_timeout=10s -c idle_in_transaction_session_timeout=10s -c jit=off \
+                 -c enable_seqscan=off"
             ))
             .connect_timeout(Duration::from_secs(2))
             .application_name("deskgate-gateway");
