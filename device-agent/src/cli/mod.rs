@@ -73,6 +73,7 @@ enum Command {
         shell: clap_complete::Shell,
     },
     /// Explain the exit codes
+    #[command(after_help = exit::TABLE)]
     ExitCodes,
 }
 
