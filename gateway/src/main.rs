@@ -72,6 +72,7 @@ enum Role {
         shell: clap_complete::Shell,
     },
     /// Explain the exit codes
+    #[command(after_help = exit::TABLE)]
     ExitCodes,
 }
 

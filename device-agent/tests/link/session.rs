@@ -158,13 +158,14 @@ async fn an_oversized_frame_ends_the_session_and_the_largest_allowed_does_not() 
 }
 
 #[tokio::test]
-async fn a_frame_too_large_to_send_is_the_senders_error_and_the_session_goes_on() {
-    let (session, mut side) = welcomed(&Gateway::new()).await;
+async fn a_frame_too_large_to_send_ends_the_session_with_that_reason() {
+    let (session, _side) = welcomed(&Gateway::new()).await;
     let event = DeviceEvent::MessageCompleted { message_id: "m".to_owned(), text: "x".repeat(MAX_FRAME_BYTES) };
     let frame = DeviceFrame::Event { run_id: RunId::new(), attempt: 1, seq: 1, event };
-    session.sender().send(frame).await.expect_err("too large");
-    session.sender().send(DeviceFrame::Pong).await.expect("queued");
-    assert_eq!(soon("it arrives", side.next()).await, Some(DeviceFrame::Pong));
+    session.sender().send(frame).await.expect("queued");
+    let why = lost(session).await;
+    assert!(matches!(&why, Lost::TooLarge(_)), "{why}");
+    assert!(!why.to_string().contains("the gateway sent"), "{why}");
 }
 
 #[tokio::test]
