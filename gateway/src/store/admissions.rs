@@ -110,8 +110,11 @@ impl Admissions {
     pub async fn admit(&self, submission: Submission) -> Result<Admission, Error> {
         let gone = || Error::Unavailable("the gateway is stopping".to_owned());
         let (reply, answer) = oneshot::channel();
-        self.queue.send((submission, reply)).await.map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())?
+        patiently(async {
+            self.queue.send((submission, reply)).await.map_err(|_| gone())?;
+            answer.await.map_err(|_| gone())?
+        })
+        .await
     }
 }
 
@@ -214,7 +217,7 @@ impl Store {
                 ],
             )
             .await?;
-        drop(client);
+        client.give_back();
         let mut admissions = Vec::with_capacity(rows.len());
         for (row, submission) in rows.iter().zip(submissions) {
             admissions.push(match judged(row, submission)? {

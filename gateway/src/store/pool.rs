@@ -106,6 +106,7 @@ impl Database {
     > {
         let mut config = self.listen.clone();
         config.connect_timeout(Duration::from_secs(5)).application_name("deskgate-gateway listen");
+        notice_silence(&mut config);
         config.connect(self.tls.clone()).await
     }
 
@@ -150,6 +151,7 @@ impl Database {
             ))
             .connect_timeout(Duration::from_secs(2))
             .application_name("deskgate-gateway");
+        notice_silence(&mut config);
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         Pool::builder(Manager::from_config(config, self.tls.clone(), recycling))
             .max_size(size)
@@ -161,7 +163,16 @@ impl Database {
     }
 }
 
-async fn check_server(client: &tokio_postgres::Client) -> Result<(), OpenError> {
+/// A server that vanished without a word is noticed within seconds, not after a quarter of an hour.
+fn notice_silence(config: &mut Config) {
+    config
+        .tcp_user_timeout(Duration::from_secs(10))
+        .keepalives_idle(Duration::from_secs(10))
+        .keepalives_interval(Duration::from_secs(5))
+        .keepalives_retries(3);
+}
+
+pub(crate) async fn check_server(client: &tokio_postgres::Client) -> Result<(), OpenError> {
     let row = client
         .query_one(
             "SELECT current_setting('server_version_num')::int, current_setting('server_version'),
