@@ -36,6 +36,9 @@ impl Address {
     }
 }
 
+/// A setting: a control socket that has the same name for every gateway, as on servers of their
+/// own, and is another one for each.
+pub const SAME_SOCKET: &str = "control.socket=/proc/self/cwd/run/control.sock";
 const HOST_KEY: &str = "ssh_host_ed25519_key";
 
 /// A gateway: its state outlives its process.
@@ -56,7 +59,7 @@ impl GatewayProcess {
     }
 
     /// Starts one more gateway on the same database and with the same settings and host key, so
-    /// that devices find either behind one address.
+    /// that devices find either behind one address. Both need [`SAME_SOCKET`] among the settings.
     pub async fn replica(&self) -> Self {
         let settings: Vec<_> = self.settings.iter().map(String::as_str).collect();
         Self::begin(self.database.clone(), &settings, Some(&self.state_dir().join(HOST_KEY))).await
@@ -115,6 +118,7 @@ impl GatewayProcess {
     fn command(&self) -> std::process::Command {
         let path = |name: &str| self.folder.path().join(name).display().to_string();
         let mut command = process::command(&binaries::gateway(), self.folder.path());
+        command.current_dir(self.folder.path());
         let own = [
             format!("state_dir={}", path("state")),
             format!("run_dir={}", path("run")),

@@ -1,6 +1,6 @@
 //! The line between device and gateway breaks, and work goes on.
 
-use deskgate_tests::{Device, Folder, GatewayProcess, Postgres};
+use deskgate_tests::{Device, Folder, GatewayProcess, Postgres, until};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -43,6 +43,13 @@ async fn a_run_in_progress_survives_a_cut_line_and_executes_once() {
     let run_id = backend.submit("Take your time.").await;
     backend.state(&run_id, "running").await;
 
+    // What the device reports now is sent, and lost with the line.
+    device.line().freeze();
+    until("the second report", async || {
+        let runs = device.status().await["work"]["runs"].clone();
+        if runs[0]["turns"].as_u64() >= Some(2) { Ok(()) } else { Err(runs.to_string()) }
+    })
+    .await;
     device.line().cut();
     gateway.device_is(&device_id, "offline").await;
     assert_eq!(text(&backend.run(&run_id).await, "/state"), "running", "within its lease it goes on");

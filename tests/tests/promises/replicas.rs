@@ -1,5 +1,6 @@
 //! Two gateways on one database.
 
+use deskgate_tests::gateway::SAME_SOCKET;
 use deskgate_tests::{Device, Folder, GatewayProcess, Postgres};
 use futures_util::future::join_all;
 use rustix::process::Signal;
@@ -77,7 +78,7 @@ async fn a_run_submitted_to_one_replica_is_executed_by_the_device_on_the_other()
 #[tokio::test]
 async fn a_gateway_that_was_frozen_changes_nothing_when_it_thaws() {
     let postgres = Postgres::shared().await;
-    let clocks = ["control.heartbeat_ms=1000", "control.lease_ms=5000"];
+    let clocks = [SAME_SOCKET, "control.heartbeat_ms=1000", "control.lease_ms=5000"];
     let zombie = GatewayProcess::start(&postgres, &clocks).await;
     let other = zombie.replica().await;
     let device = Device::paired_with(&zombie).await;
