@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use deskgate_protocol::RunId;
 use deskgate_protocol::control::{ByeCode, DeviceFrame, GatewayFrame, RefuseCode};
 use deskgate_protocol::management::ManagementRequest;
 use deskgate_protocol::run::EventType;
@@ -216,9 +217,16 @@ impl Session<'_> {
             let stored = held.iter().find(|run| run.run_id == run_id).map_or(0, |run| run.device_seq);
             let ack = GatewayFrame::Ack { run_id, attempt, through: stored };
             let what = match settlement {
-                Settlement::Start => What::Start,
+                Settlement::Start { in_doubt } => {
+                    self.reconcile_if(in_doubt, run_id, attempt);
+                    What::Start
+                }
                 Settlement::Return => What::Return,
                 Settlement::Restart => What::Restart,
+                Settlement::RestartAgain { in_doubt } => {
+                    self.reconcile_if(in_doubt, run_id, attempt + 1);
+                    What::Restart
+                }
                 Settlement::Lose => What::Lose,
                 Settlement::Resume { in_doubt: true } => {
                     self.say(ack);
@@ -235,6 +243,14 @@ impl Session<'_> {
             };
             // The queue is empty and longer than any device has runs; if not, the next session settles.
             let _ = self.reports.try_send(Record { run_id, attempt, what });
+        }
+    }
+
+    /// Takes a run out of doubt, ahead of what is written down about it next.
+    fn reconcile_if(&self, in_doubt: bool, run_id: RunId, attempt: u32) {
+        if in_doubt {
+            // As with every settlement: one that finds no room is made by the next session.
+            let _ = self.reports.try_send(Record { run_id, attempt, what: What::Reconcile });
         }
     }
 

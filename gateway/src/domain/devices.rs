@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use deskgate_protocol::control::{Hello, InFlight, InFlightStatus, Refused, RefusedCode, RevokeCode};
 use deskgate_protocol::identity::{HelloProof, IdentityFile, PublicKey};
-use deskgate_protocol::run::RunState;
+use deskgate_protocol::run::{Phase, RunState};
 use deskgate_protocol::service::check_name;
 use deskgate_protocol::{GatewayId, Half, PROTOCOL, RunId, VERSION, versions_match};
 
@@ -151,7 +151,10 @@ pub fn refuse_for_now(message: &str) -> Refused {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settlement {
     /// The offer was taken: write the start down, and tell the device to begin.
-    Start,
+    Start {
+        /// Whether the start was written down before and the run awaits reconciliation since.
+        in_doubt: bool,
+    },
     /// The offer was lost on the way: queue the run again.
     Return,
     /// The device still executes it: write that down if it was in doubt, and say what is stored.
@@ -161,6 +164,11 @@ pub enum Settlement {
     },
     /// The device was cut off before it wrote anything: it starts again, with the next attempt.
     Restart,
+    /// The restart was written down and its offer never arrived: offer it again.
+    RestartAgain {
+        /// Whether the run awaits reconciliation.
+        in_doubt: bool,
+    },
     /// The device executed it and knows nothing of it any more.
     Lose,
     /// The device finished; its report follows. Say what is stored.
@@ -175,13 +183,18 @@ pub fn settle(held: &[HeldRun], in_flight: &[InFlight]) -> Vec<(RunId, u32, Sett
     let claimed = in_flight.iter().map(|entry| {
         let settlement = match held_by_id.get(&entry.run_id) {
             None => Settlement::Revoke(RevokeCode::UnknownRun),
+            Some(run) if is_lost_restart(run, entry) => {
+                Settlement::RestartAgain { in_doubt: run.state == RunState::AwaitingReconciliation }
+            }
             Some(run) if run.attempt != entry.attempt => Settlement::Revoke(RevokeCode::StaleAttempt),
             Some(run) => settle_one(run.state, entry.status),
         };
         (entry.run_id, entry.attempt, settlement)
     });
-    let claims =
-        |run: &HeldRun| in_flight.iter().any(|entry| (entry.run_id, entry.attempt) == (run.run_id, run.attempt));
+    let claims = |run: &HeldRun| {
+        let same = |entry: &InFlight| (entry.run_id, entry.attempt) == (run.run_id, run.attempt);
+        in_flight.iter().any(|entry| same(entry) || (entry.run_id == run.run_id && is_lost_restart(run, entry)))
+    };
     let unclaimed = held.iter().filter(|run| !claims(run)).map(|run| {
         let settlement = if run.state == RunState::Queued { Settlement::Return } else { Settlement::Lose };
         (run.run_id, run.attempt, settlement)
@@ -189,14 +202,24 @@ pub fn settle(held: &[HeldRun], in_flight: &[InFlight]) -> Vec<(RunId, u32, Sett
     claimed.chain(unclaimed).collect()
 }
 
+/// Whether the run's attempt is a restart that the device never heard of. It still stands where it was
+/// cut off, and of the new attempt nothing was reported. Once a run has started, only a restart
+/// gives it another attempt.
+fn is_lost_restart(run: &HeldRun, entry: &InFlight) -> bool {
+    entry.status == InFlightStatus::Interrupted
+        && entry.attempt.checked_add(1) == Some(run.attempt)
+        && run.state.phase() == Phase::Started
+        && run.device_seq == 0
+}
+
 fn settle_one(state: RunState, status: InFlightStatus) -> Settlement {
     use InFlightStatus::*;
     match (state, status) {
-        (RunState::Queued, Taken) => Settlement::Start,
+        (RunState::Queued, Taken) => Settlement::Start { in_doubt: false },
         // A device executes only after a durable start; this one did not, so it must not go on.
         (RunState::Queued, _) => Settlement::Revoke(RevokeCode::StaleAttempt),
         // The start was written down and never arrived.
-        (_, Taken) => Settlement::Start,
+        (_, Taken) => Settlement::Start { in_doubt: state == RunState::AwaitingReconciliation },
         (_, Running) => Settlement::Resume { in_doubt: state == RunState::AwaitingReconciliation },
         (_, Interrupted) => Settlement::Restart,
         (_, Finished) => Settlement::ExpectFinish,
@@ -221,7 +244,7 @@ mod tests {
 
     #[test]
     fn an_offer_that_arrived_is_started_and_one_that_did_not_is_queued_again() {
-        assert_eq!(settled(RunState::Queued, InFlightStatus::Taken), Settlement::Start);
+        assert_eq!(settled(RunState::Queued, InFlightStatus::Taken), Settlement::Start { in_doubt: false });
         assert_eq!(settle(&[held(RunState::Queued, 1)], &[])[0].2, Settlement::Return);
     }
 
@@ -236,6 +259,33 @@ mod tests {
         let what: Vec<_> = settlements.iter().map(|(_, attempt, settlement)| (*attempt, *settlement)).collect();
         assert_eq!(what, [(1, Settlement::Revoke(RevokeCode::StaleAttempt)), (2, Settlement::Lose)]);
         assert_eq!(settle(&[], &[says(InFlightStatus::Finished, 1)])[0].2, Settlement::Revoke(RevokeCode::UnknownRun));
+    }
+
+    #[test]
+    fn a_start_that_never_arrived_is_said_again_also_after_the_device_was_given_up() {
+        assert_eq!(settled(RunState::Running, InFlightStatus::Taken), Settlement::Start { in_doubt: false });
+        let given_up = settled(RunState::AwaitingReconciliation, InFlightStatus::Taken);
+        assert_eq!(given_up, Settlement::Start { in_doubt: true });
+    }
+
+    #[test]
+    fn a_restart_whose_offer_was_lost_is_offered_again_and_nothing_else_is() {
+        let settlement = |run, entry| settle(&[run], &[entry]);
+        let interrupted = says(InFlightStatus::Interrupted, 1);
+        for (state, in_doubt) in [(RunState::Running, false), (RunState::AwaitingReconciliation, true)] {
+            let again = settlement(held(state, 2), interrupted);
+            assert_eq!(again, [(interrupted.run_id, 1, Settlement::RestartAgain { in_doubt })]);
+        }
+        let reported = HeldRun { device_seq: 1, ..held(RunState::Running, 2) };
+        for (run, entry) in [
+            (reported, interrupted),
+            (held(RunState::Running, 3), interrupted),
+            (held(RunState::Queued, 2), interrupted),
+            (held(RunState::Running, 2), says(InFlightStatus::Running, 1)),
+            (held(RunState::Running, 2), says(InFlightStatus::Interrupted, u32::MAX)),
+        ] {
+            assert_eq!(settlement(run, entry)[0].2, Settlement::Revoke(RevokeCode::StaleAttempt));
+        }
     }
 
     #[test]

@@ -165,6 +165,15 @@ impl Store {
         if attempt.unsigned_abs() != record.attempt || epoch != session.epoch_column() {
             let is_final = EventType::ending(state).is_some();
             let repeated = matches!(record.what, What::End { seq, .. } if is_final && seq <= device_seq);
+            // Written down before, and nothing was reported since: its offer may be made again.
+            let restarted = matches!(record.what, What::Restart)
+                && record.attempt > 0
+                && record.attempt.checked_add(1) == Some(attempt.unsigned_abs())
+                && epoch == session.epoch_column()
+                && (state, device_seq) == (RunState::Running, 0);
+            if restarted {
+                return Ok(Recorded::Done);
+            }
             return Ok(match (repeated && attempt.unsigned_abs() == record.attempt, is_final) {
                 (true, _) => Recorded::Done,
                 (_, true) => Recorded::Revoked(RevokeCode::AlreadyFinal),
@@ -177,6 +186,8 @@ impl Store {
                 Recorded::Done
             }
             What::Events { first, .. } if device_seq + 1 < *first => Recorded::Gap,
+            // Only what is stored is acknowledged: an end before the last event is none.
+            What::End { seq, .. } if device_seq >= *seq && EventType::ending(state).is_none() => Recorded::Gap,
             What::End { seq, .. } if device_seq >= *seq => Recorded::Done,
             What::End { seq, .. } if device_seq + 1 < *seq => Recorded::Gap,
             What::Return | What::Reconcile | What::Lose => Recorded::Done,
@@ -288,14 +299,14 @@ async fn events_of(
     one(client, EVENTS, fence, &[&first, &last, &numbers, &ids, &types, &data]).await
 }
 
-/// A run that is refused before it started has no numbered events, so its number is not compared.
+/// An attempt that is refused before it began has no numbered events, so its number is not compared.
 const END: &str = "-- attempts::end
     WITH ended AS (
         UPDATE runs SET state = $5, result = $6::text::json, error = $7::text::json, usage = $8::text::json,
             finished_at = now(), purge_at = now() + make_interval(secs => $9), offered_until = NULL,
             last_sequence = last_sequence + 1, device_seq = $10::bigint
         WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = ANY($11)
-            AND (state = 'queued' OR device_seq = $10::bigint - 1)
+            AND (state = 'queued' OR device_seq = $10::bigint - 1 OR ($15 AND device_seq = 0))
         RETURNING run_id, last_sequence)
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
     SELECT run_id, last_sequence, $12, $13, $14::text::json FROM ended RETURNING 1";
@@ -314,7 +325,7 @@ async fn end(
     };
     let state = outcome.state();
     let kind = EventType::ending(state).ok_or_else(|| Error::Data(format!("{state} ends nothing")))?;
-    // Only a definition the device does not hold ends a run that never started.
+    // Only a definition the device does not hold ends a run, or a restart of one, that never began.
     let never_started =
         matches!(outcome, Outcome::Failed { error: RunError { code: RunErrorCode::DefinitionMismatch, .. }, .. });
     let from = words(state.predecessors().filter(|from| *from != RunState::Queued || never_started));
@@ -322,7 +333,7 @@ async fn end(
     let usage = serde_json::to_string(usage)?;
     let seq = i64::try_from(seq).unwrap_or(i64::MAX);
     let event_id = EventId::new().uuid();
-    let rest: [&(dyn ToSql + Sync); 10] = [
+    let rest: [&(dyn ToSql + Sync); 11] = [
         &state.as_str(),
         &result,
         &error,
@@ -333,6 +344,7 @@ async fn end(
         &event_id,
         &kind.as_str(),
         &data,
+        &never_started,
     ];
     one(client, END, fence, &rest).await
 }

@@ -167,6 +167,49 @@ async fn a_restart_begins_a_new_attempt_and_the_old_one_is_over() {
 }
 
 #[tokio::test]
+async fn a_restart_whose_offer_was_lost_is_found_again_until_its_attempt_reports() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.started(session).await;
+    assert_eq!(shelf.one(session, run_id, 1, What::Restart).await, Recorded::Done);
+    let (newer, _) = shelf.desk.connect().await;
+    assert_eq!(shelf.one(newer, run_id, 1, What::Restart).await, Recorded::Done);
+    assert_eq!(shelf.one(session, run_id, 1, What::Restart).await, STALE, "an older session may not");
+    assert_eq!(shelf.row(run_id).await, ("running".to_owned(), 2, 3), "once is enough");
+    assert_eq!(shelf.one(newer, run_id, 2, What::Start).await, Recorded::Done);
+    assert_eq!(shelf.one(newer, run_id, 2, events(1, 1)).await, Recorded::Done);
+    assert_eq!(shelf.one(newer, run_id, 1, What::Restart).await, STALE);
+    assert_eq!(shelf.events(run_id).await, [RunAccepted, RunStarted, RunRestarted, MessageCompleted]);
+}
+
+#[tokio::test]
+async fn a_restart_that_the_device_has_no_definition_for_any_more_fails() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.started(session).await;
+    shelf.one(session, run_id, 1, events(1, 2)).await;
+    let missing = What::End { seq: 0, outcome: definition_mismatch() };
+    assert_eq!(shelf.one(session, run_id, 1, missing.clone()).await, Recorded::Gap, "it has begun");
+    shelf.one(session, run_id, 1, What::Restart).await;
+    assert_eq!(shelf.one(session, run_id, 2, missing.clone()).await, Recorded::Done);
+    assert_eq!(shelf.one(session, run_id, 2, missing).await, Recorded::Done, "repeated");
+    assert_eq!(shelf.row(run_id).await.0, "failed");
+}
+
+#[tokio::test]
+async fn a_finish_that_is_not_stored_is_never_acknowledged() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.started(session).await;
+    shelf.one(session, run_id, 1, events(1, 3)).await;
+    for seq in 0..4 {
+        assert_eq!(shelf.one(session, run_id, 1, succeeded(seq)).await, Recorded::Gap);
+    }
+    assert_eq!(shelf.row(run_id).await.0, "running");
+    assert_eq!(shelf.one(session, run_id, 1, succeeded(4)).await, Recorded::Done);
+}
+
+#[tokio::test]
 async fn a_batch_is_one_commit_in_its_order_and_each_record_is_judged_for_itself() {
     let shelf = Shelf::new().await;
     let (session, _) = shelf.desk.connect().await;

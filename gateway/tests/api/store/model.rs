@@ -82,8 +82,10 @@ impl Run {
                 self.moved(if succeeds { Succeeded } else { Failed });
                 self.device_seq = *seq;
             }
-            What::End { outcome, .. } if self.state == Queued && *outcome == definition_mismatch() => {
-                self.moved(Failed)
+            What::End { outcome, .. }
+                if *outcome == definition_mismatch() && (self.state == Queued || (started && self.device_seq == 0)) =>
+            {
+                self.moved(Failed);
             }
             What::Reconcile if self.state == AwaitingReconciliation => self.moved(Running),
             What::Lose if self.state == Running => self.moved(AwaitingReconciliation),
@@ -236,8 +238,12 @@ impl History<'_> {
         let answer = self.shelf.one(session, run.id, attempt, what.clone()).await;
         if changes {
             assert_eq!(answer, Recorded::Done, "{what:?}");
+        } else if matches!(what, What::End { .. }) && answer == Recorded::Done {
+            assert_eq!(self.runs[place].state.phase(), Phase::Final, "a finish is acknowledged and not stored");
         } else if !fenced && self.runs[place].state.phase() != Phase::Final {
-            assert!(matches!(answer, Recorded::Revoked(_)), "{what:?}: {answer:?}");
+            // A restart that was written down before is found again.
+            let again = matches!(what, What::Restart) && answer == Recorded::Done;
+            assert!(again || matches!(answer, Recorded::Revoked(_)), "{what:?}: {answer:?}");
         }
     }
 
