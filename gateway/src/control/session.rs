@@ -233,7 +233,11 @@ impl Session<'_> {
             let stored = held.iter().find(|run| run.run_id == run_id).map_or(0, |run| run.device_seq);
             let ack = GatewayFrame::Ack { run_id, attempt, through: stored };
             let what = match settlement {
-                Settlement::Start => What::Start,
+                Settlement::Start { in_doubt: false } => What::Start,
+                Settlement::Start { in_doubt: true } => {
+                    self.note(Record { run_id, attempt, what: What::Reconcile }).await;
+                    What::Start
+                }
                 Settlement::Return => What::Return,
                 Settlement::Restart => What::Restart,
                 Settlement::Lose => What::Lose,
@@ -250,9 +254,14 @@ impl Session<'_> {
                     continue;
                 }
             };
-            // A recorder that ended ends the session too.
-            let _ = self.reports.send(Record { run_id, attempt, what }).await;
+            self.note(Record { run_id, attempt, what }).await;
         }
+    }
+
+    /// Queues a record when there is room. Only before anything is read: the recorder makes the room.
+    async fn note(&self, record: Record) {
+        // A recorder that ended ends the session too.
+        let _ = self.reports.send(record).await;
     }
 
     /// Queues a frame when there is room. Only before anything is read: the writer makes the room.

@@ -161,8 +161,11 @@ pub fn refuse_for_now(message: &str) -> Refused {
 /// What is to be done about one run when its device is back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settlement {
-    /// The offer was taken: write the start down, and tell the device to begin.
-    Start,
+    /// The offer was taken and nothing executed: write the start down, and tell the device to begin.
+    Start {
+        /// Whether the start was written down and the run awaits reconciliation since.
+        in_doubt: bool,
+    },
     /// The offer was lost on the way: queue the run again.
     Return,
     /// The device still executes it: write that down if it was in doubt, and say what is stored.
@@ -218,12 +221,11 @@ fn offer_was_lost(run: &HeldRun, entry: &InFlight) -> bool {
 fn settle_one(state: RunState, status: InFlightStatus) -> Settlement {
     use InFlightStatus::*;
     match (state, status) {
-        (RunState::Queued, Taken) => Settlement::Start,
+        (RunState::Queued, Taken) => Settlement::Start { in_doubt: false },
         // A device executes only after a durable start; this one did not, so it must not go on.
         (RunState::Queued, _) => Settlement::Revoke(RevokeCode::StaleAttempt),
-        // The start never arrived, so nothing was executed; what was given up meanwhile begins anew.
-        (RunState::AwaitingReconciliation, Taken) => Settlement::Restart,
-        (_, Taken) => Settlement::Start,
+        // The start was written down and never arrived.
+        (_, Taken) => Settlement::Start { in_doubt: state == RunState::AwaitingReconciliation },
         (_, Running) => Settlement::Resume { in_doubt: state == RunState::AwaitingReconciliation },
         (_, Interrupted) => Settlement::Restart,
         (_, Finished) => Settlement::ExpectFinish,
@@ -248,7 +250,7 @@ mod tests {
 
     #[test]
     fn an_offer_that_arrived_is_started_and_one_that_did_not_is_queued_again() {
-        assert_eq!(settled(RunState::Queued, InFlightStatus::Taken), Settlement::Start);
+        assert_eq!(settled(RunState::Queued, InFlightStatus::Taken), Settlement::Start { in_doubt: false });
         assert_eq!(settle(&[held(RunState::Queued, 1)], &[])[0].2, Settlement::Return);
     }
 
@@ -272,8 +274,15 @@ mod tests {
             let what: Vec<_> = settlements.iter().map(|(_, attempt, what)| (*attempt, *what)).collect();
             assert_eq!(what, [(3, Settlement::Restart)]);
         }
-        assert_eq!(settled(RunState::AwaitingReconciliation, InFlightStatus::Taken), Settlement::Restart);
-        assert_eq!(settled(RunState::Running, InFlightStatus::Taken), Settlement::Start);
+        let queued = settle(&[held(RunState::Queued, 3)], &[says(InFlightStatus::Interrupted, 2)]);
+        assert_eq!(queued[0].2, Settlement::Revoke(RevokeCode::StaleAttempt));
+    }
+
+    #[test]
+    fn a_start_that_never_arrived_is_said_again_also_after_the_run_was_given_up() {
+        assert_eq!(settled(RunState::Running, InFlightStatus::Taken), Settlement::Start { in_doubt: false });
+        let given_up = settled(RunState::AwaitingReconciliation, InFlightStatus::Taken);
+        assert_eq!(given_up, Settlement::Start { in_doubt: true });
     }
 
     #[test]

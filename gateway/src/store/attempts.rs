@@ -191,8 +191,12 @@ impl Store {
                 Recorded::Done
             }
             What::Events { first, .. } if device_seq + 1 < *first => Recorded::Gap,
-            What::End { seq, .. } if device_seq >= *seq && EventType::ending(state).is_some() => Recorded::Done,
+            // Only what is stored is acknowledged: an end before the last event is none.
+            What::End { seq, .. } if device_seq >= *seq && EventType::ending(state).is_none() => Recorded::Gap,
+            What::End { seq, .. } if device_seq >= *seq => Recorded::Done,
             What::End { seq, .. } if device_seq + 1 < *seq => Recorded::Gap,
+            What::Mismatch if EventType::ending(state).is_some() => Recorded::Done,
+            What::Mismatch => Recorded::Gap,
             What::Return if state == RunState::Queued => Recorded::Done,
             What::Return => Recorded::Kept,
             What::Reconcile | What::Lose => Recorded::Done,
@@ -305,14 +309,14 @@ async fn events_of(
     one(client, EVENTS, fence, &[&first, &last, &numbers, &ids, &types, &data]).await
 }
 
-/// A run that the device declined has no last number to compare.
+/// An attempt that the device declined before it began has no number, and no event stored.
 const END: &str = "-- attempts::end
     WITH ended AS (
         UPDATE runs SET state = $5, result = $6::text::json, error = $7::text::json, usage = $8::text::json,
             finished_at = now(), purge_at = now() + make_interval(secs => $9), offered_until = NULL,
             last_sequence = last_sequence + 1, device_seq = coalesce($10::bigint, device_seq)
         WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = ANY($11)
-            AND ($10::bigint IS NULL OR device_seq = $10::bigint - 1)
+            AND device_seq = coalesce($10::bigint - 1, 0)
         RETURNING run_id, last_sequence)
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
     SELECT run_id, last_sequence, $12, $13, $14::text::json FROM ended RETURNING 1";

@@ -106,7 +106,6 @@ async fn odd_request_targets_are_answered_without_a_fault() {
         "SSH-2.0-OpenSSH_9.2\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\nConnection: close\r\n\r\n",
         "GET / HTTP/1.1\r\nConnection: close\r\n\r\n",
-        "\r\n\r\n\r\n\r\n",
     ] {
         answer(&world, request).await;
     }

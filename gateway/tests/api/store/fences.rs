@@ -1,6 +1,6 @@
 //! Who may write about a run, and what a repetition does.
 
-use deskgate_gateway::store::attempts::{Record, Recorded, What, definition_mismatch};
+use deskgate_gateway::store::attempts::{Record, Recorded, What};
 use deskgate_gateway::store::devices::SessionKey;
 use deskgate_protocol::RunId;
 use deskgate_protocol::control::RevokeCode;
@@ -22,7 +22,7 @@ fn everything() -> Vec<What> {
         events(0, 1),
         succeeded(1),
         failed(1),
-        What::End { seq: 0, outcome: definition_mismatch() },
+        What::Mismatch,
         What::Reconcile,
         What::Restart,
         What::Lose,
@@ -129,7 +129,7 @@ async fn a_run_ends_without_a_start_only_when_its_definition_is_missing() {
         assert_ne!(shelf.one(session, run_id, 1, what.clone()).await, Recorded::Done, "{what:?}");
     }
     assert_eq!(shelf.row(run_id).await.0, "queued");
-    let missing = What::End { seq: 0, outcome: definition_mismatch() };
+    let missing = What::Mismatch;
     assert_eq!(shelf.one(session, run_id, 1, missing.clone()).await, Recorded::Done);
     assert_eq!(shelf.one(session, run_id, 1, missing).await, Recorded::Done, "repeated");
     assert_eq!(shelf.events(run_id).await, [RunAccepted, RunFailed]);
@@ -164,6 +164,49 @@ async fn a_restart_begins_a_new_attempt_and_the_old_one_is_over() {
             RunSucceeded
         ]
     );
+}
+
+#[tokio::test]
+async fn a_restart_whose_offer_was_lost_is_found_again_until_its_attempt_reports() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.started(session).await;
+    assert_eq!(shelf.one(session, run_id, 1, What::Restart).await, Recorded::Done);
+    let (newer, _) = shelf.desk.connect().await;
+    assert_eq!(shelf.one(newer, run_id, 1, What::Restart).await, Recorded::Done);
+    assert_eq!(shelf.one(session, run_id, 1, What::Restart).await, STALE, "an older session may not");
+    assert_eq!(shelf.row(run_id).await, ("running".to_owned(), 2, 3), "once is enough");
+    assert_eq!(shelf.one(newer, run_id, 2, What::Start).await, Recorded::Done);
+    assert_eq!(shelf.one(newer, run_id, 2, events(1, 1)).await, Recorded::Done);
+    assert_eq!(shelf.one(newer, run_id, 1, What::Restart).await, STALE);
+    assert_eq!(shelf.events(run_id).await, [RunAccepted, RunStarted, RunRestarted, MessageCompleted]);
+}
+
+#[tokio::test]
+async fn a_restart_that_the_device_has_no_definition_for_any_more_fails() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.started(session).await;
+    shelf.one(session, run_id, 1, events(1, 2)).await;
+    let missing = What::Mismatch;
+    assert_eq!(shelf.one(session, run_id, 1, missing.clone()).await, Recorded::Gap, "it has begun");
+    shelf.one(session, run_id, 1, What::Restart).await;
+    assert_eq!(shelf.one(session, run_id, 2, missing.clone()).await, Recorded::Done);
+    assert_eq!(shelf.one(session, run_id, 2, missing).await, Recorded::Done, "repeated");
+    assert_eq!(shelf.row(run_id).await.0, "failed");
+}
+
+#[tokio::test]
+async fn a_finish_that_is_not_stored_is_never_acknowledged() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.started(session).await;
+    shelf.one(session, run_id, 1, events(1, 3)).await;
+    for seq in 0..4 {
+        assert_eq!(shelf.one(session, run_id, 1, succeeded(seq)).await, Recorded::Gap);
+    }
+    assert_eq!(shelf.row(run_id).await.0, "running");
+    assert_eq!(shelf.one(session, run_id, 1, succeeded(4)).await, Recorded::Done);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use deskgate_gateway::store::attempts::{Recorded, What, definition_mismatch};
+use deskgate_gateway::store::attempts::{Recorded, What};
 use deskgate_gateway::store::devices::SessionKey;
 use deskgate_protocol::RunId;
 use deskgate_protocol::run::{EventType, Phase, RunState};
@@ -82,8 +82,8 @@ impl Run {
                 self.moved(if succeeds { Succeeded } else { Failed });
                 self.device_seq = *seq;
             }
-            What::End { outcome, .. } if self.state == Queued && *outcome == definition_mismatch() => {
-                self.moved(Failed)
+            What::Mismatch if self.state == Queued || (started && self.device_seq == 0) => {
+                self.moved(Failed);
             }
             What::Reconcile if self.state == AwaitingReconciliation => self.moved(Running),
             What::Lose if self.state == Running => self.moved(AwaitingReconciliation),
@@ -99,7 +99,7 @@ impl Run {
 
 fn step() -> impl Strategy<Value = Step> {
     let report = prop_oneof![
-        4 => Just(Report::Start),
+        8 => Just(Report::Start),
         1 => Just(Report::Return),
         6 => (0u64..3, 0u64..5, 1u64..4).prop_map(|(back, skip, count)| {
             Report::Events { back, skip: skip.saturating_sub(3), count }
@@ -113,11 +113,11 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Report::Lose),
     ];
     prop_oneof![
-        4 => Just(Step::Submit),
+        3 => Just(Step::Submit),
         5 => (0u32..4).prop_map(|limit| Step::Claim { limit }),
         2 => Just(Step::Connect),
-        20 => (0usize..4, 0u32..8, 0u32..10, report).prop_map(|(run, session, attempt, what)| {
-            Step::Report { run, stale_session: session == 0, attempt_off: u32::from(attempt == 0), what }
+        24 => (0usize..3, 0u32..8, 0u32..8, report).prop_map(|(run, session, attempt, what)| {
+            Step::Report { run, stale_session: session < 2, attempt_off: u32::from(attempt == 0), what }
         }),
         1 => Just(Step::OffersEnd),
         1 => Just(Step::LeaseEnds),
@@ -225,7 +225,7 @@ impl History<'_> {
             Report::Events { back, skip, count } => events(next.saturating_sub(back).max(1) + skip, count),
             Report::Finish { succeeds: true, back, skip } => succeeded(next.saturating_sub(back) + skip),
             Report::Finish { succeeds: false, back, skip } => failed(next.saturating_sub(back) + skip),
-            Report::Mismatch => What::End { seq: 0, outcome: definition_mismatch() },
+            Report::Mismatch => What::Mismatch,
             Report::Reconcile => What::Reconcile,
             Report::Restart => What::Restart,
             Report::Lose => What::Lose,
@@ -236,8 +236,12 @@ impl History<'_> {
         let answer = self.shelf.one(session, run.id, attempt, what.clone()).await;
         if changes {
             assert_eq!(answer, Recorded::Done, "{what:?}");
+        } else if matches!(what, What::End { .. }) && answer == Recorded::Done {
+            assert_eq!(self.runs[place].state.phase(), Phase::Final, "a finish is acknowledged and not stored");
         } else if !fenced && self.runs[place].state.phase() != Phase::Final {
-            assert!(matches!(answer, Recorded::Revoked(_)), "{what:?}: {answer:?}");
+            // A restart that was written down before is found again.
+            let again = matches!(what, What::Restart) && answer == Recorded::Done;
+            assert!(again || matches!(answer, Recorded::Revoked(_)), "{what:?}: {answer:?}");
         }
     }
 
@@ -281,10 +285,10 @@ impl History<'_> {
 async fn no_history_leaves_a_final_state_or_makes_a_gap_or_a_second_end() {
     let mut shelf = Shelf::new().await;
     let runtime = tokio::runtime::Handle::current();
-    let mut runner = TestRunner::new(Config { cases: 60, failure_persistence: None, ..Config::default() });
+    let mut runner = TestRunner::new(Config { cases: 50, failure_persistence: None, ..Config::default() });
     tokio::task::block_in_place(|| {
         let shelf = std::cell::RefCell::new(&mut shelf);
-        let outcome = runner.run(&prop::collection::vec(step(), 1..50), |steps| {
+        let outcome = runner.run(&prop::collection::vec(step(), 10..60), |steps| {
             runtime.block_on(async {
                 let mut shelf = shelf.borrow_mut();
                 shelf.desk = Desk::pair(&shelf.store).await;
