@@ -1,6 +1,8 @@
 //! The public API and the store, against a real gateway on a real PostgreSQL.
 
 mod arbitrary;
+mod bodies;
+mod credentials;
 mod database;
 mod hostile;
 mod idempotency;
