@@ -75,7 +75,7 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
         requests: JoinSet::new(),
         unanswered_pings: 0,
     };
-    live.settle(&held, settlements).await;
+    let settled = live.settle(&held, settlements).await;
     let room = live.reports.clone();
 
     let mut watcher = door.store.wake().watch(Topic::Session(session.device_id));
@@ -85,7 +85,11 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
     // What changed between the beginning of the session and the watching.
     renewal.spawn(current(door.clone(), session));
     let mut good_until = Instant::now() + door.clocks.lease;
+    let mut verdict = settled;
     let why = loop {
+        if let Err(why) = verdict {
+            break why;
+        }
         let event = tokio::select! {
             frame = reader.next(), if room.capacity() > 0 => Event::Frame(frame),
             _ = room.reserve(), if room.capacity() == 0 => Event::Room,
@@ -97,7 +101,7 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
             Some(_) = live.requests.join_next() => Event::RequestAnswered,
             () = door.stop.cancelled() => Event::GatewayStops,
         };
-        let verdict = match event {
+        verdict = match event {
             Event::Frame(Ok(frame)) => live.take(frame),
             Event::Frame(Err(Ended::Closed)) | Event::WriterEnded => Err(Why::Line),
             Event::Frame(Err(error)) => Err(violation(error.to_string())),
@@ -126,9 +130,6 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
             }
             Event::GatewayStops => live.drain(),
         };
-        if let Err(why) = verdict {
-            break why;
-        }
     };
     drop(claiming);
     live.goodbye(&why).await;
@@ -228,7 +229,11 @@ impl Session<'_> {
     }
 
     /// What is to be done about the runs that the device held when it came.
-    async fn settle(&mut self, held: &[HeldRun], settlements: Vec<(deskgate_protocol::RunId, u32, Settlement)>) {
+    async fn settle(
+        &mut self,
+        held: &[HeldRun],
+        settlements: Vec<(deskgate_protocol::RunId, u32, Settlement)>,
+    ) -> Result<(), Why> {
         for (run_id, attempt, settlement) in settlements {
             let stored = held.iter().find(|run| run.run_id == run_id).map_or(0, |run| run.device_seq);
             let ack = GatewayFrame::Ack { run_id, attempt, through: stored };
@@ -240,6 +245,17 @@ impl Session<'_> {
                 }
                 Settlement::Return => What::Return,
                 Settlement::Restart => What::Restart,
+                Settlement::OfferAgain { in_doubt } => {
+                    if in_doubt {
+                        self.note(Record { run_id, attempt, what: What::Reconcile }).await;
+                    }
+                    let unavailable = |error: StoreError| Why::Bye(ByeCode::Unavailable, error.to_string());
+                    let offer = self.door.store.offer(self.session, run_id).await.map_err(unavailable)?;
+                    if let Some(offer) = offer {
+                        self.say_in_turn(GatewayFrame::Offer(offer)).await;
+                    }
+                    continue;
+                }
                 Settlement::Lose => What::Lose,
                 Settlement::Resume { in_doubt: true } => {
                     self.say_in_turn(ack).await;
@@ -256,6 +272,7 @@ impl Session<'_> {
             };
             self.note(Record { run_id, attempt, what }).await;
         }
+        Ok(())
     }
 
     /// Queues a record when there is room. Only before anything is read: the recorder makes the room.

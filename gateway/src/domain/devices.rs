@@ -175,6 +175,11 @@ pub enum Settlement {
     },
     /// The device was cut off before it wrote anything: it starts again, with the next attempt.
     Restart,
+    /// The restart was written down and its offer never arrived: offer the same attempt again.
+    OfferAgain {
+        /// Whether the run awaits reconciliation since.
+        in_doubt: bool,
+    },
     /// The device executed it and knows nothing of it any more.
     Lose,
     /// The device finished; its report follows. Say what is stored.
@@ -189,12 +194,14 @@ pub fn settle(held: &[HeldRun], in_flight: &[InFlight]) -> Vec<(RunId, u32, Sett
     let claimed = in_flight.iter().map(|entry| {
         let settlement = match held_by_id.get(&entry.run_id) {
             None => Settlement::Revoke(RevokeCode::UnknownRun),
-            Some(run) if offer_was_lost(run, entry) => Settlement::Restart,
+            Some(run) if offer_was_lost(run, entry) => {
+                Settlement::OfferAgain { in_doubt: run.state == RunState::AwaitingReconciliation }
+            }
             Some(run) if run.attempt != entry.attempt => Settlement::Revoke(RevokeCode::StaleAttempt),
             Some(run) => settle_one(run.state, entry.status),
         };
         let attempt = match (settlement, held_by_id.get(&entry.run_id)) {
-            (Settlement::Restart, Some(run)) => run.attempt,
+            (Settlement::OfferAgain { .. }, Some(run)) => run.attempt,
             _ => entry.attempt,
         };
         (entry.run_id, attempt, settlement)
@@ -272,7 +279,7 @@ mod tests {
         for status in [InFlightStatus::Interrupted, InFlightStatus::Taken] {
             let settlements = settle(&[held(RunState::Running, 3)], &[says(status, 2)]);
             let what: Vec<_> = settlements.iter().map(|(_, attempt, what)| (*attempt, *what)).collect();
-            assert_eq!(what, [(3, Settlement::Restart)]);
+            assert_eq!(what, [(3, Settlement::OfferAgain { in_doubt: false })]);
         }
         let queued = settle(&[held(RunState::Queued, 3)], &[says(InFlightStatus::Interrupted, 2)]);
         assert_eq!(queued[0].2, Settlement::Revoke(RevokeCode::StaleAttempt));

@@ -41,6 +41,7 @@ async fn every_statement_is_understood_by_the_database() {
     store.ping().await.expect("ping");
     store.gateway_id().await.expect("gateway_id");
     store.add_control_token(digest).await.expect("add_control_token");
+    store.add_control_token(Sha256Digest::of(b"y")).await.expect("add_control_token");
     store.end_other_control_tokens(Sha256Digest::of(b"y"), LEASE).await.expect("end_other_control_tokens");
     assert_eq!(store.control_tokens().await.expect("control_tokens").len(), 2);
     done(&["devices::gateway_id", "devices::add_control_token", "devices::end_other_control_tokens"]);
