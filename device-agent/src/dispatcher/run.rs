@@ -63,10 +63,9 @@ impl Run {
     }
 
     /// Whether it uses one of the device's slots. An ended run gives its slot back once it is
-    /// journalled: until then this device can promise nothing more. An interrupted run keeps its
-    /// slot: it counts as started, so its next attempt could not be put back into the queue.
+    /// journalled: until then this device can promise nothing more.
     pub(super) fn occupies_slot(&self) -> bool {
-        !matches!(self.stage, Stage::Ended { journalled: true, .. })
+        matches!(self.stage, Stage::Taken { .. } | Stage::Running { .. } | Stage::Ended { journalled: false, .. })
     }
 
     pub(super) fn in_flight(&self, run_id: deskgate_protocol::ids::RunId) -> InFlight {
