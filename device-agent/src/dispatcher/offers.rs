@@ -89,6 +89,12 @@ impl<L: Link> Dispatcher<L> {
     }
 
     fn has_place_for(&self, offer: &Offer, definition: &Definition) -> bool {
+        // It counts as started at the gateway, which offers it beyond the declared slots and could not
+        // put it back into the queue. So it goes first, even if queued runs came in before it.
+        let continues = self.runs.get(&offer.run_id).is_some_and(|run| matches!(run.stage, Stage::Interrupted));
+        if continues {
+            return matches!(self.stop, Stop::No);
+        }
         let others = || self.runs.iter().filter(|(id, run)| **id != offer.run_id && run.occupies_slot());
         let of_service = others().filter(|(_, run)| run.endpoint_id == offer.endpoint_id).count();
         matches!(self.stop, Stop::No)

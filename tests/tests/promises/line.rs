@@ -150,3 +150,25 @@ async fn a_device_that_slept_beyond_its_lease_finishes_what_it_began() {
     everything_accepted_ended_once(&backend, &device).await;
     assert_eq!(device.executions(&run_id), 1);
 }
+
+#[tokio::test]
+async fn interrupted_runs_keep_their_places_before_those_that_wait() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let mut device = Device::paired_with(&gateway).await;
+    let folder = Folder::new();
+    let model = folder.script("first", json!([{ "delay_ms": 600_000 }, { "text": "never" }]));
+    let backend = device.publish(&gateway, "shop", &folder, &["--model", &model, "--concurrency", "4"]).await;
+    for _ in 0..12 {
+        backend.submit("Take your time.").await;
+    }
+    until("every slot to be in use", async || {
+        let began = device.log().count(&["execution began"]);
+        if began == 4 { Ok(()) } else { Err(format!("{began} began")) }
+    })
+    .await;
+    device.kill_9();
+    folder.script("first", json!([{ "delay_ms": 500 }, { "text": "this time" }]));
+    device.start().await;
+    everything_accepted_ended_once(&backend, &device).await;
+}
