@@ -15,6 +15,7 @@ use crate::link::{HostPin, PinnedFingerprint, Ssh};
 pub enum Mode {
     /// In this process, on loopback.
     #[default]
+    #[serde(rename = "builtin")]
     BuiltIn,
     /// On a server, over SSH.
     Remote,

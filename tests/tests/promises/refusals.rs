@@ -56,7 +56,7 @@ async fn a_wrong_control_token_is_named_and_the_right_one_lets_in() {
     std::fs::write(&wrong, ControlToken::generate().reveal()).unwrap();
     device.connect(gateway.ssh(), &invitation, &wrong).await.ok();
     let why = because(&device, "control token").await;
-    assert!(why.contains("admin token"), "{why}");
+    assert!(why.contains("--token-file"), "{why}");
     assert_eq!(gateway.log().count(&["device connected"]), 0);
     let token = std::fs::read_to_string(&wrong).unwrap();
     assert!(!device.log().all().contains(&token), "no secret stands in the log");
