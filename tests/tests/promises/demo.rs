@@ -16,7 +16,7 @@ async fn the_demo_path() {
     let answer = text(&run, "/result/text");
     assert!(answer.contains("three green lamps"), "the result holds what stands in the folder: {answer}");
     let status = device.status().await;
-    assert_eq!((&status["mode"], &status["access"]["enabled"]), (&"built_in".into(), &true.into()), "{status}");
+    assert_eq!((&status["mode"], &status["access"]["enabled"]), (&"builtin".into(), &true.into()), "{status}");
     assert_eq!(status["work"]["runs"], serde_json::json!([]), "nothing is left in hand: {status}");
     assert_eq!(device.executions(&run_id), 1);
 }
