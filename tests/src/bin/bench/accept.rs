@@ -9,7 +9,7 @@ use crate::Bench;
 use crate::http::Target;
 use crate::load::{self, Outcome, Plan};
 use crate::noop;
-use crate::pgbench::Pgbench;
+use crate::pgbench::{Pgbench, Rows};
 use crate::process::{children_cpu_seconds, cpu_seconds};
 use crate::report::{Report, median};
 use crate::site::{self, Desktop, Server};
@@ -97,6 +97,12 @@ impl Site<'_> {
         report.part("accepted_per_second", json!({ "median": most, "rounds": ours }));
         report.part("accept_cost", self.cost(&costs));
         if pgbench.is_some() {
+            let of = |part: fn(&Rows) -> f64| theirs.iter().map(part).collect::<Vec<_>>();
+            let postgres_cpu_us = median(&of(|rows| rows.postgres_cpu_us));
+            let pgbench_cpu_us = median(&of(|rows| rows.pgbench_cpu_us));
+            report
+                .part("pgbench_cost", json!({ "postgres_cpu_us": postgres_cpu_us, "pgbench_cpu_us": pgbench_cpu_us }));
+            let theirs = of(|rows| rows.per_second);
             report.part("pgbench_per_second", json!({ "median": median(&theirs), "rounds": theirs }));
             report.value("accept_vs_pgbench", most / median(&theirs));
         }
@@ -132,10 +138,10 @@ impl Site<'_> {
     async fn best_pgbench(&self, folder: &Path, report: &mut Report) -> anyhow::Result<(Pgbench, usize)> {
         let pgbench = Pgbench::prepare(&self.server, folder)?;
         let one = pgbench.run(&self.server, 1, self.bench.time(2.0)).await?;
-        report.part("pgbench_one_client_per_second", one);
+        report.part("pgbench_one_client_per_second", one.per_second);
         let mut best = (CLIENTS[0], 0.0);
         for clients in CLIENTS {
-            let tps = pgbench.run(&self.server, clients, self.bench.time(3.0)).await?;
+            let tps = pgbench.run(&self.server, clients, self.bench.time(3.0)).await?.per_second;
             if tps > best.1 {
                 best = (clients, tps);
             }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::http::BODY;
+use crate::process::ended_children_cpu_seconds;
 use crate::site::Server;
 
 /// The columns of a run, at the same sizes, without its constraints; two of its indexes.
@@ -41,6 +42,18 @@ pub(crate) struct Pgbench {
     program: PathBuf,
     socket: PathBuf,
     script: PathBuf,
+    postmaster: u32,
+}
+
+/// What came of a run of pgbench.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rows {
+    /// Transactions, each with a row.
+    pub per_second: f64,
+    /// Microseconds of PostgreSQL's processor time for each.
+    pub postgres_cpu_us: f64,
+    /// Microseconds of pgbench's own.
+    pub pgbench_cpu_us: f64,
 }
 
 impl Pgbench {
@@ -52,19 +65,16 @@ impl Pgbench {
         anyhow::ensure!(program.exists(), "{} is missing; it comes with the package postgresql", program.display());
         let script = folder.join("insert.pgbench");
         std::fs::write(&script, statement()?)?;
-        Ok(Self { program, socket, script })
+        Ok(Self { program, socket, script, postmaster })
     }
 
-    /// Transactions per second of so many clients, into an empty table.
-    pub(crate) async fn run(&self, server: &Server, clients: usize, time: Duration) -> anyhow::Result<f64> {
+    /// So many clients, into an empty table.
+    pub(crate) async fn run(&self, server: &Server, clients: usize, time: Duration) -> anyhow::Result<Rows> {
         let (database, _driver) = server.database().await?;
-        // The connections of the run before end in their own time.
-        let others = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench'";
-        while database.query_one(others, &[]).await?.try_get::<_, i64>(0)? > 0 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
         database.batch_execute(TABLE).await?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(clients);
+        let cpu = || (ended_children_cpu_seconds(self.postmaster), ended_children_cpu_seconds(std::process::id()));
+        let before = cpu();
         let output = tokio::process::Command::new(&self.program)
             .args(["--no-vacuum", "--protocol=prepared", "--username=deskgate", "--port=5432"])
             .arg(format!("--host={}", self.socket.display()))
@@ -79,8 +89,19 @@ impl Pgbench {
             .output()
             .await?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let tps = text.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
-        tps.with_context(|| format!("pgbench: {text}{}", String::from_utf8_lossy(&output.stderr)))
+        let failure = || format!("pgbench: {text}{}", String::from_utf8_lossy(&output.stderr));
+        let number =
+            |name: &str, end| text.lines().find_map(|line| line.strip_prefix(name)?.split(end).next()?.parse().ok());
+        let per_second: f64 = number("tps = ", ' ').with_context(failure)?;
+        let rows: f64 = number("number of transactions actually processed: ", '/').with_context(failure)?;
+        // Its connections end in their own time; what they cost is known then.
+        let others = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench'";
+        while database.query_one(others, &[]).await?.try_get::<_, i64>(0)? > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let after = cpu();
+        let each = |seconds: f64| seconds * 1e6 / rows;
+        Ok(Rows { per_second, postgres_cpu_us: each(after.0 - before.0), pgbench_cpu_us: each(after.1 - before.1) })
     }
 }
 

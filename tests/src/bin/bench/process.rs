@@ -66,8 +66,17 @@ pub(crate) fn memory_mib(pid: u32, name: &str) -> anyhow::Result<f64> {
 /// Seconds of processor time that a process used so far.
 pub(crate) fn cpu_seconds(pid: u32) -> f64 {
     // Behind the name in brackets: user and system time are the 12th and 13th, in hundredths.
+    stat_seconds(pid, 11)
+}
+
+/// The same for those of its children that ended.
+pub(crate) fn ended_children_cpu_seconds(parent: u32) -> f64 {
+    stat_seconds(parent, 13)
+}
+
+fn stat_seconds(pid: u32, at: usize) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let numbers = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(11).take(2);
+    let numbers = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(at).take(2);
     numbers.filter_map(|number| number.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
