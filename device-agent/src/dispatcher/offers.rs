@@ -20,8 +20,13 @@ pub(super) async fn definition(services: &Services, offer: &Offer) -> Result<Opt
 
 impl<L: Link> Dispatcher<L> {
     pub(super) async fn consider(&mut self, offer: Offer) {
-        // Every offer used up a slot that was declared, whatever comes of it.
-        self.credit = self.credit.saturating_sub(1);
+        let held = self.runs.get(&offer.run_id).filter(|run| run.attempt < offer.attempt).map(|run| &run.stage);
+        // Every offer used up a slot that was declared, whatever comes of it; only a restart did
+        // not: it takes up the slot that the interrupted attempt still has.
+        if !matches!(held, Some(Stage::Interrupted)) {
+            self.credit = self.credit.saturating_sub(1);
+        }
+        let has_a_slot = matches!(held, Some(Stage::Interrupted | Stage::Taken { .. }));
         if self.is_known(&offer) {
             return;
         }
@@ -36,7 +41,8 @@ impl<L: Link> Dispatcher<L> {
                 return self.refuse(&offer, RefuseCode::Busy);
             }
         };
-        if !self.has_place_for(&offer, &definition) {
+        let has_place = has_a_slot || self.has_place_for(&offer, &definition);
+        if !(has_place && matches!(self.stop, Stop::No)) {
             return self.refuse(&offer, RefuseCode::Busy);
         }
         match self.journal.take(&offer).await {
@@ -91,8 +97,7 @@ impl<L: Link> Dispatcher<L> {
     fn has_place_for(&self, offer: &Offer, definition: &Definition) -> bool {
         let others = || self.runs.iter().filter(|(id, run)| **id != offer.run_id && run.occupies_slot());
         let of_service = others().filter(|(_, run)| run.endpoint_id == offer.endpoint_id).count();
-        matches!(self.stop, Stop::No)
-            && others().count() < self.slots as usize
+        others().count() < self.slots as usize
             && self.runs.len() < self.slots as usize + UNSETTLED
             && of_service < definition.limits.concurrency as usize
     }

@@ -109,6 +109,35 @@ async fn an_interrupted_run_is_executed_again_once_and_a_third_time_never() {
 }
 
 #[tokio::test]
+async fn an_interrupted_run_keeps_its_slot_and_its_restart_is_taken_whatever_else_runs() {
+    let mut device = Device::new().await;
+    let service = device.publish(1).await;
+    let interrupted = service.offer("wait 1");
+    let (mut peer, _) = device.connect().await;
+    peer.start(&interrupted).await;
+    assert!(matches!(peer.frame().await, DeviceFrame::Event { .. }));
+    device.crash().await;
+    device.boot().await;
+    let (mut peer, _) = device.connect().await;
+    assert_eq!(peer.ready().await, 1, "one of two slots is the interrupted run's");
+    let other = device.publish_as("Other", 4).await;
+    for offer in [other.offer("wait"), Offer { attempt: 2, ..interrupted.clone() }] {
+        peer.start(&offer).await;
+    }
+    // The restart used nothing that was declared, so there is nothing to declare again.
+    device.gate.send_replace(true);
+    let mut declared = 0;
+    while declared < 2 {
+        match soon("finish or ready", peer.from.recv()).await.expect("there") {
+            DeviceFrame::Ready { slots } => declared += slots,
+            DeviceFrame::Finish { .. } | DeviceFrame::Event { .. } => {}
+            unexpected => panic!("{unexpected:?}"),
+        }
+    }
+    assert_eq!((declared, device.ledger.of(interrupted.run_id)), (2, vec![1, 2]));
+}
+
+#[tokio::test]
 async fn an_offer_for_another_definition_or_version_is_refused() {
     let mut device = Device::new().await;
     let service = device.publish(4).await;
