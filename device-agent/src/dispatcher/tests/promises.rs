@@ -212,6 +212,8 @@ async fn a_revoked_attempt_stops_and_says_nothing_more() {
     for echo in [GatewayFrame::Offer(offer.clone()), GatewayFrame::Start { run_id, attempt }, GatewayFrame::Ping] {
         peer.send(echo).await;
     }
+    // Whoever offers waits for an answer.
+    assert_eq!(peer.frame().await, DeviceFrame::Refuse { run_id, attempt, code: RefuseCode::Busy });
     assert_eq!(peer.frame().await, DeviceFrame::Pong);
     assert_eq!(device.process().store.journal().in_flight().await.expect("readable"), []);
     assert_eq!(device.ledger.of(run_id), [1]);
@@ -228,10 +230,26 @@ async fn a_journal_that_cannot_be_written_refuses_offers_and_says_so() {
     assert_eq!(peer.frame().await, DeviceFrame::Refuse { run_id: offer.run_id, attempt: 1, code: RefuseCode::Busy });
     device.until("the problem is shown", |status| status.problem.is_some()).await;
     device.process().store.fill_up(false).await;
+    device.until("the problem is gone without a new offer", |status| status.problem.is_none()).await;
     offer.attempt = 2;
     peer.start(&offer).await;
     peer.finish().await;
-    device.until("the problem is gone", |status| status.problem.is_none()).await;
+}
+
+#[tokio::test]
+async fn a_definition_that_cannot_be_read_stops_its_own_service_only_and_is_called_by_its_name() {
+    let mut device = Device::new().await;
+    let (damaged, sound) = (device.publish_as("Damaged", 4).await, device.publish(4).await);
+    device.process().store.damage_versions(damaged.endpoint_id).await;
+    let (mut peer, _) = device.connect().await;
+    let offer = damaged.offer("say 1");
+    peer.send(GatewayFrame::Offer(offer.clone())).await;
+    assert_eq!(peer.frame().await, DeviceFrame::Refuse { run_id: offer.run_id, attempt: 1, code: RefuseCode::Busy });
+    device.until("the problem is shown", |status| status.problem.is_some()).await;
+    let problem = device.handle().status().problem.expect("shown");
+    assert!(problem.contains(&damaged.endpoint_id.to_string()) && !problem.contains("journal"), "{problem}");
+    peer.start(&sound.offer("say 1")).await;
+    peer.finish().await;
 }
 
 #[tokio::test]
