@@ -4,6 +4,9 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
+# Always the whole workspace: with a part of it, cargo would choose other features and build the dependencies again.
+BUILD := echo "build: the programs (some minutes the first time)"; cargo build --workspace --bins
+
 .PHONY: help
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,15 +18,13 @@ setup: ## Install what building and testing needs (Debian packages)
 .PHONY: demo
 demo: ## From nothing to a finished run, gateway built in; stays up until Ctrl-C
 	@scripts/setup demo
-	@echo "build: deskgate (some minutes the first time)"
-	@cargo build -p deskgate --bins
+	@$(BUILD)
 	@exec scripts/demo builtin
 
 .PHONY: demo-remote
 demo-remote: ## The same with gateway and agent as two processes, paired over SSH
 	@scripts/setup demo
-	@echo "build: deskgate and deskgate-gateway (some minutes the first time)"
-	@cargo build -p deskgate -p deskgate-gateway --bins
+	@$(BUILD)
 	@exec scripts/demo remote
 
 .PHONY: clean-demo
@@ -43,5 +44,5 @@ check: ## Format, lints, documentation, walls between rooms, dependencies
 .PHONY: bench
 bench: ## Measure; a table on screen and target/bench/results.json
 	@scripts/setup test
-	@cargo build --release -p deskgate -p deskgate-gateway --bins
-	@cargo run --release -p deskgate-tests --bin bench
+	@cargo build --release --workspace --bins
+	@cargo run --release --bin bench

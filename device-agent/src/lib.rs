@@ -22,8 +22,6 @@ use std::sync::Arc;
 
 use deskgate_gateway::domain::devices as gateway_devices;
 use deskgate_gateway::exit::{Exit, Failure};
-use deskgate_gateway::store::OpenError;
-use deskgate_gateway::store::migrate::MigrateError;
 use deskgate_gateway::{Gateway, Settings, StartError, socket, token};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::identity::IdentityFile;
@@ -91,31 +89,19 @@ pub enum AgentError {
 
 impl From<AgentError> for Failure {
     fn from(error: AgentError) -> Self {
-        let exit = match &error {
+        let message = error.to_string();
+        let exit = match error {
             AgentError::Home(_) | AgentError::Key(_) | AgentError::Connection(_) | AgentError::Token(_) => {
                 Exit::NotSetUp
             }
-            AgentError::Gateway(error) => exit_of_gateway(error),
+            // The same code as the gateway's own program ends with.
+            AgentError::Gateway(error) => Self::from(*error).exit,
             AgentError::Removed { .. } => Exit::NotAuthorised,
             AgentError::Store(store::Error::NewerSchema { .. }) => Exit::VersionMismatch,
             AgentError::Store(store::Error::InUse { .. }) => Exit::Refused,
             AgentError::Store(_) | AgentError::Pair(_) | AgentError::Socket { .. } | AgentError::Broken => Exit::Failed,
         };
-        Self::new(exit, error.to_string())
-    }
-}
-
-/// The same codes as the gateway's own program ends with.
-fn exit_of_gateway(error: &StartError) -> Exit {
-    match error {
-        StartError::Database(OpenError::Migrate(MigrateError::Ahead { .. }) | OpenError::Behind { .. }) => {
-            Exit::VersionMismatch
-        }
-        StartError::Database(OpenError::Migrate(MigrateError::Store(_))) => Exit::CannotReach,
-        StartError::Cluster(_) | StartError::HostKey(_) | StartError::Token(_) | StartError::Database(_) => {
-            Exit::NotSetUp
-        }
-        StartError::Listen { .. } => Exit::Failed,
+        Self::new(exit, message)
     }
 }
 

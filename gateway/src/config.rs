@@ -154,6 +154,9 @@ pub struct Config {
     values: BTreeMap<&'static str, (String, Origin)>,
 }
 
+/// An hour. Whatever is lost for longer should have been noticed.
+const LONGEST_CLOCK_MS: u64 = 3_600_000;
+
 /// The default place of the file.
 pub const FILE: &str = "/etc/deskgate/gateway.toml";
 
@@ -183,6 +186,9 @@ impl Config {
         }
         for flag in flags {
             let (key, value) = flag.split_once('=').unwrap_or((flag, ""));
+            if key.trim() == "database.url" && has_password(value) {
+                return Err(ConfigError::PasswordInFile);
+            }
             config.set(key.trim(), value.trim().to_owned(), Origin::Flag)?;
         }
         Ok(config)
@@ -286,10 +292,14 @@ impl Config {
 
     /// The URL of the database, from wherever it is allowed to stand. `None`: a private cluster.
     pub fn database_url(&self) -> Result<Option<String>, ConfigError> {
-        if let Some(file) = self.path("database.url_file").or_else(|| credential("database_url")) {
-            return read_secret(&file).map(Some);
+        let (url, origin) = self.entry("database.url");
+        let file = self.path("database.url_file").or_else(|| credential("database_url"));
+        match file {
+            // Whoever names a database for this one call means that one.
+            _ if !url.is_empty() && matches!(origin, Origin::Flag | Origin::Environment(_)) => Ok(Some(url.clone())),
+            Some(file) => read_secret(&file).map(Some),
+            None => Ok(Some(url.clone()).filter(|url| !url.is_empty())),
         }
-        Ok(Some(self.text("database.url").to_owned()).filter(|url| !url.is_empty()))
     }
 
     /// The URL for LISTEN, if it is another one.
@@ -319,12 +329,16 @@ impl Config {
 
     /// The times of the control channel.
     pub fn clocks(&self) -> Result<Clocks, ConfigError> {
-        let time = |key| self.parse(key, "a whole number of milliseconds").map(Duration::from_millis);
-        Ok(Clocks {
-            heartbeat: time("control.heartbeat_ms")?,
-            lease: time("control.lease_ms")?,
-            offer: time("control.offer_ms")?,
-        })
+        let time = |key, least: u64| {
+            let wanted = format!("a whole number of milliseconds from {least} to {LONGEST_CLOCK_MS}");
+            match self.parse::<u64>(key, &wanted)? {
+                number if (least..=LONGEST_CLOCK_MS).contains(&number) => Ok(Duration::from_millis(number)),
+                _ => self.parse::<Impossible>(key, &wanted).map(|_| Duration::ZERO),
+            }
+        };
+        let heartbeat = time("control.heartbeat_ms", 10)?;
+        let two_heartbeats = u64::try_from(heartbeat.as_millis() * 2).unwrap_or(u64::MAX);
+        Ok(Clocks { heartbeat, lease: time("control.lease_ms", two_heartbeats)?, offer: time("control.offer_ms", 10)? })
     }
 
     /// Checks every setting, so that a mistake shows at the start and not at first use.
@@ -422,11 +436,11 @@ mod tests {
 
     #[test]
     fn flags_win_over_environment_over_file_over_default() {
-        let file = "[server]\nlisten = \"127.0.0.1:1\"\n[control]\nlease_ms = 1\n[limits]\nretention_days = 1\n";
-        let environment = [("DESKGATE_SERVER__LISTEN", "127.0.0.1:2"), ("DESKGATE_CONTROL__LEASE_MS", "2")];
+        let file = "[server]\nlisten = \"127.0.0.1:1\"\n[control]\nlease_ms = 40000\n[limits]\nretention_days = 1\n";
+        let environment = [("DESKGATE_SERVER__LISTEN", "127.0.0.1:2"), ("DESKGATE_CONTROL__LEASE_MS", "50000")];
         let config = load(file, &environment, &["server.listen=127.0.0.1:3"]).unwrap();
         assert_eq!(config.listen().unwrap().port(), 3);
-        assert_eq!(config.clocks().unwrap().lease, Duration::from_millis(2));
+        assert_eq!(config.clocks().unwrap().lease, Duration::from_millis(50000));
         assert_eq!(config.limits().unwrap().retention, Duration::from_secs(86400));
         assert_eq!(config.clocks().unwrap().offer, Duration::from_secs(15));
         let origins: Vec<_> =
@@ -448,6 +462,14 @@ mod tests {
         let config = load("", &[("DATABASE_URL", "postgres://me:hunter2@db/x")], &[]).unwrap();
         assert!(!format!("{:?}", config.show()).contains("hunter2"));
         assert!(load("[database]\nurl = \"postgres://me@db/x\"", &[], &[]).is_ok());
+    }
+
+    #[test]
+    fn clocks_that_could_not_work_are_refused() {
+        let clocks = |flags: &[&str]| load("", &[], flags).unwrap().clocks();
+        assert!(clocks(&["control.heartbeat_ms=0"]).is_err());
+        assert!(clocks(&["control.lease_ms=1000"]).unwrap_err().to_string().contains("from 30000"));
+        assert!(clocks(&["control.heartbeat_ms=100", "control.lease_ms=300"]).is_ok());
     }
 
     #[test]

@@ -41,8 +41,10 @@ use domain::Limits;
 use domain::access::Access;
 use domain::admission::AdmissionDesk;
 use domain::devices::Clocks;
+use exit::{Exit, Failure};
 use store::admissions::Admissions;
 use store::cluster::{Cluster, ClusterError};
+use store::migrate::MigrateError;
 use store::{Database, OpenError, Store};
 use tasks::Tasks;
 use tunnel::{Admission, Arrival, HostKey, Verdict};
@@ -136,6 +138,24 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
+}
+
+impl From<StartError> for Failure {
+    /// What only a person can mend is "not set up", after which nothing tries again by itself.
+    fn from(error: StartError) -> Self {
+        let exit = match &error {
+            StartError::Cluster(error) if error.needs_a_person() => Exit::NotSetUp,
+            StartError::Cluster(_) => Exit::CannotReach,
+            StartError::HostKey(_) | StartError::Token(_) => Exit::NotSetUp,
+            StartError::Database(OpenError::Migrate(MigrateError::Ahead { .. }) | OpenError::Behind { .. }) => {
+                Exit::VersionMismatch
+            }
+            StartError::Database(OpenError::Migrate(MigrateError::Store(_))) => Exit::CannotReach,
+            StartError::Database(_) => Exit::NotSetUp,
+            StartError::Listen { .. } => Exit::Failed,
+        };
+        Self::new(exit, error.to_string())
+    }
 }
 
 /// A running gateway.

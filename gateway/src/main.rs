@@ -1,5 +1,6 @@
 //! The gateway's program: its roles, logging, signals and exit codes.
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -11,9 +12,9 @@ use deskgate_gateway::admin::commands::{self, Admin};
 use deskgate_gateway::config::{self, Config};
 use deskgate_gateway::exit::{self, Exit, Failure};
 use deskgate_gateway::output::{Output, table};
+use deskgate_gateway::store::Database;
 use deskgate_gateway::store::migrate::{self, MIGRATIONS, MigrateError, Standing};
-use deskgate_gateway::store::{Database, OpenError};
-use deskgate_gateway::{DatabaseSettings, Gateway, Settings, StartError, token};
+use deskgate_gateway::{DatabaseSettings, Gateway, Settings, token};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -72,6 +73,7 @@ enum Role {
         shell: clap_complete::Shell,
     },
     /// Explain the exit codes
+    #[command(after_help = exit::TABLE)]
     ExitCodes,
 }
 
@@ -117,7 +119,9 @@ fn fail(failure: &Failure) -> ExitCode {
 async fn run(cli: Cli) -> Result<(), Failure> {
     let out = Output { json: cli.json, quiet: cli.quiet };
     let load = || {
-        let environment = std::env::vars().filter(|(name, _)| name != "DESKGATE_HOME");
+        // A variable that is not text is none of ours.
+        let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+        let environment = std::env::vars_os().filter_map(text).filter(|(name, _)| name != "DESKGATE_HOME");
         Config::load(cli.config.as_deref(), environment, &cli.set).map_err(not_set_up)
     };
     let socket = || load().map(|config| cli.socket.clone().unwrap_or_else(|| config.admin_socket()));
@@ -196,7 +200,7 @@ async fn serve(config: Config, migrate: bool) -> Result<(), Failure> {
         signal(SignalKind::interrupt()).map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
     let starting = Gateway::start(settings);
     let gateway = tokio::select! {
-        started = starting => started.map_err(start_failure)?,
+        started = starting => started.map_err(Failure::from)?,
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
     };
@@ -240,19 +244,6 @@ fn settings(config: &Config, migrate: bool) -> Result<Settings, Failure> {
         limits: config.limits().map_err(not_set_up)?,
         clocks: config.clocks().map_err(not_set_up)?,
     })
-}
-
-fn start_failure(error: StartError) -> Failure {
-    let exit = match &error {
-        StartError::Cluster(_) | StartError::HostKey(_) | StartError::Token(_) => Exit::NotSetUp,
-        StartError::Database(OpenError::Migrate(MigrateError::Ahead { .. }) | OpenError::Behind { .. }) => {
-            Exit::VersionMismatch
-        }
-        StartError::Database(OpenError::Migrate(MigrateError::Store(_))) => Exit::CannotReach,
-        StartError::Database(_) => Exit::NotSetUp,
-        StartError::Listen { .. } => Exit::Failed,
-    };
-    Failure::new(exit, error.to_string())
 }
 
 async fn migrate(config: &Config, command: Migrate, out: Output) -> Result<(), Failure> {

@@ -37,6 +37,8 @@ pub struct Round {
     pub expired: usize,
     /// Runs whose device was lost beyond its lease.
     pub lost: usize,
+    /// Runs whose device was removed.
+    pub removed: usize,
 }
 
 /// One round of every pass.
@@ -45,9 +47,10 @@ pub async fn run_once(store: &Store, retention: Duration) -> Result<Round, Error
         offers_returned: store.return_unaccepted_offers().await?,
         expired: store.expire_queued(retention).await?,
         lost: store.suspend_lost_runs().await?,
+        removed: store.end_runs_of_revoked_devices(retention).await?,
     };
     if round != Round::default() {
-        tracing::info!(offers_returned = round.offers_returned, expired = round.expired, lost = round.lost, "upkeep");
+        tracing::info!(?round, "upkeep");
     }
     Ok(round)
 }

@@ -3,8 +3,9 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The largest frame in either direction: a body of 1 MiB has room in it, with its envelope.
-pub const MAX_FRAME_BYTES: usize = 2 * 1024 * 1024;
+/// The largest frame in either direction: a run's record has room in it, with an input and a result
+/// of 1 MiB each.
+pub const MAX_FRAME_BYTES: usize = 4 * 1024 * 1024;
 
 /// Why bytes are not a frame, or a frame cannot be sent.
 #[derive(Debug, thiserror::Error)]
@@ -13,7 +14,8 @@ pub enum FrameError {
     #[error("a frame of {0} bytes is over the limit of {MAX_FRAME_BYTES} bytes")]
     TooLarge(usize),
     /// Not JSON, an unknown frame, or a member that is missing or wrong.
-    #[error("not a frame of this protocol: {0}")]
+    /// What stands there is not repeated: it may be anybody's content.
+    #[error("not a frame of this protocol: it errs at line {}, column {}", .0.line(), .0.column())]
     Malformed(#[from] serde_json::Error),
 }
 

@@ -5,7 +5,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
-use ed25519_dalek::{Signature, Signer, SigningKey, Verifier, VerifyingKey};
+use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -56,7 +56,7 @@ impl PublicKey {
     fn verify(&self, message: &[u8], signature: &str) -> bool {
         let Ok(bytes) = STANDARD.decode(signature) else { return false };
         let Ok(signature) = Signature::from_slice(&bytes) else { return false };
-        VerifyingKey::from_bytes(&self.0).is_ok_and(|key| key.verify(message, &signature).is_ok())
+        VerifyingKey::from_bytes(&self.0).is_ok_and(|key| key.verify_strict(message, &signature).is_ok())
     }
 }
 

@@ -295,7 +295,7 @@ pub struct ListRuns {
     pub before: Option<RunId>,
 }
 
-/// A page of runs, newest first.
+/// A page of runs, newest first, without their inputs and results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunPage {
     /// The runs.
@@ -322,7 +322,8 @@ pub struct ShowRun {
 pub struct RunDetail {
     /// The run.
     pub run: Run,
-    /// Its stored events after the sequence asked for, oldest first, at most 1,000.
+    /// Its stored events after the sequence asked for, oldest first; at most 1,000, and about 1 MiB.
+    /// There are more while the last one's sequence is below the run's.
     pub events: Vec<RunEvent>,
 }
 

@@ -1,6 +1,7 @@
 //! A `deskgate-gateway serve` process and the administrator's command line that speaks to it.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,6 +36,11 @@ impl Address {
     }
 }
 
+/// A setting: a control socket that has the same name for every gateway, as on servers of their
+/// own, and is another one for each.
+pub const SAME_SOCKET: &str = "control.socket=/proc/self/cwd/run/control.sock";
+const HOST_KEY: &str = "ssh_host_ed25519_key";
+
 /// A gateway: its state outlives its process.
 #[derive(Debug)]
 pub struct GatewayProcess {
@@ -49,15 +55,22 @@ pub struct GatewayProcess {
 impl GatewayProcess {
     /// Starts a gateway on a database, with further settings as in `control.heartbeat_ms=500`.
     pub async fn start(postgres: &Postgres, settings: &[&str]) -> Self {
-        Self::begin(Some(postgres.url().to_owned()), settings).await
+        Self::begin(Some(postgres.url().to_owned()), settings, None).await
+    }
+
+    /// Starts one more gateway on the same database and with the same settings and host key, so
+    /// that devices find either behind one address. Both need [`SAME_SOCKET`] among the settings.
+    pub async fn replica(&self) -> Self {
+        let settings: Vec<_> = self.settings.iter().map(String::as_str).collect();
+        Self::begin(self.database.clone(), &settings, Some(&self.state_dir().join(HOST_KEY))).await
     }
 
     /// Starts a gateway with a private cluster of its own.
     pub async fn on_private_cluster(settings: &[&str]) -> Self {
-        Self::begin(None, settings).await
+        Self::begin(None, settings, None).await
     }
 
-    async fn begin(database: Option<String>, settings: &[&str]) -> Self {
+    async fn begin(database: Option<String>, settings: &[&str], host_key: Option<&Path>) -> Self {
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
         let mut gateway = Self {
             folder: TempDir::with_prefix("deskgate-gw-").expect("a temporary folder"),
@@ -67,6 +80,10 @@ impl GatewayProcess {
             http: Address::new(nowhere),
             ssh: Address::new(nowhere),
         };
+        if let Some(host_key) = host_key {
+            std::fs::DirBuilder::new().mode(0o700).create(gateway.state_dir()).expect("a fresh folder");
+            std::fs::copy(host_key, gateway.state_dir().join(HOST_KEY)).expect("the first one made it");
+        }
         gateway.restart().await;
         gateway
     }
@@ -101,6 +118,7 @@ impl GatewayProcess {
     fn command(&self) -> std::process::Command {
         let path = |name: &str| self.folder.path().join(name).display().to_string();
         let mut command = process::command(&binaries::gateway(), self.folder.path());
+        command.current_dir(self.folder.path());
         let own = [
             format!("state_dir={}", path("state")),
             format!("run_dir={}", path("run")),

@@ -11,14 +11,14 @@ use tokio::task::JoinSet;
 use crate::gateway::Address;
 
 /// What the network does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Weather {
-    /// Everything passes.
-    Fair,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Weather {
     /// Connections stay open and nothing passes, in either direction: a network that drops packets.
-    Frozen,
-    /// Connections are reset, and new ones at once.
-    Cut,
+    is_frozen: bool,
+    /// New connections are reset at once.
+    is_cut: bool,
+    /// How often it was cut. Connections of before are reset, even if it was healed again already.
+    cuts: u64,
 }
 
 /// A listener on loopback that passes everything on to a target.
@@ -35,7 +35,7 @@ impl Proxy {
     pub async fn to(target: Address) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("ports are left");
         let address = listener.local_addr().expect("it is bound");
-        let (weather, forecast) = watch::channel(Weather::Fair);
+        let (weather, forecast) = watch::channel(Weather::default());
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, target.clone(), forecast));
         Self { address, target, weather, _tasks: tasks }
@@ -53,17 +53,20 @@ impl Proxy {
 
     /// Lets nothing pass; what was sent meanwhile arrives after [`Proxy::heal`].
     pub fn freeze(&self) {
-        self.weather.send_replace(Weather::Frozen);
+        self.weather.send_modify(|weather| weather.is_frozen = true);
     }
 
     /// Resets all connections and every new one. What was under way is lost.
     pub fn cut(&self) {
-        self.weather.send_replace(Weather::Cut);
+        self.weather.send_modify(|weather| {
+            weather.is_cut = true;
+            weather.cuts += 1;
+        });
     }
 
     /// Everything passes again.
     pub fn heal(&self) {
-        self.weather.send_replace(Weather::Fair);
+        self.weather.send_modify(|weather| (weather.is_frozen, weather.is_cut) = (false, false));
     }
 }
 
@@ -81,6 +84,7 @@ async fn accept(listener: TcpListener, target: Address, weather: watch::Receiver
 
 async fn pass(near: TcpStream, target: SocketAddr, weather: watch::Receiver<Weather>) {
     let mut until_cut = weather.clone();
+    let cuts = until_cut.borrow().cuts;
     let passing = async {
         let far = TcpStream::connect(target).await?;
         near.set_nodelay(true)?;
@@ -90,7 +94,7 @@ async fn pass(near: TcpStream, target: SocketAddr, weather: watch::Receiver<Weat
         tokio::try_join!(copy(near_in, far_out, weather.clone()), copy(far_in, near_out, weather))
     };
     tokio::select! {
-        _ = until_cut.wait_for(|weather| *weather == Weather::Cut) => {}
+        _ = until_cut.wait_for(|weather| weather.is_cut || weather.cuts != cuts) => {}
         // Either side may end; then both are dropped.
         _ = passing => {}
     }
@@ -105,7 +109,7 @@ async fn copy(
     loop {
         let length = from.read(&mut buffer).await?;
         // What was read while the network is frozen is held back until it is not.
-        let _ = weather.wait_for(|weather| *weather == Weather::Fair).await;
+        let _ = weather.wait_for(|weather| !weather.is_frozen).await;
         if length == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }

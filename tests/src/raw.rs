@@ -151,12 +151,15 @@ impl RawLine {
 
     /// The next frame that is no ping; pings are answered.
     pub async fn next_answering_pings(&mut self) -> Option<GatewayFrame> {
-        loop {
-            match self.next().await {
-                Some(GatewayFrame::Ping) => self.send(&DeviceFrame::Pong).await,
-                other => return other,
+        let next = timeout(PATIENCE, async {
+            loop {
+                match self.next().await {
+                    Some(GatewayFrame::Ping) => self.send(&DeviceFrame::Pong).await,
+                    other => return other,
+                }
             }
-        }
+        });
+        next.await.expect("a frame other than a ping, or the end")
     }
 
     /// The next frame, if one comes within so long.

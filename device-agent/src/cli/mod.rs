@@ -76,6 +76,7 @@ enum Command {
         shell: clap_complete::Shell,
     },
     /// Explain the exit codes
+    #[command(after_help = exit::TABLE)]
     ExitCodes,
 }
 

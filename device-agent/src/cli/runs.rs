@@ -56,18 +56,20 @@ pub(super) async fn run(agent: Agent, command: Runs, out: Output) -> Result<(), 
 async fn show(agent: Agent, run_id: RunId, wait: Option<Duration>, out: Output) -> Result<(), Failure> {
     let deadline = wait.map(|wait| Instant::now() + wait);
     let mut after = 0;
-    let detail = loop {
+    let mut events = Vec::new();
+    let run = loop {
         let left = deadline.map_or(Duration::ZERO, |deadline| deadline.saturating_duration_since(Instant::now()));
         let wait_s = u32::try_from(left.as_secs().min(60)).unwrap_or(60);
         let detail = agent.manage(ShowRun { run_id, after, wait_s }).await?;
-        if detail.run.phase == Phase::Final || left < Duration::from_secs(1) {
-            break detail;
+        let silent = detail.events.is_empty();
+        after = detail.events.last().map_or(after, |event| event.sequence);
+        events.extend(detail.events);
+        let complete = silent || after >= detail.run.last_sequence;
+        if complete && (detail.run.phase == Phase::Final || left < Duration::from_secs(1)) {
+            break detail.run;
         }
-        after = detail.run.last_sequence;
     };
-    let events =
-        if after == 0 { detail.events } else { agent.manage(ShowRun { run_id, after: 0, wait_s: 0 }).await?.events };
-    let detail = RunDetail { run: detail.run, events };
+    let detail = RunDetail { run, events };
     out.result("run/1", &detail, || {
         detail.events.iter().map(|event| line(event) + "\n").collect::<String>() + &summary(&detail.run)
     });
@@ -114,10 +116,10 @@ fn list(runs: &[Run]) -> String {
         return "No run yet.".to_owned();
     }
     let row = |run: &Run| {
-        let text = run.input.as_ref().map(|input| first_line(&input.text)).unwrap_or_default();
-        vec![run.state.to_string(), run.created_at.to_string(), run.run_id.to_string(), text]
+        let ended = run.finished_at.map(|time| time.to_string()).unwrap_or_default();
+        vec![run.state.to_string(), run.created_at.to_string(), ended, run.run_id.to_string()]
     };
-    table(&["STATE", "ACCEPTED", "ID", "INPUT"], &runs.iter().map(row).collect::<Vec<_>>())
+    table(&["STATE", "ACCEPTED", "ENDED", "ID"], &runs.iter().map(row).collect::<Vec<_>>())
 }
 
 /// The beginning of a caller's text, with nothing in it that could steer a terminal.

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use deskgate_protocol::control::ManagementResult;
+use deskgate_protocol::control::{DeviceFrame, ManagementResult};
+use deskgate_protocol::frame;
+use deskgate_protocol::management::{ManagementError, ManagementErrorCode, ManagementRequest};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -20,17 +22,25 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// Remembers who waits and gives the request its number; `None` when too many wait.
-    pub(super) fn begin(&mut self, answer: Answer) -> Option<u64> {
+    /// Remembers who waits and gives the frame to send; `None` when too many wait, or when the request
+    /// fits into no frame: sending it would end the session of everybody else.
+    pub(super) fn begin(&mut self, request: ManagementRequest, answer: Answer) -> Option<DeviceFrame> {
         // Whoever gave up waiting makes room.
         self.waiting.retain(|_, answer| !answer.is_closed());
         if self.waiting.len() >= LIMIT {
             let _ = answer.send(Err(CallError::Busy));
             return None;
         }
-        self.last_id += 1;
-        self.waiting.insert(self.last_id, answer);
-        Some(self.last_id)
+        let request_id = self.last_id + 1;
+        let frame = DeviceFrame::Request { request_id, request };
+        if let Err(error) = frame::encode(&frame) {
+            let no = ManagementError { code: ManagementErrorCode::Invalid, message: error.to_string() };
+            let _ = answer.send(Err(CallError::Refused(no)));
+            return None;
+        }
+        self.last_id = request_id;
+        self.waiting.insert(request_id, answer);
+        Some(frame)
     }
 
     pub(super) fn end(&mut self, request_id: u64, result: ManagementResult) {
@@ -47,5 +57,24 @@ impl Calls {
         for (_, answer) in self.waiting.drain() {
             let _ = answer.send(Err(CallError::LineLost));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use deskgate_protocol::management::{CreateApplication, GetAccess};
+
+    use super::*;
+
+    #[test]
+    fn a_request_that_fits_into_no_frame_is_its_senders_error_and_the_next_one_goes_out() {
+        let mut calls = Calls::default();
+        let (answer, mut refused) = oneshot::channel();
+        let name = "x".repeat(frame::MAX_FRAME_BYTES);
+        assert_eq!(calls.begin(CreateApplication { name }.into(), answer), None);
+        let error = refused.try_recv().expect("answered at once").expect_err("too large");
+        assert!(matches!(error, CallError::Refused(no) if no.code == ManagementErrorCode::Invalid));
+        let (answer, _waits) = oneshot::channel();
+        assert!(calls.begin(GetAccess {}.into(), answer).is_some());
     }
 }

@@ -266,8 +266,8 @@ impl<L: Link> Dispatcher<L> {
     ) {
         if !self.line.is_up() {
             let _ = answer.send(Err(CallError::NotConnected));
-        } else if let Some(request_id) = self.calls.begin(answer) {
-            self.line.send(DeviceFrame::Request { request_id, request });
+        } else if let Some(frame) = self.calls.begin(request, answer) {
+            self.line.send(frame);
         }
     }
 

@@ -201,7 +201,7 @@ pub enum Lost {
     #[error("the gateway took nothing for {} s", .0.as_secs_f32())]
     Stuck(Duration),
     /// A frame beyond the size limit.
-    #[error("the gateway sent a frame beyond the size limit: {0}")]
+    #[error("a frame beyond the size limit: {0}")]
     TooLarge(String),
     /// This device made a frame beyond the size limit.
     #[error("this device made a frame beyond the size limit, which is a fault of its own: {0}")]

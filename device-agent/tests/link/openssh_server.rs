@@ -54,3 +54,32 @@ async fn the_setting_that_closes_the_socket_too_is_named() {
     let text = error.to_string();
     assert!(text.contains("AllowTcpForwarding") && text.contains("permitopen"), "{text}");
 }
+
+/// As `deploy/sshd/deskgate-tunnel.conf` has it, but for the user who runs the test and with the test's keys.
+#[tokio::test]
+async fn the_settings_that_deploy_has_for_sshd_let_a_device_in_and_nothing_else() {
+    let snippet = include_str!("../../../deploy/sshd/deskgate-tunnel.conf");
+    let of_the_test: Vec<_> = snippet
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("AuthorizedKeysFile"))
+        .map(|line| line.replace("Match User deskgate-tunnel", "Match User *"))
+        .collect();
+    let sshd = Sshd::start(&of_the_test.join("\n")).await;
+    let result = connect(sshd.ssh(), &credentials(&sshd.device, &sshd.gateway.token)).await;
+    let mut session = result.unwrap_or_else(|error| panic!("{error}\n{}", sshd.log()));
+    session.sender().send(DeviceFrame::Pong).await.expect("queued");
+    assert_eq!(soon("an answer", session.next()).await, Some(GatewayFrame::Ping));
+
+    let key = sshd.folder.path().join("device");
+    let mut command = std::process::Command::new("ssh");
+    command.arg("-i").arg(&key).args(["-p", &sshd.port.to_string(), "-F", "none", "-o", "BatchMode=yes"]);
+    command.args(["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"]);
+    command.args(["-o", "ConnectTimeout=10"]).stdin(std::process::Stdio::null());
+    command.arg(format!("{}@127.0.0.1", sshd.ssh().user)).args(["echo", "a shell"]);
+    let running = tokio::task::spawn_blocking(move || command.output());
+    let output = soon("ssh ends", running).await.expect("no panic").expect("ssh runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(!output.status.success() && !said.contains("a shell"), "{said}");
+    // It got as far as being let in: what it asked for was refused, not its key.
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("Permission denied"), "{output:?}");
+}

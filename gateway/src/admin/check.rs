@@ -58,8 +58,7 @@ pub async fn run(config: &Config) -> Vec<Finding> {
 
 fn writable(path: &Path) -> Result<(), String> {
     let probe = path.join(format!(".check.{}", std::process::id()));
-    std::fs::create_dir_all(path)
-        .and_then(|()| std::fs::write(&probe, b""))
+    std::fs::write(&probe, b"")
         .and_then(|()| std::fs::remove_file(&probe))
         .map_err(|error| format!("{}: {error}. The gateway must be able to write there", path.display()))
 }
@@ -84,6 +83,7 @@ async fn database(config: &Config) -> Finding {
     let look = async || -> Result<Standing, String> {
         let database = Database::new(&url, None, config.ca_file().as_ref()).map_err(|error| error.to_string())?;
         let (client, _driver) = database.connect().await.map_err(|error| error.to_string())?;
+        crate::store::check_server(&client).await.map_err(|error| error.to_string())?;
         migrate::standing(&client).await.map_err(|error| error.to_string())
     };
     match look().await {

@@ -299,7 +299,8 @@ async fn rotate(socket: &Path, to: Option<&Path>, overlap_hours: u64, out: Outpu
         made.map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}. No changes were made", path.display())))
     });
     let file = file.transpose()?;
-    let answer = ask(socket, Ask::TokenRotate { overlap_s: overlap_hours.saturating_mul(3600) }).await;
+    let answer =
+        ask(socket, Ask::TokenRotate { overlap_s: overlap_hours.saturating_mul(3600), to_file: to.is_some() }).await;
     let (text, kept_in) = match answer {
         Ok(Answer::Token { text, kept_in }) => (text, kept_in),
         Ok(other) => return Err(unexpected(&other)),
@@ -313,9 +314,6 @@ async fn rotate(socket: &Path, to: Option<&Path>, overlap_hours: u64, out: Outpu
     if let Some(mut file) = file {
         let written = writeln!(file, "{text}").and_then(|()| file.sync_all());
         written.map_err(|error| Failure::new(Exit::Failed, format!("the new token could not be written: {error}")))?;
-    } else if kept_in.is_none() {
-        let message = "a new token is in force, but it was written nowhere: run this again with --to FILE";
-        return Err(Failure::new(Exit::Failed, message));
     }
     let written_to = to.map(|path| path.display().to_string()).or(kept_in);
     let value = json!({ "written_to": written_to, "overlap_hours": overlap_hours });

@@ -42,6 +42,8 @@ pub enum Ask {
     TokenRotate {
         /// Seconds.
         overlap_s: u64,
+        /// Whether whoever asks writes it into a file.
+        to_file: bool,
     },
     /// The SSH host key.
     HostKey,

@@ -60,7 +60,12 @@ impl Office {
                 check_name(&name).map_err(|message| no(No::Invalid, message))?;
                 found(self.store.rename_device(device_id, &name).await?, device_id)
             }
-            Ask::TokenRotate { overlap_s } => self.rotate(Duration::from_secs(overlap_s)).await,
+            Ask::TokenRotate { to_file: false, .. } if self.token_file.is_none() => {
+                let message = "this gateway's token was given to it from outside, so there is no file to keep a new one in: \
+                               name one with --to FILE, and configure it then. No changes were made";
+                Err(no(No::Refused, message))
+            }
+            Ask::TokenRotate { overlap_s, .. } => self.rotate(Duration::from_secs(overlap_s)).await,
             Ask::HostKey => Ok(Answer::HostKey { key: self.host_key.clone() }),
         }
     }
@@ -100,10 +105,12 @@ impl Office {
 
     async fn rotate(&self, overlap: Duration) -> Result<Answer, Answer> {
         let fresh = ControlToken::generate();
-        self.store.rotate_control_token(fresh.digest(), overlap).await?;
+        // In this order a failure in between leaves one token too many, never one too few.
+        self.store.add_control_token(fresh.digest()).await?;
         if let Some(path) = &self.token_file {
             token::save(path, &fresh).map_err(|error| no(No::Refused, error.to_string()))?;
         }
+        self.store.end_other_control_tokens(fresh.digest(), overlap).await?;
         tracing::info!(overlap_s = overlap.as_secs(), "control token rotated");
         let kept_in = self.token_file.as_ref().map(|path| path.display().to_string());
         Ok(Answer::Token { text: fresh.reveal().to_owned(), kept_in })

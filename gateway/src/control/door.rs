@@ -57,7 +57,8 @@ impl Door {
             |request: &Request, response| check(request, response, &tokens),
             Some(wire::config()),
         );
-        let socket = match timeout(TIME_TO_ENTER, upgrade).await {
+        let Some(upgraded) = self.stop.run_until_cancelled(timeout(TIME_TO_ENTER, upgrade)).await else { return };
+        let socket = match upgraded {
             Ok(Ok(socket)) => socket,
             Ok(Err(error)) => return tracing::info!(%error, "a stream on the control channel was turned away"),
             Err(_) => return tracing::info!("a stream on the control channel asked for nothing in time"),

@@ -44,7 +44,11 @@ pub(super) async fn enter(
             protocol: PROTOCOL,
         };
         writer.send(&GatewayFrame::Challenge(challenge)).await.ok()?;
-        let hello = match reader.next().await {
+        let first = tokio::select! {
+            first = reader.next() => first,
+            () = door.stop.cancelled() => return Some(Err(Box::new(refuse_for_now("The gateway is stopping.")))),
+        };
+        let hello = match first {
             Ok(DeviceFrame::Hello(hello)) => hello,
             Ok(_) => return Some(Err(bad_hello("The first frame was no hello."))),
             Err(super::wire::Ended::Closed) => return None,
@@ -56,13 +60,16 @@ pub(super) async fn enter(
     let refused = match outcome {
         Ok(None) => return None,
         Ok(Some(Ok((welcome, session, held, settlements)))) => {
-            return match timeout(time, writer.send(&GatewayFrame::Welcome(welcome))).await {
-                Ok(Ok(())) => Some(Entered { reader, writer, session, held, settlements }),
-                _ => None,
-            };
+            if let Ok(Ok(())) = timeout(time, writer.send(&GatewayFrame::Welcome(welcome))).await {
+                return Some(Entered { reader, writer, session, held, settlements });
+            }
+            if let Err(error) = door.store.end_session(session).await {
+                tracing::debug!(%error, "the end of the session could not be written");
+            }
+            return None;
         }
         Ok(Some(Err(refused))) => refused,
-        Err(_) => bad_hello("No hello came in time."),
+        Err(_) => Box::new(refuse_for_now("No hello came in time.")),
     };
     tracing::info!(code = ?refused.code, reason = refused.message, "device refused");
     // The reason is worth a moment, not more.

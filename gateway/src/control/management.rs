@@ -5,6 +5,9 @@ use deskgate_protocol::management::{Call, ManagementError, ManagementErrorCode, 
 
 use crate::domain::desktop::Desktop;
 
+/// Bytes of a reply, with room for its envelope.
+const MAX_REPLY: usize = deskgate_protocol::frame::MAX_FRAME_BYTES - 1024;
+
 /// Answers one request.
 pub(super) async fn answer(desktop: Desktop, request: ManagementRequest) -> ManagementResult {
     use ManagementRequest as Ask;
@@ -32,6 +35,10 @@ fn reply<C: Call>(_request: &C, answer: Result<C::Reply, ManagementError>) -> Ma
         })
     });
     match value {
+        Ok(value) if value.to_string().len() > MAX_REPLY => ManagementResult::Error(ManagementError {
+            code: ManagementErrorCode::Invalid,
+            message: "the answer is too large for one reply; ask for less at once".to_owned(),
+        }),
         Ok(value) => ManagementResult::Ok(value),
         Err(error) => ManagementResult::Error(error),
     }

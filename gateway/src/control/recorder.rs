@@ -1,19 +1,25 @@
 //! What a device reports, written in its order and acknowledged when it is durable.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 
 use deskgate_protocol::RunId;
-use deskgate_protocol::control::{DeviceEvent, GatewayFrame, Offer, RevokeCode};
+use deskgate_protocol::control::{DeviceEvent, GatewayFrame, RevokeCode};
 use deskgate_protocol::run::EventType;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::door::Door;
 use crate::store::attempts::{Record, Recorded, What};
 use crate::store::devices::SessionKey;
 
 /// Records in one commit.
-const BATCH: usize = 256;
+const BATCH: usize = 64;
+/// How often a commit is tried before the session ends. Records say what was written already, so
+/// trying again never writes twice.
+const TRIES: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// Why the recorder gave up.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,8 +28,6 @@ pub(super) enum Stopped {
     SessionEnded,
     /// The device left out numbers.
     Gap(RunId),
-    /// The device gave back a run that it started before. It is settled again in the next session.
-    GivenBack(RunId),
     /// The database does not work; the device will report again after it dialled again.
     StoreUnavailable,
 }
@@ -36,34 +40,86 @@ pub(super) async fn record(
     frames: mpsc::Sender<GatewayFrame>,
 ) -> Stopped {
     let mut batch = Vec::with_capacity(BATCH);
-    while queue.recv_many(&mut batch, BATCH).await > 0 {
-        let records = gather(batch.drain(..));
-        let results = match door.store.record(session, &records, door.limits.retention).await {
-            Ok(results) => results,
-            Err(error) => {
-                tracing::warn!(device_id = %session.device_id, %error, "reports of the device could not be written");
-                return Stopped::StoreUnavailable;
-            }
+    let mut kept = Kept::default();
+    loop {
+        let answers = tokio::select! {
+            received = queue.recv_many(&mut batch, BATCH) => match received {
+                0 => return Stopped::SessionEnded,
+                _ => write(&door, session, gather(batch.drain(..)), &mut kept).await,
+            },
+            run_id = kept.due() => offer_again(&door, session, run_id).await,
         };
-        let mut answers = Vec::new();
-        for (record, result) in records.into_iter().zip(results) {
-            match result {
-                Recorded::Gap => return Stopped::Gap(record.run_id),
-                Recorded::Kept => return Stopped::GivenBack(record.run_id),
-                Recorded::Revoked(code) => answers.push(revoke(&record, code)),
-                Recorded::Done => {
-                    log(session, &record);
-                    answers.extend(answer(&door, session, record).await);
+        match answers {
+            Ok(answers) => {
+                for frame in newest_acks(answers) {
+                    if frames.send(frame).await.is_err() {
+                        return Stopped::SessionEnded;
+                    }
                 }
             }
+            Err(stopped) => return stopped,
         }
-        for frame in newest_acks(answers) {
-            if frames.send(frame).await.is_err() {
-                return Stopped::SessionEnded;
+    }
+}
+
+/// Runs that the device was offered again and had no room for. Nobody else may execute them, so
+/// they are offered once more after a while.
+#[derive(Default)]
+struct Kept(VecDeque<(Instant, RunId)>);
+
+impl Kept {
+    /// The next run whose while is over. Cancel-safe: it is taken only when it is returned.
+    async fn due(&mut self) -> RunId {
+        match self.0.front() {
+            Some((at, _)) => tokio::time::sleep_until(*at).await,
+            None => std::future::pending().await,
+        }
+        self.0.pop_front().map_or_else(|| unreachable!("the front was looked at two lines above"), |(_, run_id)| run_id)
+    }
+}
+
+async fn write(
+    door: &Door,
+    session: SessionKey,
+    records: Vec<Record>,
+    kept: &mut Kept,
+) -> Result<Vec<GatewayFrame>, Stopped> {
+    let mut answers = Vec::new();
+    for (record, result) in records.iter().zip(commit(door, session, &records).await?) {
+        match result {
+            Recorded::Gap => return Err(Stopped::Gap(record.run_id)),
+            Recorded::Kept => kept.0.push_back((Instant::now() + door.clocks.offer, record.run_id)),
+            Recorded::Revoked(code) => answers.push(revoke(record, code)),
+            Recorded::Done => {
+                log(session, record);
+                answers.extend(answer(door, session, record).await?);
             }
         }
     }
-    Stopped::SessionEnded
+    Ok(answers)
+}
+
+async fn commit(door: &Door, session: SessionKey, records: &[Record]) -> Result<Vec<Recorded>, Stopped> {
+    for left in (0..TRIES).rev() {
+        match door.store.record(session, records, door.limits.retention).await {
+            Ok(results) => return Ok(results),
+            Err(error) => {
+                tracing::warn!(device_id = %session.device_id, %error, left, "reports of the device could not be written");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+    Err(Stopped::StoreUnavailable)
+}
+
+async fn offer_again(door: &Door, session: SessionKey, run_id: RunId) -> Result<Vec<GatewayFrame>, Stopped> {
+    match door.store.offer(session, run_id).await {
+        Ok(offer) => Ok(offer.map(GatewayFrame::Offer).into_iter().collect()),
+        Err(error) => {
+            tracing::warn!(device_id = %session.device_id, %run_id, %error, "an offer could not be read");
+            Err(Stopped::StoreUnavailable)
+        }
+    }
 }
 
 /// Consecutive events of one attempt become one record.
@@ -73,7 +129,7 @@ fn gather(batch: impl Iterator<Item = Record>) -> Vec<Record> {
         if let (What::Events { first, events }, Some(last)) = (&record.what, records.last_mut())
             && (last.run_id, last.attempt) == (record.run_id, record.attempt)
             && let What::Events { first: begin, events: gathered } = &mut last.what
-            && *begin + gathered.len() as u64 == *first
+            && begin.checked_add(gathered.len() as u64) == Some(*first)
         {
             gathered.extend_from_slice(events);
         } else {
@@ -83,25 +139,17 @@ fn gather(batch: impl Iterator<Item = Record>) -> Vec<Record> {
     records
 }
 
-async fn answer(door: &Door, session: SessionKey, record: Record) -> Option<GatewayFrame> {
-    let Record { run_id, attempt, what } = record;
-    match what {
-        What::Start => Some(GatewayFrame::Start { run_id, attempt }),
+async fn answer(door: &Door, session: SessionKey, record: &Record) -> Result<Vec<GatewayFrame>, Stopped> {
+    let (run_id, attempt) = (record.run_id, record.attempt);
+    Ok(match &record.what {
+        What::Start => vec![GatewayFrame::Start { run_id, attempt }],
         What::Events { first, events } => {
-            Some(GatewayFrame::Ack { run_id, attempt, through: first + events.len() as u64 - 1 })
+            vec![GatewayFrame::Ack { run_id, attempt, through: first + events.len() as u64 - 1 }]
         }
-        What::End { seq, .. } => Some(GatewayFrame::Ack { run_id, attempt, through: seq }),
-        What::Restart => match door.store.offer(session, run_id).await {
-            Ok(Some(offer)) => Some(offer_again(offer)),
-            // The run is settled again when the device dials again.
-            _ => None,
-        },
-        What::Return | What::Reconcile | What::Lose => None,
-    }
-}
-
-fn offer_again(offer: Offer) -> GatewayFrame {
-    GatewayFrame::Offer(offer)
+        What::End { seq, .. } => vec![GatewayFrame::Ack { run_id, attempt, through: *seq }],
+        What::Restart => offer_again(door, session, run_id).await?,
+        What::Return | What::Mismatch | What::Reconcile | What::Lose => Vec::new(),
+    })
 }
 
 /// Of several acknowledgements for one attempt the newest says it all.
@@ -134,6 +182,7 @@ fn log(session: SessionKey, record: &Record) {
         What::Restart => tracing::info!(%run_id, attempt, %device_id, "run restarted"),
         What::Reconcile => tracing::info!(%run_id, attempt, %device_id, "run reconciled"),
         What::Lose => tracing::warn!(%run_id, attempt, %device_id, "the device no longer knows this run"),
+        What::Mismatch => tracing::warn!(%run_id, attempt, %device_id, "the device does not hold the run's definition"),
         What::Return | What::Events { .. } => {}
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use deskgate_protocol::control::{ByeCode, DeviceFrame, GatewayFrame, RefuseCode};
-use deskgate_protocol::management::ManagementRequest;
+use deskgate_protocol::control::{ByeCode, DeviceFrame, GatewayFrame, ManagementResult, RefuseCode};
+use deskgate_protocol::management::{ManagementError, ManagementErrorCode, ManagementRequest};
 use deskgate_protocol::run::EventType;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -18,7 +18,7 @@ use super::{claims, management};
 use crate::domain::desktop::Desktop;
 use crate::domain::devices::Settlement;
 use crate::store::Error as StoreError;
-use crate::store::attempts::{Record, What, definition_mismatch};
+use crate::store::attempts::{Record, What};
 use crate::store::devices::{HeldRun, SessionKey};
 use crate::wake::Topic;
 
@@ -26,11 +26,13 @@ use crate::wake::Topic;
 const OUTGOING: usize = 256;
 /// Reports that may wait to be written. When they do, nothing more is read until the recorder has
 /// room: it either goes on within a moment or ends the session.
-const REPORTS: usize = 1024;
+const REPORTS: usize = 128;
 /// Management requests under way at once.
 const REQUESTS: usize = 32;
-/// Room a device may declare in all of a session's unused slots.
+/// Slots that a device may declare at once.
 const MAX_SLOTS: u32 = 1024;
+/// Numbers beyond this are nobody's.
+const LAST_SEQ: u64 = 1 << 53;
 
 /// Why a session ended.
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +65,7 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
     let mut recording =
         AbortOnDropHandle::new(tokio::spawn(recorder::record(door.clone(), session, reported, frames.clone())));
     let claiming = claims::offer(door.clone(), session, declared, frames.clone());
-    let _claiming = AbortOnDropHandle::new(tokio::spawn(claiming));
+    let claiming = AbortOnDropHandle::new(tokio::spawn(claiming));
     let mut live = Session {
         door,
         session,
@@ -72,15 +74,17 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
         credit,
         requests: JoinSet::new(),
         unanswered_pings: 0,
-        draining: false,
     };
-    live.settle(&held, settlements);
+    live.settle(&held, settlements).await;
     let room = live.reports.clone();
 
     let mut watcher = door.store.wake().watch(Topic::Session(session.device_id));
     let mut heartbeat = interval_at(Instant::now() + door.clocks.heartbeat, door.clocks.heartbeat);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut renewal: JoinSet<Result<bool, StoreError>> = JoinSet::new();
+    // What changed between the beginning of the session and the watching.
+    renewal.spawn(current(door.clone(), session));
+    let mut good_until = Instant::now() + door.clocks.lease;
     let why = loop {
         let event = tokio::select! {
             frame = reader.next(), if room.capacity() > 0 => Event::Frame(frame),
@@ -91,7 +95,7 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
             stopped = &mut recording => Event::Recorder(stopped.unwrap_or(Stopped::SessionEnded)),
             _ = &mut writing => Event::WriterEnded,
             Some(_) = live.requests.join_next() => Event::RequestAnswered,
-            () = door.stop.cancelled(), if !live.draining => Event::GatewayStops,
+            () = door.stop.cancelled() => Event::GatewayStops,
         };
         let verdict = match event {
             Event::Frame(Ok(frame)) => live.take(frame),
@@ -105,14 +109,18 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
                 renewal.spawn(current(door.clone(), session));
                 Ok(())
             }
-            Event::Renewed(Ok(true)) | Event::RequestAnswered | Event::Room => Ok(()),
+            Event::Renewed(Ok(true)) => {
+                good_until = Instant::now() + door.clocks.lease.saturating_sub(door.clocks.heartbeat);
+                Ok(())
+            }
+            Event::RequestAnswered | Event::Room => Ok(()),
             Event::Renewed(Ok(false)) => Err(ended(door, session).await),
+            Event::Renewed(Err(error)) if Instant::now() < good_until => {
+                tracing::warn!(device_id = %session.device_id, %error, "the session could not be renewed; trying again");
+                Ok(())
+            }
             Event::Renewed(Err(error)) => Err(Why::Bye(ByeCode::Unavailable, error.to_string())),
             Event::Recorder(Stopped::Gap(run_id)) => Err(violation(format!("events of {run_id} are missing"))),
-            Event::Recorder(Stopped::GivenBack(run_id)) => Err(Why::Bye(
-                ByeCode::Unavailable,
-                format!("{run_id} was started here before and cannot be given back"),
-            )),
             Event::Recorder(_) => {
                 Err(Why::Bye(ByeCode::Unavailable, "the gateway cannot use its database at the moment".to_owned()))
             }
@@ -122,6 +130,7 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
             break why;
         }
     };
+    drop(claiming);
     live.goodbye(&why).await;
     drop((live, room, frames));
     // Whatever was reported is still written, and the goodbye still sent, within a moment.
@@ -134,7 +143,6 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
     if let Err(error) = door.store.end_session(session).await {
         tracing::debug!(%error, "the end of the session could not be written");
     }
-    drop(_claiming);
     let _ = timeout(Duration::from_secs(1), async {
         if !writing.is_finished() {
             let _ = (&mut writing).await;
@@ -152,7 +160,6 @@ struct Session<'a> {
     credit: watch::Sender<u64>,
     requests: JoinSet<()>,
     unanswered_pings: u32,
-    draining: bool,
 }
 
 impl Session<'_> {
@@ -169,10 +176,13 @@ impl Session<'_> {
             DeviceFrame::Refuse { run_id, attempt, code } => {
                 let what = match code {
                     RefuseCode::Busy => What::Return,
-                    RefuseCode::DefinitionMismatch => What::End { seq: 0, outcome: definition_mismatch() },
+                    RefuseCode::DefinitionMismatch => What::Mismatch,
                 };
                 tracing::info!(%run_id, attempt, ?code, device_id = %self.session.device_id, "offer refused");
                 self.report(Record { run_id, attempt, what })
+            }
+            DeviceFrame::Event { seq, .. } | DeviceFrame::Finish { seq, .. } if !(1..=LAST_SEQ).contains(&seq) => {
+                Err(violation(format!("the number {seq}")))
             }
             DeviceFrame::Event { run_id, attempt, seq, event } => {
                 let events: Vec<(EventType, _)> = vec![recorder::stored(event)];
@@ -189,9 +199,7 @@ impl Session<'_> {
         if slots > MAX_SLOTS {
             return Err(violation(format!("{slots} slots at once")));
         }
-        if !self.draining {
-            self.credit.send_modify(|credit| *credit += u64::from(slots));
-        }
+        self.credit.send_modify(|credit| *credit += u64::from(slots));
         Ok(())
     }
 
@@ -204,7 +212,10 @@ impl Session<'_> {
 
     fn answer(&mut self, request_id: u64, request: ManagementRequest) -> Result<(), Why> {
         if self.requests.len() >= REQUESTS {
-            return Err(violation("more requests under way than are allowed".to_owned()));
+            let message = format!("{REQUESTS} requests are under way already; try again when one is answered");
+            let error = ManagementError { code: ManagementErrorCode::Conflict, message };
+            self.say(GatewayFrame::Reply { request_id, result: ManagementResult::Error(error) });
+            return Ok(());
         }
         let desktop = Desktop::new(self.door.store.clone(), self.session.device_id, self.door.public_url.clone());
         let frames = self.frames.clone();
@@ -217,31 +228,46 @@ impl Session<'_> {
     }
 
     /// What is to be done about the runs that the device held when it came.
-    fn settle(&mut self, held: &[HeldRun], settlements: Vec<(deskgate_protocol::RunId, u32, Settlement)>) {
+    async fn settle(&mut self, held: &[HeldRun], settlements: Vec<(deskgate_protocol::RunId, u32, Settlement)>) {
         for (run_id, attempt, settlement) in settlements {
             let stored = held.iter().find(|run| run.run_id == run_id).map_or(0, |run| run.device_seq);
             let ack = GatewayFrame::Ack { run_id, attempt, through: stored };
             let what = match settlement {
-                Settlement::Start => What::Start,
+                Settlement::Start { in_doubt: false } => What::Start,
+                Settlement::Start { in_doubt: true } => {
+                    self.note(Record { run_id, attempt, what: What::Reconcile }).await;
+                    What::Start
+                }
                 Settlement::Return => What::Return,
                 Settlement::Restart => What::Restart,
                 Settlement::Lose => What::Lose,
                 Settlement::Resume { in_doubt: true } => {
-                    self.say(ack);
+                    self.say_in_turn(ack).await;
                     What::Reconcile
                 }
                 Settlement::Resume { in_doubt: false } | Settlement::ExpectFinish => {
-                    self.say(ack);
+                    self.say_in_turn(ack).await;
                     continue;
                 }
                 Settlement::Revoke(code) => {
-                    self.say(GatewayFrame::Revoke { run_id, attempt, code });
+                    self.say_in_turn(GatewayFrame::Revoke { run_id, attempt, code }).await;
                     continue;
                 }
             };
-            // The queue is empty and longer than any device has runs; if not, the next session settles.
-            let _ = self.reports.try_send(Record { run_id, attempt, what });
+            self.note(Record { run_id, attempt, what }).await;
         }
+    }
+
+    /// Queues a record when there is room. Only before anything is read: the recorder makes the room.
+    async fn note(&self, record: Record) {
+        // A recorder that ended ends the session too.
+        let _ = self.reports.send(record).await;
+    }
+
+    /// Queues a frame when there is room. Only before anything is read: the writer makes the room.
+    async fn say_in_turn(&self, frame: GatewayFrame) {
+        // A writer that ended ends the session too.
+        let _ = self.frames.send(frame).await;
     }
 
     fn ping(&mut self) -> Result<(), Why> {
@@ -254,7 +280,6 @@ impl Session<'_> {
     }
 
     fn drain(&mut self) -> Result<(), Why> {
-        self.draining = true;
         self.say(GatewayFrame::Drain);
         Err(Why::Bye(ByeCode::Unavailable, "the gateway stops".to_owned()))
     }
@@ -284,6 +309,9 @@ async fn current(door: Door, session: SessionKey) -> Result<bool, StoreError> {
 /// Why a session is not current any more.
 async fn ended(door: &Door, session: SessionKey) -> Why {
     match door.store.device(session.device_id).await {
+        Ok(Some(device)) if device.revoked_at.is_none() && device.epoch == session.epoch => {
+            Why::Bye(ByeCode::Unavailable, "the session's lease ran out before it was renewed".to_owned())
+        }
         Ok(Some(device)) if device.revoked_at.is_some() => {
             Why::Bye(ByeCode::Revoked, "this device was removed from the gateway".to_owned())
         }

@@ -79,8 +79,11 @@ impl Writer {
         while queue.recv_many(&mut frames, 64).await > 0 {
             let written = async {
                 for frame in frames.drain(..) {
-                    let text = frame::encode(&frame)?;
-                    self.0.feed(Message::text(text)).await.map_err(|_| Ended::Closed)?;
+                    match frame::encode(&frame) {
+                        Ok(text) => self.0.feed(Message::text(text)).await.map_err(|_| Ended::Closed)?,
+                        // One frame that should not exist must not keep the others back.
+                        Err(error) => tracing::error!(%error, "a frame to the device cannot be sent and is left out"),
+                    }
                 }
                 self.0.flush().await.map_err(|_| Ended::Closed)
             };

@@ -87,8 +87,16 @@ const REMEMBERED: usize = 10_000;
 /// One key's record, with the lock of whoever reads it again.
 #[derive(Default)]
 struct Slot {
-    known: Mutex<Option<(Instant, Option<Arc<StoredKey>>)>>,
+    last: Mutex<Option<Reading>>,
     reading: tokio::sync::Mutex<()>,
+}
+
+/// What came of reading a key's record.
+#[derive(Clone)]
+struct Reading {
+    began: Instant,
+    ended: Instant,
+    found: Result<Option<Arc<StoredKey>>, Refusal>,
 }
 
 /// Checks keys.
@@ -115,35 +123,41 @@ impl Access {
     }
 
     async fn key(&self, key_id: KeyId) -> Result<Option<Arc<StoredKey>>, Refusal> {
+        let came = Instant::now();
         let slot = self.slot(key_id);
-        if let Some(known) = slot.fresh() {
-            return Ok(known);
+        if let Some(found) = slot.good_for(came) {
+            return found;
         }
-        // One caller reads, the others wait for what it finds.
+        // One caller reads, the others wait for what it finds, also when that is a failure.
         let _reading = slot.reading.lock().await;
-        if let Some(known) = slot.fresh() {
-            return Ok(known);
+        if let Some(found) = slot.good_for(came) {
+            return found;
         }
-        let asked = Instant::now();
-        let known = self.store.key(key_id).await?.map(Arc::new);
-        *lock(&slot.known) = Some((asked, known.clone()));
-        Ok(known)
+        let began = Instant::now();
+        let found = self.store.key(key_id).await.map(|key| key.map(Arc::new)).map_err(Refusal::from);
+        *lock(&slot.last) = Some(Reading { began, ended: Instant::now(), found: found.clone() });
+        found
     }
 
     fn slot(&self, key_id: KeyId) -> Arc<Slot> {
         let mut slots = lock(&self.slots);
         if slots.len() >= REMEMBERED {
-            slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.fresh().is_some());
+            let now = Instant::now();
+            slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.good_for(now).is_some());
         }
         slots.entry(key_id).or_default().clone()
     }
 }
 
 impl Slot {
-    /// What is known, if it is still believed.
-    fn fresh(&self) -> Option<Option<Arc<StoredKey>>> {
-        let known = lock(&self.known);
-        known.as_ref().filter(|(asked, _)| asked.elapsed() < BELIEVED).map(|(_, key)| key.clone())
+    /// The last reading, if somebody who came at this moment may rely on it.
+    fn good_for(&self, came: Instant) -> Option<Result<Option<Arc<StoredKey>>, Refusal>> {
+        let last = lock(&self.last);
+        let usable = |reading: &&Reading| match reading.found {
+            Ok(_) => came.saturating_duration_since(reading.began) < BELIEVED,
+            Err(_) => reading.ended >= came,
+        };
+        last.as_ref().filter(usable).map(|reading| reading.found.clone())
     }
 }
 

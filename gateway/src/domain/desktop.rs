@@ -7,6 +7,7 @@ use deskgate_protocol::management::{
     ManagementError, ManagementErrorCode, PublishEndpoint, PublishedEndpoint, RevokeKey, RunDetail, RunPage, Scope,
     SetAccess, ShowRun,
 };
+use deskgate_protocol::run::{Run, RunEvent};
 use deskgate_protocol::secret::ApplicationKey;
 use deskgate_protocol::service::{DESCRIPTION_LIMIT, check_name};
 use deskgate_protocol::{ApplicationId, DeviceId, KeyId};
@@ -28,6 +29,7 @@ pub struct Desktop {
 type Answer<T> = Result<T, ManagementError>;
 
 const EVENTS_SHOWN: i64 = 1000;
+const EVENT_BYTES_SHOWN: usize = 1024 * 1024;
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 impl Desktop {
@@ -144,7 +146,8 @@ impl Desktop {
         let mut runs = self.store.runs_of_device(self.device_id, request.before, limit as i64 + 1).await?;
         let has_more = runs.len() > limit;
         runs.truncate(limit);
-        Ok(RunPage { runs: runs.into_iter().map(seen).collect(), has_more })
+        let short = |stored| Run { input: None, result: None, ..seen(stored) };
+        Ok(RunPage { runs: runs.into_iter().map(short).collect(), has_more })
     }
 
     /// One run with its events. With `wait_s`, waits until there is an event to show.
@@ -154,7 +157,14 @@ impl Desktop {
         loop {
             let stored = self.store.run_of_device(self.device_id, request.run_id).await?;
             let run = stored.map(seen).ok_or_else(|| not_found(format!("there is no run {}", request.run_id)))?;
-            let events = self.store.events_after(request.run_id, request.after, EVENTS_SHOWN).await?;
+            let mut events = self.store.events_after(request.run_id, request.after, EVENTS_SHOWN).await?;
+            let mut bytes = 0;
+            let mut fits = |event: &RunEvent| {
+                bytes += event.data.to_string().len();
+                bytes <= EVENT_BYTES_SHOWN
+            };
+            let fitting = events.iter().map_while(|event| Some(event).filter(|event| fits(event))).count();
+            events.truncate(fitting.max(1));
             let settled = !events.is_empty() || run.state.successors().is_empty();
             if settled || tokio::time::Instant::now() >= deadline {
                 return Ok(RunDetail { run, events });

@@ -73,10 +73,14 @@ pub fn check_hello(challenged: &Challenged, hello: &Hello) -> Result<u32, Box<Re
             should_retry: false,
             retry_after_s: None,
             gateway_version: VERSION.to_owned(),
-            device_version: Some(hello.device_version.chars().take(40).collect()),
+            device_version: Some(printable(&hello.device_version)),
             upgrade,
         })
     };
+    let usable = |c: char| c.is_ascii_alphanumeric() || ".+-".contains(c);
+    if hello.device_version.len() > 40 || !hello.device_version.chars().all(usable) {
+        return Err(refused(RefusedCode::BadHello, "The device's version is no version.", None));
+    }
     if challenged.tunnel_key.is_some_and(|key| key != hello.public_key) {
         let message = "The SSH key and the key in the hello differ; a device signs in with one key.";
         return Err(refused(RefusedCode::BadProof, message, None));
@@ -97,14 +101,21 @@ pub fn check_hello(challenged: &Challenged, hello: &Hello) -> Result<u32, Box<Re
         };
         let message = format!(
             "The gateway is version {VERSION}, this device is version {}. The {subject} is the older one: {command}.",
-            hello.device_version.chars().take(40).collect::<String>()
+            hello.device_version
         );
-        refused(RefusedCode::VersionMismatch, &message, Some(half))
+        // An upgrade of the other side mends it without anybody touching this one.
+        let refused = *refused(RefusedCode::VersionMismatch, &message, Some(half));
+        Box::new(Refused { should_retry: true, retry_after_s: Some(60), ..refused })
     };
     versions_match(VERSION, &hello.device_version).map_err(mismatch)?;
     PROTOCOL
         .agree(hello.protocol)
         .ok_or_else(|| mismatch(if hello.protocol.max < PROTOCOL.min { Half::Device } else { Half::Gateway }))
+}
+
+/// Text from a device that nobody has let in yet.
+fn printable(text: &str) -> String {
+    text.chars().filter(char::is_ascii_graphic).take(40).collect()
 }
 
 /// Refuses a key that is not paired, or not any more.
@@ -150,8 +161,11 @@ pub fn refuse_for_now(message: &str) -> Refused {
 /// What is to be done about one run when its device is back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settlement {
-    /// The offer was taken: write the start down, and tell the device to begin.
-    Start,
+    /// The offer was taken and nothing executed: write the start down, and tell the device to begin.
+    Start {
+        /// Whether the start was written down and the run awaits reconciliation since.
+        in_doubt: bool,
+    },
     /// The offer was lost on the way: queue the run again.
     Return,
     /// The device still executes it: write that down if it was in doubt, and say what is stored.
@@ -175,13 +189,20 @@ pub fn settle(held: &[HeldRun], in_flight: &[InFlight]) -> Vec<(RunId, u32, Sett
     let claimed = in_flight.iter().map(|entry| {
         let settlement = match held_by_id.get(&entry.run_id) {
             None => Settlement::Revoke(RevokeCode::UnknownRun),
+            Some(run) if offer_was_lost(run, entry) => Settlement::Restart,
             Some(run) if run.attempt != entry.attempt => Settlement::Revoke(RevokeCode::StaleAttempt),
             Some(run) => settle_one(run.state, entry.status),
         };
-        (entry.run_id, entry.attempt, settlement)
+        let attempt = match (settlement, held_by_id.get(&entry.run_id)) {
+            (Settlement::Restart, Some(run)) => run.attempt,
+            _ => entry.attempt,
+        };
+        (entry.run_id, attempt, settlement)
     });
-    let claims =
-        |run: &HeldRun| in_flight.iter().any(|entry| (entry.run_id, entry.attempt) == (run.run_id, run.attempt));
+    let claims = |run: &HeldRun| {
+        let same = |entry: &&InFlight| entry.run_id == run.run_id;
+        in_flight.iter().filter(same).any(|entry| entry.attempt == run.attempt || offer_was_lost(run, entry))
+    };
     let unclaimed = held.iter().filter(|run| !claims(run)).map(|run| {
         let settlement = if run.state == RunState::Queued { Settlement::Return } else { Settlement::Lose };
         (run.run_id, run.attempt, settlement)
@@ -189,14 +210,22 @@ pub fn settle(held: &[HeldRun], in_flight: &[InFlight]) -> Vec<(RunId, u32, Sett
     claimed.chain(unclaimed).collect()
 }
 
+/// Whether the offer of a restart never arrived: had the device taken it, its journal would hold the
+/// newer attempt in place of this one. Nothing was executed since.
+fn offer_was_lost(run: &HeldRun, entry: &InFlight) -> bool {
+    run.state != RunState::Queued
+        && entry.attempt < run.attempt
+        && matches!(entry.status, InFlightStatus::Interrupted | InFlightStatus::Taken)
+}
+
 fn settle_one(state: RunState, status: InFlightStatus) -> Settlement {
     use InFlightStatus::*;
     match (state, status) {
-        (RunState::Queued, Taken) => Settlement::Start,
+        (RunState::Queued, Taken) => Settlement::Start { in_doubt: false },
         // A device executes only after a durable start; this one did not, so it must not go on.
         (RunState::Queued, _) => Settlement::Revoke(RevokeCode::StaleAttempt),
         // The start was written down and never arrived.
-        (_, Taken) => Settlement::Start,
+        (_, Taken) => Settlement::Start { in_doubt: state == RunState::AwaitingReconciliation },
         (_, Running) => Settlement::Resume { in_doubt: state == RunState::AwaitingReconciliation },
         (_, Interrupted) => Settlement::Restart,
         (_, Finished) => Settlement::ExpectFinish,
@@ -221,7 +250,7 @@ mod tests {
 
     #[test]
     fn an_offer_that_arrived_is_started_and_one_that_did_not_is_queued_again() {
-        assert_eq!(settled(RunState::Queued, InFlightStatus::Taken), Settlement::Start);
+        assert_eq!(settled(RunState::Queued, InFlightStatus::Taken), Settlement::Start { in_doubt: false });
         assert_eq!(settle(&[held(RunState::Queued, 1)], &[])[0].2, Settlement::Return);
     }
 
@@ -236,6 +265,24 @@ mod tests {
         let what: Vec<_> = settlements.iter().map(|(_, attempt, settlement)| (*attempt, *settlement)).collect();
         assert_eq!(what, [(1, Settlement::Revoke(RevokeCode::StaleAttempt)), (2, Settlement::Lose)]);
         assert_eq!(settle(&[], &[says(InFlightStatus::Finished, 1)])[0].2, Settlement::Revoke(RevokeCode::UnknownRun));
+    }
+
+    #[test]
+    fn a_restart_whose_offer_was_lost_is_offered_again_and_the_run_never_given_up() {
+        for status in [InFlightStatus::Interrupted, InFlightStatus::Taken] {
+            let settlements = settle(&[held(RunState::Running, 3)], &[says(status, 2)]);
+            let what: Vec<_> = settlements.iter().map(|(_, attempt, what)| (*attempt, *what)).collect();
+            assert_eq!(what, [(3, Settlement::Restart)]);
+        }
+        let queued = settle(&[held(RunState::Queued, 3)], &[says(InFlightStatus::Interrupted, 2)]);
+        assert_eq!(queued[0].2, Settlement::Revoke(RevokeCode::StaleAttempt));
+    }
+
+    #[test]
+    fn a_start_that_never_arrived_is_said_again_also_after_the_run_was_given_up() {
+        assert_eq!(settled(RunState::Running, InFlightStatus::Taken), Settlement::Start { in_doubt: false });
+        let given_up = settled(RunState::AwaitingReconciliation, InFlightStatus::Taken);
+        assert_eq!(given_up, Settlement::Start { in_doubt: true });
     }
 
     #[test]

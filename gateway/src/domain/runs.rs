@@ -56,14 +56,15 @@ pub async fn read(store: &Store, caller: &Caller, run_id: RunId, wait: Duration)
         loop {
             // Either way it is time to look.
             let _ = tokio::time::timeout(LOOK_AGAIN, watcher.changed()).await;
-            let now = look().await?;
-            if (now.state, now.last_sequence) != (first.state, first.last_sequence) {
-                return Ok(now);
+            let mark = store.run_mark(run_id).await?;
+            let now = mark.map(|(state, sequence, presence)| (seen_state(state, presence).0, sequence));
+            if now != Some((first.state, first.last_sequence)) {
+                return Ok(());
             }
         }
     };
-    match tokio::time::timeout(wait, changed).await {
-        Ok(changed) => changed,
-        Err(_) => look().await,
+    if let Ok(Err(refusal)) = tokio::time::timeout(wait, changed).await {
+        return Err(refusal);
     }
+    look().await
 }

@@ -80,7 +80,14 @@ fn input(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<Input> {
         }
     };
     match more.remove("text") {
-        Some(Value::String(text)) if (1..=MAX_TEXT).contains(&text.len()) => return Some(Input { text, more }),
+        Some(Value::String(text)) if (1..=MAX_TEXT).contains(&text.len()) => {
+            let input = Input { text, more };
+            // Numbers are written out when they are handed on, and may grow by that.
+            if serde_json::to_string(&input).is_ok_and(|text| text.len() <= MAX_BODY) {
+                return Some(input);
+            }
+            flaws.push(Flaw::new("/input", "out_of_range", format!("at most {MAX_BODY} bytes when it is written out")));
+        }
         None => flaws.push(Flaw::new("/input/text", "required", "a string")),
         Some(Value::String(text)) => {
             let detail = format!("1 to {MAX_TEXT} bytes of UTF-8; this has {}", text.len());

@@ -110,8 +110,11 @@ impl Admissions {
     pub async fn admit(&self, submission: Submission) -> Result<Admission, Error> {
         let gone = || Error::Unavailable("the gateway is stopping".to_owned());
         let (reply, answer) = oneshot::channel();
-        self.queue.send((submission, reply)).await.map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())?
+        patiently(async {
+            self.queue.send((submission, reply)).await.map_err(|_| gone())?;
+            answer.await.map_err(|_| gone())?
+        })
+        .await
     }
 }
 
@@ -154,30 +157,30 @@ impl Store {
         Ok(admissions)
     }
 
+    /// The look-ups are lateral: however many submissions there are, each is one step down an index.
     async fn admit_all(&self, submissions: &[Submission]) -> Result<Vec<Admission>, Error> {
         let sql = format!(
             "-- admissions::admit_all
             WITH submitted AS (
-                SELECT * FROM unnest(
+                SELECT s.*, k.run_id AS known_run_id, k.fingerprint AS known_fingerprint, t.*
+                FROM unnest(
                     $1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bytea[], $6::bytea[], $7::text[],
                     $8::text[], $9::int[], $10::int[], $11::text[], $12::bool[], $13::uuid[])
                 WITH ORDINALITY AS s(run_id, app_id, subject, endpoint_id, identity, fingerprint, input,
                     metadata, queue_ttl_s, max_duration_s, traceparent, queue_open, event_id, place)
-            ), known AS (
-                SELECT s.place, r.run_id, r.fingerprint FROM submitted s JOIN runs r USING (identity)
-            ), target AS (
-                SELECT s.place, e.version, e.definition_sha256, e.device_id, d.access_enabled, {PRESENCE} AS presence
-                FROM submitted s
-                JOIN endpoints e ON e.endpoint_id = s.endpoint_id AND e.app_id = s.app_id
-                JOIN devices d ON d.device_id = e.device_id AND d.revoked_at IS NULL
+                LEFT JOIN LATERAL (
+                    SELECT r.run_id, r.fingerprint FROM runs r WHERE r.identity = s.identity LIMIT 1) k ON true
+                LEFT JOIN LATERAL (
+                    SELECT e.version, e.definition_sha256, e.device_id, d.access_enabled, {PRESENCE} AS presence
+                    FROM endpoints e JOIN devices d ON d.device_id = e.device_id AND d.revoked_at IS NULL
+                    WHERE e.endpoint_id = s.endpoint_id AND e.app_id = s.app_id LIMIT 1) t ON true
             ), admitted AS (
                 INSERT INTO runs (run_id, app_id, subject, endpoint_id, endpoint_version, definition_sha256,
                     device_id, identity, fingerprint, input, metadata, max_duration_s, traceparent, queue_expires_at)
-                SELECT s.run_id, s.app_id, s.subject, s.endpoint_id, t.version, t.definition_sha256,
-                    t.device_id, s.identity, s.fingerprint, s.input::json, s.metadata::json, s.max_duration_s,
+                SELECT s.run_id, s.app_id, s.subject, s.endpoint_id, s.version, s.definition_sha256,
+                    s.device_id, s.identity, s.fingerprint, s.input::json, s.metadata::json, s.max_duration_s,
                     s.traceparent, now() + make_interval(secs => s.queue_ttl_s)
-                FROM submitted s JOIN target t USING (place)
-                WHERE t.access_enabled AND s.queue_open AND NOT EXISTS (SELECT FROM known k WHERE k.place = s.place)
+                FROM submitted s WHERE s.access_enabled AND s.queue_open AND s.known_run_id IS NULL
                 ORDER BY s.place
                 ON CONFLICT (identity) DO NOTHING
                 RETURNING run_id, created_at, queue_expires_at
@@ -186,12 +189,9 @@ impl Store {
                 SELECT s.run_id, 1, s.event_id, 'run.accepted', '{{}}'
                 FROM admitted a JOIN submitted s USING (run_id)
             )
-            SELECT k.run_id, k.fingerprint, t.access_enabled, t.version, t.device_id, t.presence,
+            SELECT s.known_run_id, s.known_fingerprint, s.access_enabled, s.version, s.device_id, s.presence,
                 a.created_at, a.queue_expires_at
-            FROM submitted s
-            LEFT JOIN known k USING (place)
-            LEFT JOIN target t USING (place)
-            LEFT JOIN admitted a ON a.run_id = s.run_id
+            FROM submitted s LEFT JOIN admitted a ON a.run_id = s.run_id
             ORDER BY s.place"
         );
         let column = |of: fn(&Submission) -> uuid::Uuid| submissions.iter().map(of).collect::<Vec<_>>();
@@ -217,7 +217,7 @@ impl Store {
                 ],
             )
             .await?;
-        drop(client);
+        client.give_back();
         let mut admissions = Vec::with_capacity(rows.len());
         for (row, submission) in rows.iter().zip(submissions) {
             admissions.push(match judged(row, submission)? {

@@ -47,11 +47,13 @@ pub enum What {
     },
     /// The end. `seq` is the number after the last event.
     End {
-        /// The number of this, the last report; nothing is checked against it before a start.
+        /// The number of this, the last report.
         seq: u64,
         /// How it ended.
         outcome: Outcome,
     },
+    /// The device does not hold the definition, so that nothing was executed: the run fails.
+    Mismatch,
     /// The device is back and still executes it.
     Reconcile,
     /// The device is back, was cut off before it wrote anything, and starts it again.
@@ -69,7 +71,8 @@ pub enum Recorded {
     Revoked(RevokeCode),
     /// Numbers are missing before it: the device left something out.
     Gap,
-    /// The device gave back a run that it started before: nobody else may execute it.
+    /// The device had no room for a run that it started before: it stays the device's, and is to be
+    /// offered to it again.
     Kept,
 }
 
@@ -79,7 +82,7 @@ impl What {
             Self::Start => START,
             Self::Return => RETURN,
             Self::Events { .. } => EVENTS,
-            Self::End { .. } => END,
+            Self::End { .. } | Self::Mismatch => END,
             Self::Reconcile | Self::Lose => MOVE,
             Self::Restart => RESTART,
         }
@@ -90,11 +93,14 @@ impl Store {
     /// Takes up to `limit` queued runs for a session's device, oldest first, each with a fresh attempt.
     pub async fn claim(&self, session: SessionKey, limit: u32, offer: Duration) -> Result<Vec<Offer>, Error> {
         let sql = "-- attempts::claim
-            WITH next AS (
+            WITH entitled AS (
+                -- Locked, so that a newer session waits for this claim and then takes it over.
+                SELECT device_id FROM devices
+                WHERE device_id = $1 AND epoch = $2 AND access_enabled AND revoked_at IS NULL FOR SHARE
+            ), next AS (
                 SELECT run_id FROM runs
-                WHERE device_id = $1 AND state = 'queued' AND offered_until IS NULL AND queue_expires_at > now()
-                    AND EXISTS (SELECT FROM devices d WHERE d.device_id = $1 AND d.epoch = $2
-                        AND d.access_enabled AND d.revoked_at IS NULL)
+                WHERE device_id = (SELECT device_id FROM entitled) AND state = 'queued' AND offered_until IS NULL
+                    AND queue_expires_at > now()
                 ORDER BY created_at, run_id LIMIT $3 FOR UPDATE SKIP LOCKED)
             UPDATE runs r SET attempt = attempt + 1, epoch = $2, offered_until = now() + make_interval(secs => $4),
                 device_seq = 0
@@ -104,9 +110,13 @@ impl Store {
         let limit = i64::from(limit);
         let params: [&(dyn ToSql + Sync); 4] =
             [&session.device_id.uuid(), &session.epoch_column(), &limit, &offer.as_secs_f64()];
-        let mut rows = self.relaxed_rows(sql, &params).await?;
-        rows.sort_by_key(|row| row.get::<_, jiff::Timestamp>("created_at"));
-        rows.iter().map(offer_of).collect()
+        let rows = self.relaxed_rows(sql, &params).await?;
+        let aged =
+            |row: &Row| -> Result<_, Error> { Ok((row.try_get::<_, jiff::Timestamp>("created_at")?, offer_of(row)?)) };
+        let mut offers = rows.iter().map(aged).collect::<Result<Vec<_>, Error>>()?;
+        // Whatever shares a commit shares its moment.
+        offers.sort_by_key(|(created_at, offer)| (*created_at, offer.run_id));
+        Ok(offers.into_iter().map(|(_, offer)| offer).collect())
     }
 
     /// The offer of an attempt that the session holds already.
@@ -128,7 +138,9 @@ impl Store {
         let written = patiently(async {
             let mut client = self.client().await?;
             if let [record] = records {
-                return Ok(vec![write(&client, session, record, retention).await?]);
+                let written = write(&*client, session, record, retention).await?;
+                client.give_back();
+                return Ok(vec![written]);
             }
             let transaction = client.transaction().await?;
             // Once every statement is prepared, they are sent one behind the other without waiting,
@@ -139,6 +151,7 @@ impl Store {
             let written =
                 try_join_all(records.iter().map(|record| write(&transaction, session, record, retention))).await?;
             transaction.commit().await?;
+            client.give_back();
             Ok(written)
         })
         .await?;
@@ -174,10 +187,16 @@ impl Store {
         }
         Ok(match &record.what {
             What::Start if state == RunState::Running => Recorded::Done,
-            What::Events { first, events } if device_seq + 1 >= first + events.len() as u64 => Recorded::Done,
+            What::Events { first, events } if device_seq + 1 >= first.saturating_add(events.len() as u64) => {
+                Recorded::Done
+            }
             What::Events { first, .. } if device_seq + 1 < *first => Recorded::Gap,
+            // Only what is stored is acknowledged: an end before the last event is none.
+            What::End { seq, .. } if device_seq >= *seq && EventType::ending(state).is_none() => Recorded::Gap,
             What::End { seq, .. } if device_seq >= *seq => Recorded::Done,
             What::End { seq, .. } if device_seq + 1 < *seq => Recorded::Gap,
+            What::Mismatch if EventType::ending(state).is_some() => Recorded::Done,
+            What::Mismatch => Recorded::Gap,
             What::Return if state == RunState::Queued => Recorded::Done,
             What::Return => Recorded::Kept,
             What::Reconcile | What::Lose => Recorded::Done,
@@ -207,7 +226,8 @@ async fn write(
         }
         What::Return => one(client, sql, &fence, &[]).await,
         What::Events { first, events } => events_of(client, &fence, *first, events).await,
-        What::End { seq, outcome } => end(client, &fence, *seq, outcome, retention).await,
+        What::End { seq, outcome } => end(client, &fence, Some(*seq), outcome, retention).await,
+        What::Mismatch => end(client, &fence, None, &definition_mismatch(), retention).await,
         What::Reconcile => {
             let data = json!({ "state": RunState::Running }).to_string();
             let kind = EventType::RunReconciled.as_str();
@@ -222,7 +242,7 @@ async fn write(
             one(client, sql, &fence, &[&event_id, &kind, &data, &from, &to]).await
         }
         What::Restart => {
-            let data = json!({ "attempt": record.attempt + 1 }).to_string();
+            let data = json!({ "attempt": record.attempt.saturating_add(1) }).to_string();
             one(client, sql, &fence, &[&event_id, &EventType::RunRestarted.as_str(), &data]).await
         }
     }
@@ -281,7 +301,7 @@ async fn events_of(
     events: &[(EventType, Value)],
 ) -> Result<bool, Error> {
     let first = i64::try_from(first).unwrap_or(i64::MAX);
-    let numbers: Vec<i64> = (first..).take(events.len()).collect();
+    let numbers: Vec<i64> = (0..).take(events.len()).map(|place| first.saturating_add(place)).collect();
     let last = numbers.last().copied().unwrap_or(first);
     let ids: Vec<_> = events.iter().map(|_| EventId::new().uuid()).collect();
     let types: Vec<_> = events.iter().map(|(kind, _)| kind.as_str()).collect();
@@ -289,14 +309,14 @@ async fn events_of(
     one(client, EVENTS, fence, &[&first, &last, &numbers, &ids, &types, &data]).await
 }
 
-/// A run that is refused before it started has no numbered events, so its number is not compared.
+/// An attempt that the device declined before it began has no number, and no event stored.
 const END: &str = "-- attempts::end
     WITH ended AS (
         UPDATE runs SET state = $5, result = $6::text::json, error = $7::text::json, usage = $8::text::json,
             finished_at = now(), purge_at = now() + make_interval(secs => $9), offered_until = NULL,
-            last_sequence = last_sequence + 1, device_seq = $10::bigint
+            last_sequence = last_sequence + 1, device_seq = coalesce($10::bigint, device_seq)
         WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = ANY($11)
-            AND (state = 'queued' OR device_seq = $10::bigint - 1)
+            AND device_seq = coalesce($10::bigint - 1, 0)
         RETURNING run_id, last_sequence)
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
     SELECT run_id, last_sequence, $12, $13, $14::text::json FROM ended RETURNING 1";
@@ -304,7 +324,7 @@ const END: &str = "-- attempts::end
 async fn end(
     client: &impl GenericClient,
     fence: &[&(dyn ToSql + Sync); 4],
-    seq: u64,
+    seq: Option<u64>,
     outcome: &Outcome,
     retention: Duration,
 ) -> Result<bool, Error> {
@@ -315,13 +335,11 @@ async fn end(
     };
     let state = outcome.state();
     let kind = EventType::ending(state).ok_or_else(|| Error::Data(format!("{state} ends nothing")))?;
-    // Only a definition the device does not hold ends a run that never started.
-    let never_started =
-        matches!(outcome, Outcome::Failed { error: RunError { code: RunErrorCode::DefinitionMismatch, .. }, .. });
-    let from = words(state.predecessors().filter(|from| *from != RunState::Queued || never_started));
+    // What the device executed was started; what it declined may never have been.
+    let from = words(state.predecessors().filter(|from| *from != RunState::Queued || seq.is_none()));
     let data = final_data(outcome).to_string();
     let usage = serde_json::to_string(usage)?;
-    let seq = i64::try_from(seq).unwrap_or(i64::MAX);
+    let seq = seq.map(|seq| i64::try_from(seq).unwrap_or(i64::MAX));
     let event_id = EventId::new().uuid();
     let rest: [&(dyn ToSql + Sync); 10] = [
         &state.as_str(),
@@ -348,7 +366,7 @@ fn final_data(outcome: &Outcome) -> Value {
 }
 
 /// The outcome of a run whose definition the device does not hold.
-pub fn definition_mismatch() -> Outcome {
+fn definition_mismatch() -> Outcome {
     Outcome::Failed {
         error: RunError {
             code: RunErrorCode::DefinitionMismatch,

@@ -120,14 +120,12 @@ impl Store {
         self.durable_rows(sql, &[&digest.0.as_slice()]).await.map(drop)
     }
 
-    /// Makes `digest` the newest control token; older ones end after `overlap`.
-    pub async fn rotate_control_token(&self, digest: Sha256Digest, overlap: Duration) -> Result<(), Error> {
-        let sql = "-- devices::rotate_control_token
-            WITH ending AS (
-                UPDATE control_tokens
-                SET expires_at = least(coalesce(expires_at, 'infinity'), now() + make_interval(secs => $2))
-                WHERE digest <> $1)
-            INSERT INTO control_tokens (digest) VALUES ($1) ON CONFLICT DO NOTHING";
+    /// Ends every control token but this one after `overlap`.
+    pub async fn end_other_control_tokens(&self, digest: Sha256Digest, overlap: Duration) -> Result<(), Error> {
+        let sql = "-- devices::end_other_control_tokens
+            UPDATE control_tokens
+            SET expires_at = least(coalesce(expires_at, 'infinity'), now() + make_interval(secs => $2))
+            WHERE digest <> $1";
         self.durable_rows(sql, &[&digest.0.as_slice(), &overlap.as_secs_f64()]).await.map(drop)
     }
 
@@ -213,17 +211,20 @@ impl Store {
             };
             let device_id = DeviceId::from(row.try_get::<_, uuid::Uuid>(0)?);
             let epoch: i64 = row.try_get(1)?;
+            // Offered before started, each with a view of its own: a start that the older session
+            // commits in between is seen by the second statement, and a later one fails its fence.
+            let sql = "-- devices::take_over_offered
+                UPDATE runs SET epoch = $2 WHERE device_id = $1 AND offered_until IS NOT NULL
+                RETURNING run_id, attempt, state, device_seq";
+            let mut rows = transaction.query(sql, &[&device_id.uuid(), &epoch]).await?;
             let sql = "-- devices::take_over_started
                 UPDATE runs SET epoch = $2
                 WHERE device_id = $1 AND state IN ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling')
                 RETURNING run_id, attempt, state, device_seq";
-            let mut rows = transaction.query(sql, &[&device_id.uuid(), &epoch]).await?;
-            let sql = "-- devices::take_over_offered
-                UPDATE runs SET epoch = $2 WHERE device_id = $1 AND offered_until IS NOT NULL
-                RETURNING run_id, attempt, state, device_seq";
             rows.extend(transaction.query(sql, &[&device_id.uuid(), &epoch]).await?);
             let held = rows.iter().map(held_run).collect::<Result<Vec<_>, _>>()?;
             transaction.commit().await?;
+            client.give_back();
             Ok(Some((SessionKey { device_id, epoch: epoch.unsigned_abs() }, held)))
         })
         .await?;
@@ -233,12 +234,12 @@ impl Store {
         Ok(begun)
     }
 
-    /// Extends a session's lease. False when the session is not the device's newest any more, or
-    /// the device was revoked.
+    /// Extends a session's lease. False when the session is not the device's newest any more, the
+    /// device was revoked, or the lease ran out and its runs may have been given up.
     pub async fn renew_session(&self, session: SessionKey, lease: Duration) -> Result<bool, Error> {
         let sql = "-- devices::renew_session
             UPDATE devices SET last_seen_at = now(), lease_expires_at = now() + make_interval(secs => $3)
-            WHERE device_id = $1 AND epoch = $2 AND revoked_at IS NULL RETURNING 1";
+            WHERE device_id = $1 AND epoch = $2 AND revoked_at IS NULL AND lease_expires_at > now() RETURNING 1";
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
             [&session.device_id.uuid(), &session.epoch_column(), &lease.as_secs_f64()];
         Ok(!self.relaxed_rows(sql, &params).await?.is_empty())

@@ -30,6 +30,7 @@ pub mod runs;
 pub mod upkeep;
 
 pub use error::Error;
+pub(crate) use pool::check_server;
 pub use pool::{Database, OpenError};
 
 use std::time::Duration;
@@ -65,8 +66,8 @@ impl Store {
         &self.wake
     }
 
-    async fn client(&self) -> Result<Object, Error> {
-        Ok(self.durable.get().await?)
+    async fn client(&self) -> Result<Lent, Error> {
+        lend(&self.durable).await
     }
 
     async fn durable_rows(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
@@ -90,11 +91,50 @@ impl Store {
 
 async fn rows(pool: &Pool, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
     patiently(async {
-        let client = pool.get().await?;
+        let client = lend(pool).await?;
         let statement: Statement = client.prepare_cached(sql).await?;
-        Ok(client.query(&statement, params).await?)
+        let rows = client.query(&statement, params).await?;
+        client.give_back();
+        Ok(rows)
     })
     .await
+}
+
+/// A pooled connection that goes back into the pool only when it is given back: one whose statement
+/// was abandoned would let the next user wait for that statement.
+struct Lent(Option<Object>);
+
+async fn lend(pool: &Pool) -> Result<Lent, Error> {
+    Ok(Lent(Some(pool.get().await?)))
+}
+
+impl Lent {
+    /// Nothing is under way on it.
+    fn give_back(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(object) = self.0.take() {
+            drop(Object::take(object));
+        }
+    }
+}
+
+impl std::ops::Deref for Lent {
+    type Target = Object;
+
+    fn deref(&self) -> &Object {
+        self.0.as_ref().unwrap_or_else(|| unreachable!("it is there until it is given back, which consumes it"))
+    }
+}
+
+impl std::ops::DerefMut for Lent {
+    fn deref_mut(&mut self) -> &mut Object {
+        self.0.as_mut().unwrap_or_else(|| unreachable!("it is there until it is given back, which consumes it"))
+    }
 }
 
 /// Gives up on a database that neither answers nor resets.

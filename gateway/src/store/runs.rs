@@ -41,6 +41,18 @@ impl Store {
         row.as_ref().map(stored_run).transpose()
     }
 
+    /// Only what says whether a run has changed: its stored state, its newest event, and where its
+    /// device is.
+    pub async fn run_mark(&self, run_id: RunId) -> Result<Option<(RunState, u64, Presence)>, Error> {
+        let sql = format!(
+            "SELECT r.state, r.last_sequence, {PRESENCE} AS presence FROM runs r JOIN devices d USING (device_id)
+            WHERE r.run_id = $1 -- runs::run_mark"
+        );
+        let Some(row) = self.durable_opt(&sql, &[&run_id.uuid()]).await? else { return Ok(None) };
+        let sequence = row.try_get::<_, i64>(1)?.unsigned_abs();
+        Ok(Some((word(row.try_get(0)?)?, sequence, row.try_get::<_, &str>(2)?.parse()?)))
+    }
+
     /// One run of this device's applications, whoever the subject is.
     pub async fn run_of_device(&self, device_id: DeviceId, run_id: RunId) -> Result<Option<StoredRun>, Error> {
         let sql = select("WHERE r.run_id = $1 AND r.device_id = $2 -- runs::run_of_device");

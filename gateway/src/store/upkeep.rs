@@ -7,11 +7,13 @@ use deskgate_protocol::run::{Effects, EventType, RunError, RunErrorCode};
 use deskgate_protocol::{DeviceId, RunId};
 use tokio_postgres::types::ToSql;
 
-use super::{Error, Store, patiently};
+use super::{Error, Store};
 use crate::wake::Topic;
 
 /// Rows in one statement, so that none holds its locks for long.
 const BATCH: i64 = 500;
+/// Batches of a removed device's runs that are ended while somebody waits.
+const ROUNDS_AT_ONCE: usize = 20;
 
 impl Store {
     /// Queues again what was offered and not accepted in time. Returns how many.
@@ -49,7 +51,7 @@ impl Store {
                 UPDATE runs SET state = 'awaiting_reconciliation', last_sequence = last_sequence + 1
                 WHERE run_id IN (SELECT r.run_id FROM runs r JOIN devices d USING (device_id)
                     WHERE r.state IN ('running', 'awaiting_approval', 'cancelling') AND d.lease_expires_at < now()
-                    LIMIT $1 FOR UPDATE OF r SKIP LOCKED)
+                    LIMIT $1 FOR UPDATE OF r FOR SHARE OF d SKIP LOCKED)
                 RETURNING run_id, last_sequence)
             INSERT INTO run_events (run_id, sequence, event_id, type, data)
             SELECT run_id, last_sequence, gen_random_uuid(), $2,
@@ -57,49 +59,60 @@ impl Store {
         self.announce(sql, &[&BATCH, &EventType::RunAwaitingReconciliation.as_str()]).await
     }
 
-    /// Ends a device: its key is refused from now on, its session ends, what it had not started is
-    /// cancelled and what it had started fails, both with `device_removed`. False if it is unknown.
+    /// Ends a device: its key is refused from now on, its session ends, and so do its runs. False if
+    /// it is unknown. The key is refused even if ending the runs takes longer than this: upkeep
+    /// goes on with them.
     pub async fn revoke_device(&self, device_id: DeviceId, retention: Duration) -> Result<bool, Error> {
+        let sql = "-- upkeep::revoke_device
+            UPDATE devices SET revoked_at = coalesce(revoked_at, now()), epoch = epoch + 1, connected_epoch = NULL
+            WHERE device_id = $1 RETURNING 1";
+        let revoked = self.durable_opt(sql, &[&device_id.uuid()]).await?.is_some();
+        self.wake().changed(Topic::Session(device_id));
+        for _ in 0..ROUNDS_AT_ONCE {
+            match self.end_runs_of_revoked_devices(retention).await {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(%error, %device_id, "runs of the removed device are ended later");
+                    break;
+                }
+            }
+        }
+        Ok(revoked)
+    }
+
+    /// What a revoked device had not started is cancelled and what it had started fails, both with
+    /// `device_removed`. Returns how many.
+    pub async fn end_runs_of_revoked_devices(&self, retention: Duration) -> Result<usize, Error> {
         let removed = |effects| RunError {
             code: RunErrorCode::DeviceRemoved,
             message: "The device that executes this service was removed from the gateway.".to_owned(),
             retryable: false,
             effects,
         };
-        let (untouched, possible) =
-            (serde_json::to_string(&removed(Effects::None))?, serde_json::to_string(&removed(Effects::Possible))?);
-        let sql = "-- upkeep::end_runs_of_device
-            WITH ended AS (
+        let untouched = serde_json::to_string(&removed(Effects::None))?;
+        let possible = serde_json::to_string(&removed(Effects::Possible))?;
+        let sql = "-- upkeep::end_runs_of_revoked_devices
+            WITH left_over AS (
+                SELECT r.run_id FROM devices d CROSS JOIN LATERAL (
+                    SELECT run_id FROM runs WHERE device_id = d.device_id AND state = 'queued' AND offered_until IS NULL
+                    UNION ALL
+                    SELECT run_id FROM runs WHERE device_id = d.device_id AND offered_until IS NOT NULL
+                    UNION ALL
+                    SELECT run_id FROM runs WHERE device_id = d.device_id AND state IN
+                        ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling')) r
+                WHERE d.revoked_at IS NOT NULL LIMIT $4
+            ), ended AS (
                 UPDATE runs SET state = CASE WHEN state = 'queued' THEN 'cancelled' ELSE 'failed' END,
-                    error = CASE WHEN state = 'queued' THEN $2::text ELSE $3::text END::json,
-                    finished_at = now(), purge_at = now() + make_interval(secs => $4), offered_until = NULL,
+                    error = CASE WHEN state = 'queued' THEN $1::text ELSE $2::text END::json,
+                    finished_at = now(), purge_at = now() + make_interval(secs => $3), offered_until = NULL,
                     last_sequence = last_sequence + 1
-                WHERE device_id = $1 AND finished_at IS NULL
+                WHERE run_id IN (SELECT run_id FROM left_over) AND finished_at IS NULL
                 RETURNING run_id, last_sequence, state, error)
             INSERT INTO run_events (run_id, sequence, event_id, type, data)
             SELECT run_id, last_sequence, gen_random_uuid(), 'run.' || state, json_build_object('error', error)
             FROM ended RETURNING run_id";
-        let revoked = patiently(async {
-            let mut client = self.client().await?;
-            let transaction = client.transaction().await?;
-            let revoke = "-- upkeep::revoke_device
-                UPDATE devices SET revoked_at = coalesce(revoked_at, now()), epoch = epoch + 1, connected_epoch = NULL
-                WHERE device_id = $1 RETURNING 1";
-            if transaction.query(revoke, &[&device_id.uuid()]).await?.is_empty() {
-                return Ok(None);
-            }
-            let params: [&(dyn ToSql + Sync); 4] = [&device_id.uuid(), &untouched, &possible, &retention.as_secs_f64()];
-            let rows = transaction.query(sql, &params).await?;
-            transaction.commit().await?;
-            Ok(Some(rows))
-        })
-        .await?;
-        let Some(rows) = revoked else { return Ok(false) };
-        self.wake().changed(Topic::Session(device_id));
-        for row in rows {
-            self.wake().changed(Topic::Run(RunId::from(row.try_get::<_, uuid::Uuid>(0)?)));
-        }
-        Ok(true)
+        self.announce(sql, &[&untouched, &possible, &retention.as_secs_f64(), &BATCH]).await
     }
 
     async fn announce(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<usize, Error> {

@@ -3,7 +3,7 @@
 use deskgate_tests::{Device, Folder, GatewayProcess, Postgres};
 use rustix::process::Signal;
 
-use crate::text;
+use crate::{everything_accepted_ended_once, text};
 
 #[tokio::test]
 async fn a_device_that_lost_its_published_version_fails_the_run_with_definition_mismatch() {
@@ -45,4 +45,20 @@ async fn a_run_in_a_folder_that_vanished_fails_with_tool_error_and_the_check_say
     let checked = device.plain_cli(&["service", "check", "shop"]).await;
     assert_eq!(checked.exit, 10, "{}{}", checked.stdout, checked.stderr);
     assert!(checked.stdout.lines().any(|line| line.starts_with("FAIL")), "{}", checked.stdout);
+}
+
+#[tokio::test]
+async fn an_answer_beyond_the_limit_arrives_cut_and_says_so() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let device = Device::paired_with(&gateway).await;
+    let folder = Folder::new();
+    // Two bytes a character: a limit in bytes falls into the middle of one.
+    let long = folder.script("long", serde_json::json!([{ "text": format!("x{}", "é".repeat(1_500_000)) }]));
+    let backend = device.publish(&gateway, "shop", &folder, &["--model", &long]).await;
+    let run = backend.ended(&backend.submit("Tell me everything.").await).await;
+    assert_eq!((text(&run, "/state"), text(&run, "/result/finish_reason")), ("succeeded", "length"), "the state");
+    let answer = text(&run, "/result/text");
+    assert!(answer.starts_with("xé") && answer.len() > 100_000, "{} bytes arrived", answer.len());
+    everything_accepted_ended_once(&backend, &device).await;
 }

@@ -1,7 +1,9 @@
 //! Whoever is told to stop leaves nothing running.
 
-use deskgate_tests::{Device, Folder, GatewayProcess, process};
+use deskgate_tests::{Device, Folder, GatewayProcess, Postgres, process, until};
 use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::{everything_accepted_ended_once, text};
 
 #[tokio::test]
 async fn a_gateway_that_is_told_to_stop_leaves_no_process_behind() {
@@ -64,11 +66,68 @@ async fn an_agent_in_the_background_stops_when_it_is_asked() {
     let number = u32::try_from(started["pid"].as_u64().unwrap()).unwrap();
     let cluster = process::postmaster(&device.home().join("gateway")).expect("a private cluster runs");
     device.cli(&["stop"]).await.ok();
-    deskgate_tests::until("the agent to be gone", async || {
+    until("the agent to be gone", async || {
         let left: Vec<_> = [number, cluster].into_iter().filter(|number| process::exists(*number)).collect();
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
     })
     .await;
     assert_eq!(device.cli(&["status"]).await.exit, 5, "nobody answers any more");
     device.start().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_is_told_to_stop_finishes_what_it_does_and_takes_nothing_more() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let mut device = Device::paired_with(&gateway).await;
+    let folder = Folder::new();
+    let slow = folder.slow_answer(3000, "done");
+    let backend = device.publish(&gateway, "shop", &folder, &["--model", &slow]).await;
+    let started = backend.submit("Take your time.").await;
+    device.log().line(&["execution began", &started]).await;
+    device.process().signal(Signal::TERM);
+    until("the agent to stop taking runs", async || {
+        let status = device.cli(&["status"]).await;
+        if status.value["work"]["stopping"] == true { Ok(()) } else { Err(status.stdout + &status.stderr) }
+    })
+    .await;
+    let queued = backend.submit("And then this.").await;
+    assert!(device.has_stopped().await.success());
+    assert_eq!(backend.run(&started).await["state"], "succeeded", "it was finished before the agent ended");
+    assert_eq!(backend.run(&queued).await["state"], "waiting_for_device");
+    device.start().await;
+    everything_accepted_ended_once(&backend, &device).await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_is_told_to_stop_answers_whoever_waits_and_a_run_in_progress_goes_on() {
+    let postgres = Postgres::shared().await;
+    let mut gateway = GatewayProcess::start(&postgres, &[]).await;
+    let device = Device::paired_with(&gateway).await;
+    let folder = Folder::new();
+    let slow = folder.slow_answer(5000, "done");
+    let backend = device.publish(&gateway, "shop", &folder, &["--model", &slow]).await;
+    let run_id = backend.submit("Take your time.").await;
+    backend.state(&run_id, "running").await;
+    let (waiting, ended) = tokio::join!(backend.read(&run_id, 60), async {
+        // The wait has to be under way, which the gateway does not tell; the order of two requests
+        // on one connection does.
+        backend.run(&run_id).await;
+        gateway.stop(Signal::TERM).await
+    });
+    assert!(ended.success(), "{ended}");
+    let waiting = waiting.expect("a whole answer");
+    assert_eq!((waiting.status.as_u16(), text(&waiting.body, "/state")), (200, "running"), "{}", waiting.body);
+    gateway.restart().await;
+    everything_accepted_ended_once(&backend, &device).await;
+    assert_eq!(device.executions(&run_id), 1);
+}
+
+#[tokio::test]
+async fn a_second_agent_on_the_same_home_does_not_start() {
+    let device = Device::for_remote().await;
+    let second = device.plain_cli(&["start"]).await;
+    assert_eq!(second.exit, 6, "{}", second.stderr);
+    assert!(second.stderr.contains("running already"), "{}", second.stderr);
+    device.status().await;
 }

@@ -1,6 +1,7 @@
 //! The line between device and gateway breaks, and work goes on.
 
-use deskgate_tests::{Device, Folder, GatewayProcess, Postgres};
+use deskgate_tests::{Device, Folder, GatewayProcess, Postgres, until};
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::{everything_accepted_ended_once, text};
@@ -42,6 +43,13 @@ async fn a_run_in_progress_survives_a_cut_line_and_executes_once() {
     let run_id = backend.submit("Take your time.").await;
     backend.state(&run_id, "running").await;
 
+    // What the device reports now is sent, and lost with the line.
+    device.line().freeze();
+    until("the second report", async || {
+        let runs = device.status().await["work"]["runs"].clone();
+        if runs[0]["turns"].as_u64() >= Some(2) { Ok(()) } else { Err(runs.to_string()) }
+    })
+    .await;
     device.line().cut();
     gateway.device_is(&device_id, "offline").await;
     assert_eq!(text(&backend.run(&run_id).await, "/state"), "running", "within its lease it goes on");
@@ -120,5 +128,25 @@ async fn a_lost_device_leaves_its_run_in_doubt_until_it_is_back() {
     let place = |name: &str| events.iter().position(|event| event == name);
     assert!(place("run.awaiting_reconciliation") < place("run.reconciled"), "{events:?}");
     assert!(place("run.awaiting_reconciliation").is_some(), "{events:?}");
+    assert_eq!(device.executions(&run_id), 1);
+}
+
+#[tokio::test]
+async fn a_device_that_slept_beyond_its_lease_finishes_what_it_began() {
+    let postgres = Postgres::shared().await;
+    let clocks = ["control.heartbeat_ms=1000", "control.lease_ms=2500"];
+    let gateway = GatewayProcess::start(&postgres, &clocks).await;
+    let device = Device::paired_with(&gateway).await;
+    let folder = Folder::new();
+    let slow = folder.slow_answer(4000, "done");
+    let backend = device.publish(&gateway, "shop", &folder, &["--model", &slow]).await;
+    let run_id = backend.submit("Take your time.").await;
+    backend.state(&run_id, "running").await;
+    device.log().line(&["execution began", &run_id]).await;
+
+    device.process().signal(Signal::STOP);
+    backend.state(&run_id, "awaiting_reconciliation").await;
+    device.process().signal(Signal::CONT);
+    everything_accepted_ended_once(&backend, &device).await;
     assert_eq!(device.executions(&run_id), 1);
 }

@@ -17,6 +17,7 @@ use serde_json::Value;
 /// Every run that was answered with 202 has ended in one final state with its result, and was
 /// executed once, plus once for each restart that is recorded (I1, I2, I3).
 async fn everything_accepted_ended_once(backend: &Backend, device: &Device) {
+    device.connected().await;
     for run_id in backend.accepted() {
         let run = backend.ended(&run_id).await;
         assert_eq!(run["state"], "succeeded", "{run}");

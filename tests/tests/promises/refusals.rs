@@ -133,3 +133,23 @@ async fn because(device: &Device, words: &str) -> String {
     })
     .await
 }
+
+#[tokio::test]
+async fn a_rotated_control_token_ends_with_its_overlap_and_the_new_one_lets_in() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let mut device = Device::paired_with(&gateway).await;
+    gateway.admin(&["token", "rotate", "--overlap-hours", "1"]).await.ok();
+    device.stop(Signal::TERM).await;
+    device.start().await;
+    device.connected().await;
+
+    gateway.admin(&["token", "rotate", "--overlap-hours", "0"]).await.ok();
+    // Who is in stays in; who comes with the old token is not let in.
+    assert_eq!(device.status().await["line"]["state"], "connected");
+    device.stop(Signal::TERM).await;
+    device.start().await;
+    because(&device, "control token").await;
+    device.save(&["--token-file", gateway.control_token_file().to_str().unwrap()]).await.ok();
+    device.connected().await;
+}

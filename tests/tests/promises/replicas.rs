@@ -1,7 +1,9 @@
 //! Two gateways on one database.
 
+use deskgate_tests::gateway::SAME_SOCKET;
 use deskgate_tests::{Device, Folder, GatewayProcess, Postgres};
 use futures_util::future::join_all;
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::everything_accepted_ended_once;
@@ -71,4 +73,65 @@ async fn a_run_submitted_to_one_replica_is_executed_by_the_device_on_the_other()
     let run = backend.ended(&run_id).await;
     assert_eq!(run["state"], "succeeded", "{run}");
     assert_eq!(backend.through(one.http()).run(&run_id).await, run, "both replicas say the same");
+}
+
+#[tokio::test]
+async fn a_gateway_that_was_frozen_changes_nothing_when_it_thaws() {
+    let postgres = Postgres::shared().await;
+    let clocks = [SAME_SOCKET, "control.heartbeat_ms=1000", "control.lease_ms=5000"];
+    let zombie = GatewayProcess::start(&postgres, &clocks).await;
+    let other = zombie.replica().await;
+    let device = Device::paired_with(&zombie).await;
+    let device_id = device.device_id().await;
+    let folder = Folder::new();
+    let slow = folder.slow_answer(3000, "done");
+    let backend = device.publish(&zombie, "shop", &folder, &["--model", &slow]).await.through(other.http());
+    let run_id = backend.submit("Take your time.").await;
+    backend.state(&run_id, "running").await;
+
+    zombie.process().signal(Signal::STOP);
+    device.line().lead_to(other.ssh().get());
+    device.line().cut();
+    device.line().heal();
+    other.log().line(&["device connected", &device_id]).await;
+    let run = backend.ended(&run_id).await;
+    let later = backend.submit("One more.").await;
+    backend.ended(&later).await;
+
+    // It wakes up in the belief that the device is its own.
+    zombie.process().signal(Signal::CONT);
+    zombie.log().line(&["device disconnected", &device_id]).await;
+    assert_eq!(backend.through(zombie.http()).run(&run_id).await, run);
+    other.device_is(&device_id, "connected").await;
+    backend.ended(&backend.submit("And one more.").await).await;
+    everything_accepted_ended_once(&backend, &device).await;
+    for run_id in backend.accepted() {
+        assert_eq!(device.executions(&run_id), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_run_in_the_hands_of_a_replaced_session_is_not_executed_by_the_newer_one() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let older = Device::paired_with(&gateway).await;
+    let folder = Folder::new();
+    let slow = folder.slow_answer(12_000, "done");
+    let backend = older.publish(&gateway, "shop", &folder, &["--model", &slow]).await;
+    let run_id = backend.submit("Take your time.").await;
+    backend.state(&run_id, "running").await;
+    older.log().line(&["execution began", &run_id]).await;
+
+    let mut newer = older.with_the_same_key().await;
+    let invitation = newer.pair(&gateway, &[]).await;
+    newer.connect(gateway.ssh(), &invitation, &gateway.control_token_file()).await.ok();
+    // The newer one knows nothing of the run: nobody can say what became of it.
+    gateway.log().line(&["the device no longer knows this run", &run_id]).await;
+    newer.kill_9();
+    // The older one comes back with it, and its outcome counts.
+    everything_accepted_ended_once(&backend, &older).await;
+    assert_eq!((older.executions(&run_id), newer.executions(&run_id)), (1, 0));
+    let events = older.events(&run_id).await;
+    let place = |name: &str| events.iter().position(|event| event == name).expect("it happened");
+    assert!(place("run.awaiting_reconciliation") < place("run.reconciled"), "{events:?}");
 }

@@ -128,6 +128,16 @@ pub enum ClusterError {
 }
 
 impl ClusterError {
+    /// Whether it stays wrong until a person does something; otherwise starting again may help.
+    pub fn needs_a_person(&self) -> bool {
+        !matches!(
+            self,
+            Self::InUse { .. } | Self::Startup { .. } | Self::Orphan { .. } | Self::Query { .. } | Self::Io { .. }
+        )
+    }
+}
+
+impl ClusterError {
     /// For `map_err`: names what was tried, and on what.
     pub(super) fn io(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();

@@ -1,0 +1,127 @@
+//! Arbitrary requests, straight at the router.
+
+use axum::body::Body;
+use axum::http::Request;
+use http_body_util::BodyExt;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use tower::ServiceExt;
+
+use crate::hostile::assert_discreet;
+use crate::support::world::World;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_is_thrown_at_the_router_is_answered_with_a_proper_document() {
+    let world = World::new().await;
+    let limits = deskgate_gateway::http::server::Limits::default();
+    let api = crate::support::door::api(world.store(), limits, Default::default());
+    let router = deskgate_gateway::http::router(api);
+    let key = world.desk.app.key.clone();
+    let run_id = world.submit("one").await;
+    let endpoint = world.desk.endpoint;
+
+    let method = prop_oneof![
+        6 => prop::sample::select(vec!["GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"])
+            .prop_map(str::to_owned),
+        1 => "[A-Z]{1,12}",
+    ];
+    let segment = prop_oneof![
+        prop::sample::select(vec![
+            "api".to_owned(),
+            "v1".to_owned(),
+            "runs".to_owned(),
+            "agent-endpoints".to_owned(),
+            String::new(),
+            run_id.to_string(),
+            endpoint.to_string(),
+            "%ff".to_owned(),
+            "%00".to_owned(),
+            "..".to_owned(),
+        ]),
+        "[!$&-;=@-Z_a-z~]{0,40}",
+    ];
+    let path = prop_oneof![
+        3 => prop::collection::vec(segment, 0..6).prop_map(|segments| format!("/{}", segments.join("/"))),
+        1 => Just(format!("/api/v1/runs/{run_id}")),
+        2 => Just(format!("/api/v1/agent-endpoints/{endpoint}/runs")),
+        1 => Just("/api/v1/agent-endpoints".to_owned()),
+    ];
+    let query =
+        prop_oneof![3 => Just(String::new()), 1 => "\\?[!$&-;=?-Z_a-z~]{0,40}", 1 => Just("?wait=0".to_owned())];
+    let name = prop_oneof![
+        prop::sample::select(vec![
+            "authorization",
+            "x-gateway-subject",
+            "idempotency-key",
+            "content-type",
+            "content-length",
+            "if-none-match",
+            "x-request-id",
+            "traceparent",
+            "expect",
+            "accept",
+            "host",
+            "transfer-encoding",
+            "cookie",
+        ])
+        .prop_map(str::to_owned),
+        "[a-z][a-z0-9-]{0,20}",
+    ];
+    let value = prop_oneof![
+        2 => prop::collection::vec(any::<u8>().prop_filter("allowed in a header", |byte| {
+            *byte == b'\t' || (*byte >= 32 && *byte != 127)
+        }), 0..60),
+        1 => Just(format!("Bearer {key}").into_bytes()),
+        1 => Just(b"application/json".to_vec()),
+        1 => Just(b"anna".to_vec()),
+    ];
+    let headers = prop::collection::vec((name, value), 0..8);
+    let json =
+        any::<i64>().prop_map(|n| serde_json::json!({ "input": { "text": "x", "n": n } }).to_string().into_bytes());
+    let body = prop_oneof![
+        2 => prop::collection::vec(any::<u8>(), 0..200),
+        2 => "[\\[\\]{}\":,0-9a-z\\\\ ]{0,200}".prop_map(String::into_bytes),
+        2 => json,
+    ];
+    let credentials = any::<bool>();
+
+    let strategy = (method, path, query, headers, body, credentials);
+    let mut runner = TestRunner::new(Config { cases: 600, failure_persistence: None, ..Config::default() });
+    let runtime = tokio::runtime::Handle::current();
+    tokio::task::block_in_place(|| {
+        let outcome = runner.run(&strategy, |(method, path, query, headers, body, credentials)| {
+            let mut request = Request::builder().method(method.as_str()).uri(format!("{path}{query}"));
+            for (name, value) in headers {
+                request = request.header(name, value);
+            }
+            if credentials {
+                request = request
+                    .header("authorization", format!("Bearer {key}"))
+                    .header("x-gateway-subject", "anna")
+                    .header("idempotency-key", "any")
+                    .header("content-type", "application/json");
+            }
+            let Ok(request) = request.body(Body::from(body)) else { return Ok(()) };
+            let (head, bytes) = runtime.block_on(async {
+                let response = router.clone().oneshot(request).await.expect("it never fails");
+                let (head, body) = response.into_parts();
+                (head, body.collect().await.expect("a body").to_bytes())
+            });
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            prop_assert!(head.status.as_u16() < 500, "{} {}", head.status, text);
+            for required in ["x-request-id", "gateway-version", "cache-control"] {
+                prop_assert!(head.headers.contains_key(required), "{:?}", head.headers);
+            }
+            if head.status.is_client_error() && method != "HEAD" {
+                let document: serde_json::Value =
+                    serde_json::from_str(&text).map_err(|error| TestCaseError::fail(format!("{error}: {text}")))?;
+                prop_assert_eq!(&document["status"], head.status.as_u16());
+                prop_assert_eq!(&head.headers["content-type"], "application/problem+json");
+            }
+            assert_discreet(&text);
+            Ok(())
+        });
+        outcome.unwrap_or_else(|error| panic!("{error}"));
+    });
+    world.stop().await;
+}

@@ -1,0 +1,14 @@
+//! The public API and the store, against a real gateway on a real PostgreSQL.
+
+mod arbitrary;
+mod database;
+mod hostile;
+mod idempotency;
+mod keys;
+mod order;
+mod refusals;
+mod slow;
+mod store;
+mod success;
+mod support;
+mod wait;

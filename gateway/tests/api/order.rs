@@ -1,0 +1,80 @@
+//! Which refusal a request gets when several things are wrong with it.
+
+use deskgate_gateway::domain::Limits;
+use deskgate_protocol::management::Scope;
+use serde_json::json;
+
+use crate::support::until;
+use crate::support::world::{Desk, World, work};
+
+#[tokio::test]
+async fn the_checks_come_in_the_order_of_the_contract() {
+    let world = World::with(Limits { waiting_runs_per_application: 1, ..Limits::default() }).await;
+    let (desk, address) = (&world.desk, world.gateway.addresses().http);
+    let existing = world.submit("used").await;
+    desk.allow(false).await;
+    let no_write = desk.restricted_key(|key| key.scopes = vec![Scope::RunsRead]).await;
+    let foreign = world.runs_of(Desk::pair(world.store()).await.endpoint);
+    let own = world.runs_of(desk.endpoint);
+    let unknown_and_bad = json!({ "model": 1, "input": 2 });
+
+    // Everything is wrong at first; each step puts one thing right.
+    let call = world.call("POST", &format!("{own}?token=x"));
+    assert_eq!(call.clone().send().await.code(), "credential_in_url");
+    let call = call.to(address, &own);
+    assert_eq!(call.clone().send().await.code(), "credential_missing");
+    let call = call.key("nonsense");
+    assert_eq!(call.clone().send().await.code(), "credential_invalid");
+    let call = call.key(&no_write.text).header("X-Gateway-Subject", "a b");
+    assert_eq!(call.clone().send().await.code(), "insufficient_scope");
+    let call = call.key(&desk.app.key);
+    assert_eq!(call.clone().send().await.code(), "subject_invalid");
+    let call = call.subject("anna");
+    assert_eq!(call.clone().send().await.code(), "idempotency_key_missing");
+    let call = call.header("Idempotency-Key", "a b");
+    assert_eq!(call.clone().send().await.code(), "idempotency_key_invalid");
+    let call = call.header("Idempotency-Key", "used");
+    assert_eq!(call.clone().send().await.code(), "unsupported_media_type");
+    let call = call.text("x".repeat(2_000_000));
+    assert_eq!(call.clone().send().await.code(), "payload_too_large");
+    let call = call.text("{");
+    assert_eq!(call.clone().send().await.code(), "malformed_json");
+    // The same on services that exist for others only, or not at all.
+    for path in [&foreign, "/api/v1/agent-endpoints/nonsense/runs"] {
+        assert_eq!(call.clone().to(address, path).send().await.code(), "malformed_json");
+    }
+    let call = call.json(&unknown_and_bad);
+    assert_eq!(call.clone().send().await.code(), "unknown_field");
+    let call = call.json(&json!({ "input": 2 }));
+    assert_eq!(call.clone().send().await.code(), "invalid_input");
+    let call = call.json(&work("another"));
+    let reused = call.clone().send().await;
+    assert_eq!(
+        (reused.code().as_str(), &reused.json()["existing_run_id"]),
+        ("idempotency_key_reused", &json!(existing))
+    );
+    let call = call.header("Idempotency-Key", "fresh");
+    assert_eq!(call.clone().to(address, &foreign).send().await.code(), "not_found");
+    assert_eq!(call.clone().send().await.code(), "access_paused");
+    desk.allow(true).await;
+    assert_eq!(call.clone().send().await.code(), "queue_full");
+    let (session, _) = desk.connect().await;
+    desk.claim(session, 1).await;
+    until("there is room", async || call.clone().send().await.status == 202).await;
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn reading_checks_key_scope_subject_and_then_the_run() {
+    let world = World::new().await;
+    let no_read = world.desk.restricted_key(|key| key.scopes = vec![Scope::RunsWrite]).await;
+    let call = world.call("GET", "/api/v1/runs/nonsense?wait=x");
+    assert_eq!(call.clone().send().await.code(), "credential_missing");
+    let call = call.key(&no_read.text).subject("");
+    assert_eq!(call.clone().send().await.code(), "insufficient_scope");
+    let call = call.key(&world.desk.app.key);
+    assert_eq!(call.clone().send().await.code(), "subject_invalid");
+    let call = call.subject("anna");
+    assert_eq!(call.send().await.code(), "not_found");
+    world.stop().await;
+}

@@ -1,0 +1,114 @@
+//! Senders that keep a connection busy without saying anything.
+
+use std::time::{Duration, Instant};
+
+use deskgate_gateway::http::server::Limits;
+
+use crate::support::door::Door;
+use crate::support::raw::Raw;
+use crate::support::world::World;
+
+/// What security.md promises, with room for a busy machine; and not before an honest sender is done.
+const CLOSED: std::ops::Range<Duration> = Duration::from_secs(4)..Duration::from_secs(18);
+
+#[tokio::test]
+async fn whoever_does_not_finish_a_head_is_closed_within_fifteen_seconds() {
+    let world = World::new().await;
+    let address = world.gateway.addresses().http;
+    let pause = Duration::from_millis(500);
+    let mut slow = tokio::task::JoinSet::new();
+    for (name, first, dripped) in [
+        ("says nothing", "", ""),
+        ("says the first letter of a POST", "P", ""),
+        ("begins HTTP/2 and stops", "PRI * HTTP/2.0\r\n", ""),
+        ("says the preface and nothing more", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", ""),
+        ("drips a request line", "G", "E"),
+        ("drips a header", "GET /api/v1/agent-endpoints HTTP/1.1\r\nHost: x\r\nX-Drip: ", "a"),
+        ("drips headers", "GET /api/v1/agent-endpoints HTTP/1.1\r\nHost: x\r\n", "A: b\r\n"),
+        ("never ends a head", "GET /api/v1/agent-endpoints HTTP/1.1\r\nHost: x\r\n", ""),
+        ("drips empty lines", "", "\r\n"),
+    ] {
+        slow.spawn(async move {
+            let mut raw = Raw::connect(address).await;
+            let began = Instant::now();
+            assert!(first.is_empty() || raw.say(first).await);
+            match dripped {
+                "" => raw.hear().await,
+                _ => raw.drip(dripped.as_bytes(), pause).await,
+            };
+            (name, began.elapsed())
+        });
+    }
+    for (name, took) in slow.join_all().await {
+        println!("{name}: closed after {took:?}");
+        assert!(CLOSED.contains(&took), "{name}: closed after {took:?}");
+    }
+    assert_eq!(world.ask("GET", "/api/v1/agent-endpoints").send().await.status, 200);
+    world.stop().await;
+}
+
+fn head(world: &World, length: usize) -> String {
+    format!(
+        "POST {} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: anna\r\nIdempotency-Key: slow\r\n\
+         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n",
+        world.runs_of(world.desk.endpoint),
+        world.desk.app.key
+    )
+}
+
+#[tokio::test]
+async fn half_a_body_is_answered_when_its_time_is_up_and_the_connection_closed() {
+    let world = World::new().await;
+    let door = Door::open(world.store(), Limits { body: Duration::from_secs(1), ..Limits::default() }).await;
+    for dripping in [false, true] {
+        let mut raw = Raw::connect(door.address).await;
+        let began = Instant::now();
+        assert!(raw.say(head(&world, 1000)).await && raw.say("{\"input\":").await);
+        let heard = if dripping { raw.drip(b" ", Duration::from_millis(100)).await } else { raw.hear().await };
+        assert!((1..10).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+        assert!(heard.starts_with("HTTP/1.1 408 "), "{heard}");
+        assert!(heard.contains("\"code\":\"body_timeout\"") && heard.contains("\"retryable\":true"), "{heard}");
+        assert!(heard.contains("\"detail\":\"The body did not arrive within 1 seconds.\""), "{heard}");
+    }
+    assert_eq!(world.database.value("SELECT count(*) FROM runs").await, "0");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_body_that_ends_early_is_no_submission() {
+    let world = World::new().await;
+    let body = "{\"input\":{\"text\":\"a\"}}";
+    for cut in [0, 1, body.len() - 1] {
+        let mut raw = Raw::connect(world.gateway.addresses().http).await;
+        assert!(raw.say(head(&world, body.len())).await && raw.say(&body[..cut]).await);
+        raw.end().await;
+        let heard = raw.hear().await;
+        assert!(heard.is_empty() || heard.starts_with("HTTP/1.1 400 "), "{heard}");
+    }
+    assert_eq!(world.database.value("SELECT count(*) FROM runs").await, "0");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn one_source_gets_so_many_connections_and_the_place_is_free_again_afterwards() {
+    let world = World::new().await;
+    let door = Door::open(world.store(), Limits { connections_per_source: 3, ..Limits::default() }).await;
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        let mut raw = Raw::connect(door.address).await;
+        assert!(raw.say("GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n").await);
+        raw.hear_until(|heard| heard.contains("not_found")).await;
+        held.push(raw);
+    }
+    let mut refused = Raw::connect(door.address).await;
+    let _ = refused.say("GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    assert_eq!(refused.hear().await, "");
+    held.clear();
+    crate::support::until("a place is free", async || {
+        let mut raw = Raw::connect(door.address).await;
+        let _ = raw.say("GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+        raw.hear().await.contains("not_found")
+    })
+    .await;
+    world.stop().await;
+}

@@ -1,0 +1,103 @@
+//! Taking runs from the queue.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use deskgate_gateway::store::attempts::What;
+use deskgate_protocol::RunId;
+use tokio::task::JoinSet;
+
+use super::{Shelf, quoted};
+use crate::support::world::{Desk, LEASE};
+
+#[tokio::test]
+async fn eight_claimers_at_once_take_every_run_once_and_oldest_first() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    // All of one commit, so all of one moment: the identifiers decide.
+    shelf
+        .database
+        .execute(&format!(
+            "INSERT INTO runs (run_id, app_id, subject, endpoint_id, endpoint_version, definition_sha256, device_id,
+                identity, fingerprint, input, metadata, max_duration_s, queue_expires_at)
+            SELECT lpad(to_hex(n * 7919 % 400), 32, '0')::uuid, app_id, 'anna', endpoint_id, 1, definition_sha256, device_id,
+                sha256(n::text::bytea), sha256(''), '{{\"text\":\"a\"}}', '{{}}', 60, now() + interval '1 hour'
+            FROM endpoints, generate_series(1, 400) n WHERE endpoint_id = {}",
+            quoted(shelf.desk.endpoint.uuid())
+        ))
+        .await;
+    let mut claimers = JoinSet::new();
+    for _ in 0..8 {
+        let store = shelf.store.clone();
+        claimers.spawn(async move {
+            let mut taken = Vec::new();
+            loop {
+                let batch = store.claim(session, 7, LEASE).await.expect("claimed");
+                if batch.is_empty() {
+                    return taken;
+                }
+                taken.extend(batch.into_iter().map(|offer| (offer.run_id, offer.attempt)));
+            }
+        });
+    }
+    let taken = claimers.join_all().await;
+    for one in &taken {
+        assert!(one.is_sorted(), "each claimer sees them oldest first");
+    }
+    let distinct: HashSet<_> = taken.iter().flatten().map(|(run_id, _)| *run_id).collect();
+    assert_eq!((distinct.len(), taken.iter().flatten().count()), (400, 400));
+    assert!(taken.iter().flatten().all(|(_, attempt)| *attempt == 1));
+}
+
+#[tokio::test]
+async fn only_the_newest_session_of_the_right_device_with_access_gets_work() {
+    let shelf = Shelf::new().await;
+    let (old, _) = shelf.desk.connect().await;
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.queue().await;
+    let (foreign, _) = Desk::pair(&shelf.store).await.connect().await;
+    assert_eq!(shelf.desk.claim(old, 9).await, []);
+    assert_eq!(shelf.store.claim(foreign, 9, LEASE).await.expect("claimed"), []);
+    assert_eq!(shelf.desk.claim(session, 0).await, []);
+    shelf.desk.allow(false).await;
+    assert_eq!(shelf.desk.claim(session, 9).await, []);
+    shelf.desk.allow(true).await;
+    shelf.database.execute("UPDATE runs SET queue_expires_at = now()").await;
+    assert_eq!(shelf.desk.claim(session, 9).await, [], "its time is up");
+    shelf.database.execute("UPDATE runs SET queue_expires_at = now() + interval '1 hour'").await;
+    assert_eq!(shelf.desk.claim(session, 9).await[0].run_id, run_id);
+    assert_eq!(shelf.desk.claim(session, 9).await, [], "it is offered to nobody twice");
+    let after = shelf.queue().await;
+    assert!(shelf.store.revoke_device(shelf.desk.device_id, LEASE).await.expect("stored"));
+    assert_eq!(shelf.desk.claim(session, 9).await, []);
+    assert_eq!(shelf.row(after).await.0, "cancelled");
+}
+
+#[tokio::test]
+async fn a_returned_run_keeps_its_place_and_gets_a_fresh_attempt() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let (first, second) = (shelf.queue().await, shelf.queue().await);
+    let claimed = shelf.desk.claim(session, 1).await;
+    assert_eq!((claimed[0].run_id, claimed[0].attempt), (first, 1));
+    shelf.one(session, first, 1, What::Return).await;
+    let claimed: Vec<(RunId, u32)> =
+        shelf.desk.claim(session, 2).await.into_iter().map(|offer| (offer.run_id, offer.attempt)).collect();
+    assert_eq!(claimed, [(first, 2), (second, 1)]);
+}
+
+#[tokio::test]
+async fn an_offer_nobody_took_is_queued_again_and_its_late_acceptance_refused() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.queue().await;
+    shelf.store.claim(session, 1, Duration::ZERO).await.expect("claimed");
+    assert_eq!(shelf.store.return_unaccepted_offers().await.expect("done"), 1);
+    assert_eq!(shelf.store.return_unaccepted_offers().await.expect("done"), 0);
+    let late = shelf.one(session, run_id, 1, What::Start).await;
+    assert_eq!(
+        late,
+        deskgate_gateway::store::attempts::Recorded::Revoked(deskgate_protocol::control::RevokeCode::StaleAttempt)
+    );
+    assert_eq!(shelf.desk.claim(session, 1).await[0].attempt, 2);
+}

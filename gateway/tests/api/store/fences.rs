@@ -1,0 +1,257 @@
+//! Who may write about a run, and what a repetition does.
+
+use deskgate_gateway::store::attempts::{Record, Recorded, What};
+use deskgate_gateway::store::devices::SessionKey;
+use deskgate_protocol::RunId;
+use deskgate_protocol::control::RevokeCode;
+use deskgate_protocol::run::EventType::*;
+use deskgate_protocol::run::RunState;
+
+use super::{Shelf, events, failed, succeeded};
+use crate::support::world::{Desk, LEASE};
+
+const STALE: Recorded = Recorded::Revoked(RevokeCode::StaleAttempt);
+const FINAL: Recorded = Recorded::Revoked(RevokeCode::AlreadyFinal);
+const UNKNOWN: Recorded = Recorded::Revoked(RevokeCode::UnknownRun);
+
+fn everything() -> Vec<What> {
+    vec![
+        What::Start,
+        What::Return,
+        events(1, 2),
+        events(0, 1),
+        succeeded(1),
+        failed(1),
+        What::Mismatch,
+        What::Reconcile,
+        What::Restart,
+        What::Lose,
+    ]
+}
+
+#[tokio::test]
+async fn a_stale_attempt_a_stale_epoch_and_a_foreign_device_change_nothing() {
+    let shelf = Shelf::new().await;
+    let (old, _) = shelf.desk.connect().await;
+    let offered = shelf.queue().await;
+    shelf.desk.claim(old, 1).await;
+    let started = shelf.started(old).await;
+    let (new, held) = shelf.desk.connect().await;
+    assert_eq!(held.len(), 2, "the new session takes both over");
+    let stranger = Desk::pair(&shelf.store).await;
+    let (foreign, _) = stranger.connect().await;
+    let future = SessionKey { epoch: new.epoch + 1, ..new };
+    for run_id in [offered, started] {
+        let before = (shelf.row(run_id).await, shelf.events(run_id).await);
+        for what in everything() {
+            for (session, attempt, expected) in [
+                (old, 1, STALE),
+                (future, 1, STALE),
+                (new, 0, STALE),
+                (new, 2, STALE),
+                (new, u32::MAX, STALE),
+                (foreign, 1, UNKNOWN),
+            ] {
+                assert_eq!(shelf.one(session, run_id, attempt, what.clone()).await, expected, "{what:?}");
+            }
+            assert_eq!((shelf.row(run_id).await, shelf.events(run_id).await), before, "{what:?}");
+        }
+    }
+    assert_eq!(shelf.one(new, RunId::new(), 1, What::Start).await, UNKNOWN);
+    assert_eq!(shelf.one(new, offered, 1, What::Start).await, Recorded::Done, "the newest session may");
+    assert_eq!(shelf.one(new, started, 1, succeeded(1)).await, Recorded::Done);
+}
+
+#[tokio::test]
+async fn events_sent_again_wholly_or_partly_are_stored_once() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.started(session).await;
+    for what in [events(1, 3), events(1, 3), events(1, 1), events(2, 2), events(2, 4), events(1, 5), events(6, 1)] {
+        assert_eq!(shelf.one(session, run_id, 1, what.clone()).await, Recorded::Done, "{what:?}");
+    }
+    assert_eq!(shelf.events(run_id).await, [vec![RunAccepted, RunStarted], vec![MessageCompleted; 6]].concat());
+    let stored = shelf.store.events_after(run_id, 2, 10).await.expect("read");
+    let numbers: Vec<_> = stored.iter().map(|event| event.data["number"].as_u64()).collect();
+    assert_eq!(numbers, (1..=6).map(Some).collect::<Vec<_>>(), "each in its own place");
+}
+
+#[tokio::test]
+async fn a_gap_is_said_and_stores_nothing() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.started(session).await;
+    assert_eq!(shelf.one(session, run_id, 1, events(2, 1)).await, Recorded::Gap);
+    assert_eq!(shelf.one(session, run_id, 1, succeeded(2)).await, Recorded::Gap);
+    assert_eq!(shelf.one(session, run_id, 1, events(1, 2)).await, Recorded::Done);
+    assert_eq!(shelf.one(session, run_id, 1, events(4, 2)).await, Recorded::Gap);
+    for last in [u64::MAX, u64::MAX - 1, i64::MAX as u64, i64::MAX as u64 + 1] {
+        assert_eq!(shelf.one(session, run_id, 1, events(last, 1)).await, Recorded::Gap);
+        assert_eq!(shelf.one(session, run_id, 1, succeeded(last)).await, Recorded::Gap);
+    }
+    assert_eq!(shelf.events(run_id).await, [RunAccepted, RunStarted, MessageCompleted, MessageCompleted]);
+}
+
+#[tokio::test]
+async fn a_finish_sent_again_is_done_and_another_outcome_changes_nothing() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.started(session).await;
+    shelf.one(session, run_id, 1, events(1, 2)).await;
+    for what in [succeeded(3), succeeded(3), failed(3)] {
+        assert_eq!(shelf.one(session, run_id, 1, what).await, Recorded::Done);
+    }
+    let finished = (shelf.row(run_id).await, shelf.events(run_id).await);
+    assert_eq!(finished.0, ("succeeded".to_owned(), 1, 5));
+    assert_eq!(finished.1.last(), Some(&RunSucceeded));
+    // A newer session of the same device repeats what was never acknowledged.
+    let (newer, held) = shelf.desk.connect().await;
+    assert_eq!(held, [], "a final run is nobody's");
+    assert_eq!(shelf.one(newer, run_id, 1, succeeded(3)).await, Recorded::Done);
+    for what in [What::Start, What::Restart] {
+        assert_eq!(shelf.one(newer, run_id, 1, what).await, FINAL);
+    }
+    for what in everything().into_iter().chain([events(3, 1), events(4, 1), succeeded(4)]) {
+        for (session, attempt) in [(session, 1), (newer, 1), (newer, 2)] {
+            shelf.one(session, run_id, attempt, what.clone()).await;
+        }
+        assert_eq!((shelf.row(run_id).await, shelf.events(run_id).await), finished, "{what:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_ends_without_a_start_only_when_its_definition_is_missing() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.queue().await;
+    shelf.desk.claim(session, 1).await;
+    for what in [succeeded(1), failed(1), events(1, 1), What::Restart] {
+        assert_ne!(shelf.one(session, run_id, 1, what.clone()).await, Recorded::Done, "{what:?}");
+    }
+    assert_eq!(shelf.row(run_id).await.0, "queued");
+    let missing = What::Mismatch;
+    assert_eq!(shelf.one(session, run_id, 1, missing.clone()).await, Recorded::Done);
+    assert_eq!(shelf.one(session, run_id, 1, missing).await, Recorded::Done, "repeated");
+    assert_eq!(shelf.events(run_id).await, [RunAccepted, RunFailed]);
+}
+
+#[tokio::test]
+async fn a_restart_begins_a_new_attempt_and_the_old_one_is_over() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.started(session).await;
+    shelf.one(session, run_id, 1, events(1, 2)).await;
+    assert_eq!(shelf.one(session, run_id, 1, What::Lose).await, Recorded::Done);
+    assert_eq!(shelf.one(session, run_id, 1, What::Restart).await, Recorded::Done);
+    assert_eq!(shelf.row(run_id).await, ("running".to_owned(), 2, 6));
+    let offer = shelf.store.offer(session, run_id).await.expect("read").expect("held");
+    assert_eq!(offer.attempt, 2);
+    for what in [events(3, 1), succeeded(3), What::Lose] {
+        assert_eq!(shelf.one(session, run_id, 1, what.clone()).await, STALE, "{what:?}");
+    }
+    assert_eq!(shelf.one(session, run_id, 2, events(1, 1)).await, Recorded::Done, "numbered from 1 again");
+    assert_eq!(shelf.one(session, run_id, 2, succeeded(2)).await, Recorded::Done);
+    assert_eq!(
+        shelf.events(run_id).await,
+        [
+            RunAccepted,
+            RunStarted,
+            MessageCompleted,
+            MessageCompleted,
+            RunAwaitingReconciliation,
+            RunRestarted,
+            MessageCompleted,
+            RunSucceeded
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_restart_whose_offer_was_lost_is_found_again_until_its_attempt_reports() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.started(session).await;
+    assert_eq!(shelf.one(session, run_id, 1, What::Restart).await, Recorded::Done);
+    let (newer, _) = shelf.desk.connect().await;
+    assert_eq!(shelf.one(newer, run_id, 1, What::Restart).await, Recorded::Done);
+    assert_eq!(shelf.one(session, run_id, 1, What::Restart).await, STALE, "an older session may not");
+    assert_eq!(shelf.row(run_id).await, ("running".to_owned(), 2, 3), "once is enough");
+    assert_eq!(shelf.one(newer, run_id, 2, What::Start).await, Recorded::Done);
+    assert_eq!(shelf.one(newer, run_id, 2, events(1, 1)).await, Recorded::Done);
+    assert_eq!(shelf.one(newer, run_id, 1, What::Restart).await, STALE);
+    assert_eq!(shelf.events(run_id).await, [RunAccepted, RunStarted, RunRestarted, MessageCompleted]);
+}
+
+#[tokio::test]
+async fn a_restart_that_the_device_has_no_definition_for_any_more_fails() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.started(session).await;
+    shelf.one(session, run_id, 1, events(1, 2)).await;
+    let missing = What::Mismatch;
+    assert_eq!(shelf.one(session, run_id, 1, missing.clone()).await, Recorded::Gap, "it has begun");
+    shelf.one(session, run_id, 1, What::Restart).await;
+    assert_eq!(shelf.one(session, run_id, 2, missing.clone()).await, Recorded::Done);
+    assert_eq!(shelf.one(session, run_id, 2, missing).await, Recorded::Done, "repeated");
+    assert_eq!(shelf.row(run_id).await.0, "failed");
+}
+
+#[tokio::test]
+async fn a_finish_that_is_not_stored_is_never_acknowledged() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.started(session).await;
+    shelf.one(session, run_id, 1, events(1, 3)).await;
+    for seq in 0..4 {
+        assert_eq!(shelf.one(session, run_id, 1, succeeded(seq)).await, Recorded::Gap);
+    }
+    assert_eq!(shelf.row(run_id).await.0, "running");
+    assert_eq!(shelf.one(session, run_id, 1, succeeded(4)).await, Recorded::Done);
+}
+
+#[tokio::test]
+async fn a_batch_is_one_commit_in_its_order_and_each_record_is_judged_for_itself() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let (one, other) = (shelf.queue().await, shelf.queue().await);
+    shelf.desk.claim(session, 2).await;
+    let record = |run_id, what| Record { run_id, attempt: 1, what };
+    let records = [
+        record(one, What::Start),
+        record(one, events(1, 2)),
+        record(other, events(1, 1)),
+        record(RunId::new(), What::Start),
+        record(one, events(2, 2)),
+        record(one, succeeded(4)),
+        record(one, succeeded(4)),
+        record(other, What::Start),
+        record(other, events(1, 1)),
+    ];
+    let results = shelf.store.record(session, &records, LEASE).await.expect("written");
+    let done = Recorded::Done;
+    // What came too early for its run is explained by how things stand after the commit.
+    assert_eq!(results, [done, done, done, UNKNOWN, done, done, done, done, done]);
+    assert_eq!(
+        shelf.events(one).await,
+        [RunAccepted, RunStarted, MessageCompleted, MessageCompleted, MessageCompleted, RunSucceeded]
+    );
+    assert_eq!(shelf.events(other).await, [RunAccepted, RunStarted, MessageCompleted]);
+}
+
+#[tokio::test]
+async fn a_lost_and_found_run_goes_on_where_it_was() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.started(session).await;
+    shelf.one(session, run_id, 1, events(1, 1)).await;
+    shelf.one(session, run_id, 1, What::Lose).await;
+    assert_eq!(shelf.row(run_id).await.0, RunState::AwaitingReconciliation.as_str());
+    // A device that is back may report before and after it is reconciled.
+    assert_eq!(shelf.one(session, run_id, 1, events(2, 1)).await, Recorded::Done);
+    assert_eq!(shelf.one(session, run_id, 1, What::Reconcile).await, Recorded::Done);
+    assert_eq!(shelf.one(session, run_id, 1, What::Reconcile).await, Recorded::Done, "repeated");
+    assert_eq!(shelf.one(session, run_id, 1, events(3, 1)).await, Recorded::Done);
+    assert_eq!(shelf.one(session, run_id, 1, failed(4)).await, Recorded::Done);
+    let types = shelf.events(run_id).await;
+    assert_eq!(types[3..], [RunAwaitingReconciliation, MessageCompleted, RunReconciled, MessageCompleted, RunFailed]);
+}

@@ -1,0 +1,114 @@
+//! The store's promises, directly against PostgreSQL.
+
+mod admissions;
+mod claims;
+mod fences;
+mod model;
+mod statements;
+mod upkeep;
+
+use deskgate_gateway::store::attempts::{Record, Recorded, What};
+use deskgate_gateway::store::devices::SessionKey;
+use deskgate_gateway::store::{self, Store};
+use deskgate_gateway::wake::Wake;
+use deskgate_protocol::RunId;
+use deskgate_protocol::run::{Effects, EventType, FinishReason, Outcome, RunError, RunErrorCode, RunResult, Usage};
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::support::cluster::Database;
+use crate::support::world::{Desk, LEASE};
+
+/// A migrated database with a paired device, and nothing else running.
+pub(crate) struct Shelf {
+    pub(crate) database: Database,
+    pub(crate) store: Store,
+    pub(crate) desk: Desk,
+}
+
+impl Shelf {
+    pub(crate) async fn new() -> Self {
+        let database = Database::new().await;
+        // Nobody listens: what is announced only fills a bounded queue.
+        let (wake, _outgoing) = Wake::new();
+        let opened = store::Database::new(&database.url(), None, None).expect("a URL");
+        let store = opened.open(true, wake).await.expect("opened");
+        let desk = Desk::pair(&store).await;
+        Self { database, store, desk }
+    }
+
+    /// A queued run, a moment older than every later one.
+    pub(crate) async fn queue(&self) -> RunId {
+        let run_id = RunId::new();
+        self.database
+            .execute(&format!(
+                "WITH run AS (
+                    INSERT INTO runs (run_id, app_id, subject, endpoint_id, endpoint_version, definition_sha256, device_id,
+                        identity, fingerprint, input, metadata, max_duration_s, queue_expires_at)
+                    SELECT '{run}', app_id, 'anna', endpoint_id, version, definition_sha256, device_id,
+                        sha256('{run}'), sha256(''), '{{\"text\":\"hello\"}}', '{{}}', 60, now() + interval '1 hour'
+                    FROM endpoints WHERE endpoint_id = '{endpoint}' RETURNING run_id)
+                INSERT INTO run_events (run_id, sequence, event_id, type, data)
+                SELECT run_id, 1, gen_random_uuid(), 'run.accepted', '{{}}' FROM run",
+                run = run_id.uuid(),
+                endpoint = self.desk.endpoint.uuid(),
+            ))
+            .await;
+        run_id
+    }
+
+    /// A run that the session started, with attempt 1.
+    pub(crate) async fn started(&self, session: SessionKey) -> RunId {
+        let run_id = self.queue().await;
+        let offers = self.desk.claim(session, 1).await;
+        assert_eq!((offers[0].run_id, offers[0].attempt), (run_id, 1));
+        assert_eq!(self.one(session, run_id, 1, What::Start).await, Recorded::Done);
+        run_id
+    }
+
+    pub(crate) async fn one(&self, session: SessionKey, run_id: RunId, attempt: u32, what: What) -> Recorded {
+        let record = Record { run_id, attempt, what };
+        self.store.record(session, &[record], LEASE).await.expect("written")[0]
+    }
+
+    /// The run's row: state, attempt, last sequence, and how many final events it has.
+    pub(crate) async fn row(&self, run_id: RunId) -> (String, u32, u64) {
+        let stored = self.store.run_of_device(self.desk.device_id, run_id).await.expect("read").expect("there");
+        (stored.run.state.to_string(), stored.run.attempt, stored.run.last_sequence)
+    }
+
+    /// The types of its events, after checking that they are numbered densely from 1.
+    pub(crate) async fn events(&self, run_id: RunId) -> Vec<EventType> {
+        let events = self.store.events_after(run_id, 0, 1000).await.expect("read");
+        let numbers: Vec<u64> = events.iter().map(|event| event.sequence).collect();
+        assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+        assert_eq!(self.row(run_id).await.2, numbers.len() as u64, "the run knows its newest event");
+        events.into_iter().map(|event| event.kind).collect()
+    }
+}
+
+/// Events with numbers from `first`, each saying which it is.
+pub(crate) fn events(first: u64, count: u64) -> What {
+    let one = |number| (EventType::MessageCompleted, json!({ "number": number }));
+    What::Events { first, events: (0..count).map(|place| one(first.saturating_add(place))).collect() }
+}
+
+pub(crate) fn succeeded(seq: u64) -> What {
+    let result = RunResult { text: "done".to_owned(), finish_reason: FinishReason::Completed };
+    What::End { seq, outcome: Outcome::Succeeded { result, usage: Usage::default() } }
+}
+
+pub(crate) fn failed(seq: u64) -> What {
+    let error = RunError {
+        code: RunErrorCode::ModelError,
+        message: "The model failed.".to_owned(),
+        retryable: true,
+        effects: Effects::None,
+    };
+    What::End { seq, outcome: Outcome::Failed { error, usage: Usage::default() } }
+}
+
+/// The text of a query's parameter.
+pub(crate) fn quoted(id: Uuid) -> String {
+    format!("'{id}'")
+}

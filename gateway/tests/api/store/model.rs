@@ -1,0 +1,307 @@
+//! Random histories of one device's runs, against a small model of what each step may do.
+
+use std::time::Duration;
+
+use deskgate_gateway::store::attempts::{Recorded, What};
+use deskgate_gateway::store::devices::SessionKey;
+use deskgate_protocol::RunId;
+use deskgate_protocol::run::{EventType, Phase, RunState};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::{Shelf, events, failed, succeeded};
+use crate::support::world::{Desk, LEASE};
+
+/// One step. Small numbers choose among what there is at that moment.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Submit,
+    Claim { limit: u32 },
+    Connect,
+    Report { run: usize, stale_session: bool, attempt_off: u32, what: Report },
+    OffersEnd,
+    LeaseEnds,
+    QueueTimeEnds { run: usize },
+    Revoke,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Report {
+    Start,
+    Return,
+    /// From `back` numbers before the next one, or one too far.
+    Events {
+        back: u64,
+        skip: u64,
+        count: u64,
+    },
+    Finish {
+        succeeds: bool,
+        back: u64,
+        skip: u64,
+    },
+    Mismatch,
+    Reconcile,
+    Restart,
+    Lose,
+}
+
+#[derive(Clone, Debug)]
+struct Run {
+    id: RunId,
+    state: RunState,
+    attempt: u32,
+    offered: bool,
+    holder: u64,
+    device_seq: u64,
+    last: u64,
+}
+
+impl Run {
+    fn moved(&mut self, state: RunState) {
+        assert!(self.state == state || self.state.may_become(state), "{} to {state}", self.state);
+        (self.state, self.offered, self.last) = (state, false, self.last + 1);
+    }
+
+    /// Whether the report may change the run, and if so, how it stands afterwards.
+    fn report(&mut self, what: &What) -> bool {
+        use RunState::{AwaitingReconciliation, Failed, Queued, Running, Succeeded};
+        let started = self.state.phase() == Phase::Started;
+        match what {
+            What::Start if self.state == Queued && self.offered => self.moved(Running),
+            What::Return if self.state == Queued => self.offered = false,
+            What::Events { first, events } if started => {
+                let last = first + events.len() as u64 - 1;
+                if !(*first <= self.device_seq + 1 && last > self.device_seq) {
+                    return false;
+                }
+                (self.last, self.device_seq) = (self.last + last - self.device_seq, last);
+            }
+            What::End { seq, .. } if started && *seq == self.device_seq + 1 => {
+                let succeeds = *what == succeeded(*seq);
+                self.moved(if succeeds { Succeeded } else { Failed });
+                self.device_seq = *seq;
+            }
+            What::Mismatch if self.state == Queued || (started && self.device_seq == 0) => {
+                self.moved(Failed);
+            }
+            What::Reconcile if self.state == AwaitingReconciliation => self.moved(Running),
+            What::Lose if self.state == Running => self.moved(AwaitingReconciliation),
+            What::Restart if started => {
+                self.moved(Running);
+                (self.attempt, self.device_seq) = (self.attempt + 1, 0);
+            }
+            _ => return false,
+        }
+        true
+    }
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let report = prop_oneof![
+        8 => Just(Report::Start),
+        1 => Just(Report::Return),
+        6 => (0u64..3, 0u64..5, 1u64..4).prop_map(|(back, skip, count)| {
+            Report::Events { back, skip: skip.saturating_sub(3), count }
+        }),
+        4 => (any::<bool>(), 0u64..5, 0u64..6).prop_map(|(succeeds, back, skip)| {
+            Report::Finish { succeeds, back: back.saturating_sub(3), skip: skip.saturating_sub(4) }
+        }),
+        1 => Just(Report::Mismatch),
+        2 => Just(Report::Reconcile),
+        1 => Just(Report::Restart),
+        1 => Just(Report::Lose),
+    ];
+    prop_oneof![
+        3 => Just(Step::Submit),
+        5 => (0u32..4).prop_map(|limit| Step::Claim { limit }),
+        2 => Just(Step::Connect),
+        24 => (0usize..3, 0u32..8, 0u32..8, report).prop_map(|(run, session, attempt, what)| {
+            Step::Report { run, stale_session: session < 2, attempt_off: u32::from(attempt == 0), what }
+        }),
+        1 => Just(Step::OffersEnd),
+        1 => Just(Step::LeaseEnds),
+        1 => (0usize..4).prop_map(|run| Step::QueueTimeEnds { run }),
+        1 => (0u8..8).prop_map(|n| if n == 0 { Step::Revoke } else { Step::Submit }),
+    ]
+}
+
+/// A device, its sessions, and what the model thinks of its runs.
+struct History<'a> {
+    shelf: &'a Shelf,
+    sessions: Vec<SessionKey>,
+    runs: Vec<Run>,
+    revoked: bool,
+}
+
+impl History<'_> {
+    async fn perform(&mut self, step: Step) {
+        match step {
+            Step::Submit if self.revoked => {}
+            Step::Submit => {
+                let id = self.shelf.queue().await;
+                let state = RunState::Queued;
+                self.runs.push(Run { id, state, attempt: 0, offered: false, holder: 0, device_seq: 0, last: 1 });
+            }
+            Step::Connect => match self.shelf.store.begin_session(&self.shelf.desk.key, "0.1.0", LEASE).await {
+                Ok(Some((session, held))) => self.connected(session, held.iter().map(|run| run.run_id).collect()),
+                begun => assert!(self.revoked && matches!(begun, Ok(None))),
+            },
+            Step::Claim { limit } => self.claim(limit).await,
+            Step::Report { run, stale_session, attempt_off, what } => {
+                self.report(run, stale_session, attempt_off, what).await;
+            }
+            Step::OffersEnd => {
+                let expected = self.runs.iter().filter(|run| run.offered).count();
+                self.execute("UPDATE runs SET offered_until = now() WHERE offered_until IS NOT NULL").await;
+                assert_eq!(self.shelf.store.return_unaccepted_offers().await.expect("done"), expected);
+                self.runs.iter_mut().for_each(|run| run.offered = false);
+            }
+            Step::LeaseEnds => {
+                self.execute("UPDATE devices SET lease_expires_at = now()").await;
+                // Runs of earlier histories may be among those it counts.
+                self.shelf.store.suspend_lost_runs().await.expect("done");
+                let lost = self.runs.iter_mut().filter(|run| run.state == RunState::Running);
+                lost.for_each(|run| run.moved(RunState::AwaitingReconciliation));
+            }
+            Step::QueueTimeEnds { run } => {
+                let Some(place) = self.place(run) else { return };
+                let run = &mut self.runs[place];
+                let sql = format!("UPDATE runs SET queue_expires_at = now() WHERE run_id = '{}'", run.id.uuid());
+                self.shelf.database.execute(&sql).await;
+                let expires = run.state == RunState::Queued;
+                assert_eq!(self.shelf.store.expire_queued(LEASE).await.expect("done"), usize::from(expires));
+                if expires {
+                    run.moved(RunState::Expired);
+                }
+            }
+            Step::Revoke => {
+                assert!(self.shelf.store.revoke_device(self.shelf.desk.device_id, LEASE).await.expect("done"));
+                self.revoked = true;
+                for run in self.runs.iter_mut().filter(|run| run.state.phase() != Phase::Final) {
+                    run.moved(if run.state == RunState::Queued { RunState::Cancelled } else { RunState::Failed });
+                }
+            }
+        }
+        self.compare().await;
+    }
+
+    fn connected(&mut self, session: SessionKey, mut held: Vec<RunId>) {
+        let mine = self.runs.iter_mut().filter(|run| run.offered || run.state.phase() == Phase::Started);
+        let mut expected = Vec::new();
+        for run in mine {
+            run.holder = session.epoch;
+            expected.push(run.id);
+        }
+        held.sort();
+        expected.sort();
+        assert_eq!(held, expected, "the new session holds what was under way");
+        self.sessions.push(session);
+    }
+
+    async fn claim(&mut self, limit: u32) {
+        let Some(session) = self.sessions.last().copied() else { return };
+        let offers = self.shelf.desk.claim(session, limit).await;
+        let taken: Vec<_> = offers.iter().map(|offer| (offer.run_id, offer.attempt)).collect();
+        let limit = if self.revoked { 0 } else { limit as usize };
+        let waiting = self.runs.iter_mut().filter(|run| run.state == RunState::Queued && !run.offered);
+        let mut expected = Vec::new();
+        for run in waiting.take(limit) {
+            (run.attempt, run.holder, run.offered, run.device_seq) = (run.attempt + 1, session.epoch, true, 0);
+            expected.push((run.id, run.attempt));
+        }
+        assert_eq!(taken, expected);
+    }
+
+    async fn report(&mut self, run: usize, stale_session: bool, attempt_off: u32, report: Report) {
+        let count = self.sessions.len();
+        let place = count.checked_sub(if stale_session { 2 } else { 1 });
+        let (Some(session), Some(place)) = (place.map(|place| self.sessions[place]), self.place(run)) else { return };
+        let run = &mut self.runs[place];
+        let next = run.device_seq + 1;
+        let what = match report {
+            Report::Start => What::Start,
+            Report::Return => What::Return,
+            Report::Events { back, skip, count } => events(next.saturating_sub(back).max(1) + skip, count),
+            Report::Finish { succeeds: true, back, skip } => succeeded(next.saturating_sub(back) + skip),
+            Report::Finish { succeeds: false, back, skip } => failed(next.saturating_sub(back) + skip),
+            Report::Mismatch => What::Mismatch,
+            Report::Reconcile => What::Reconcile,
+            Report::Restart => What::Restart,
+            Report::Lose => What::Lose,
+        };
+        let attempt = run.attempt + attempt_off;
+        let fenced = session.epoch == run.holder && attempt_off == 0;
+        let changes = fenced && run.report(&what);
+        let answer = self.shelf.one(session, run.id, attempt, what.clone()).await;
+        if changes {
+            assert_eq!(answer, Recorded::Done, "{what:?}");
+        } else if matches!(what, What::End { .. }) && answer == Recorded::Done {
+            assert_eq!(self.runs[place].state.phase(), Phase::Final, "a finish is acknowledged and not stored");
+        } else if !fenced && self.runs[place].state.phase() != Phase::Final {
+            // A restart that was written down before is found again.
+            let again = matches!(what, What::Restart) && answer == Recorded::Done;
+            assert!(again || matches!(answer, Recorded::Revoked(_)), "{what:?}: {answer:?}");
+        }
+    }
+
+    /// The newest runs are more interesting than those that ended long ago.
+    fn place(&self, run: usize) -> Option<usize> {
+        self.runs.len().checked_sub(1 + run % self.runs.len().max(1))
+    }
+
+    async fn execute(&self, sql: &str) {
+        let own = if sql.contains(" WHERE ") { "AND" } else { "WHERE" };
+        let device = self.shelf.desk.device_id.uuid();
+        self.shelf.database.execute(&format!("{sql} {own} device_id = '{device}'")).await;
+    }
+
+    async fn compare(&self) {
+        let mut stored = self.shelf.store.runs_of_device(self.shelf.desk.device_id, None, 1000).await.expect("read");
+        stored.sort_by_key(|stored| stored.run.run_id);
+        let stored: Vec<_> = stored
+            .into_iter()
+            .map(|stored| (stored.run.run_id, stored.run.state, stored.run.attempt, stored.run.last_sequence))
+            .collect();
+        let expected: Vec<_> = self.runs.iter().map(|run| (run.id, run.state, run.attempt, run.last)).collect();
+        assert_eq!(stored, expected);
+    }
+
+    /// Dense sequences, and exactly one final event, the last, where there is a final state.
+    async fn close(&self) {
+        for run in &self.runs {
+            let types = self.shelf.events(run.id).await;
+            let finals: Vec<_> = RunState::ALL.iter().filter_map(|state| EventType::ending(*state)).collect();
+            let ends: Vec<_> = types.iter().enumerate().filter(|(_, kind)| finals.contains(kind)).collect();
+            match EventType::ending(run.state) {
+                Some(kind) => assert_eq!(ends, [(types.len() - 1, &kind)]),
+                None => assert_eq!(ends, []),
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_history_leaves_a_final_state_or_makes_a_gap_or_a_second_end() {
+    let mut shelf = Shelf::new().await;
+    let runtime = tokio::runtime::Handle::current();
+    let mut runner = TestRunner::new(Config { cases: 50, failure_persistence: None, ..Config::default() });
+    tokio::task::block_in_place(|| {
+        let shelf = std::cell::RefCell::new(&mut shelf);
+        let outcome = runner.run(&prop::collection::vec(step(), 10..60), |steps| {
+            runtime.block_on(async {
+                let mut shelf = shelf.borrow_mut();
+                shelf.desk = Desk::pair(&shelf.store).await;
+                let mut history = History { shelf: &shelf, sessions: Vec::new(), runs: Vec::new(), revoked: false };
+                history.perform(Step::Connect).await;
+                for step in steps {
+                    let within = tokio::time::timeout(Duration::from_secs(20), history.perform(step)).await;
+                    within.unwrap_or_else(|_| panic!("{step:?} does not end"));
+                }
+                history.close().await;
+            });
+            Ok(())
+        });
+        outcome.unwrap_or_else(|error| panic!("{error}"));
+    });
+}

@@ -1,0 +1,145 @@
+//! Every statement of the store is executed once, so that a wrong type or name in one shows here.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use deskgate_gateway::store::applications::NewKey;
+use deskgate_gateway::store::attempts::What;
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::control::{Refused, RefusedCode};
+use deskgate_protocol::management::{PublishEndpoint, Scope};
+use deskgate_protocol::{ApplicationId, EndpointId, KeyId, RunId, VERSION};
+
+use super::{Shelf, events, failed, succeeded};
+use crate::support::world::LEASE;
+
+/// The names that the statements begin or end with, as in `-- runs::run`.
+fn statements_of_the_source() -> BTreeSet<String> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store");
+    let mut names = BTreeSet::new();
+    for entry in std::fs::read_dir(folder).expect("our own source") {
+        let path = entry.expect("readable").path();
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(path).expect("readable");
+            let named = text.split("-- ").skip(1).filter_map(|rest| {
+                let name: String = rest.chars().take_while(|c| c.is_ascii_lowercase() || "_:".contains(*c)).collect();
+                name.contains("::").then_some(name)
+            });
+            names.extend(named);
+        }
+    }
+    names
+}
+
+#[tokio::test]
+async fn every_statement_is_understood_by_the_database() {
+    let shelf = Shelf::new().await;
+    let (store, desk, digest) = (&shelf.store, &shelf.desk, Sha256Digest::of(b"x"));
+    let mut executed = BTreeSet::new();
+    let mut done = |names: &[&str]| executed.extend(names.iter().map(|name| (*name).to_owned()));
+
+    store.ping().await.expect("ping");
+    store.gateway_id().await.expect("gateway_id");
+    store.add_control_token(digest).await.expect("add_control_token");
+    store.end_other_control_tokens(Sha256Digest::of(b"y"), LEASE).await.expect("end_other_control_tokens");
+    assert_eq!(store.control_tokens().await.expect("control_tokens").len(), 2);
+    done(&["devices::gateway_id", "devices::add_control_token", "devices::end_other_control_tokens"]);
+    done(&["devices::control_tokens"]);
+
+    // Paired by the shelf.
+    done(&["devices::pair_device", "applications::create", "endpoints::publish", "devices::set_access"]);
+    store.device_by_key(&desk.key).await.expect("device_by_key").expect("there");
+    store.devices().await.expect("devices");
+    store.device(desk.device_id).await.expect("device").expect("there");
+    assert!(store.rename_device(desk.device_id, "another name").await.expect("rename_device"));
+    let refusal = Refused {
+        code: RefusedCode::VersionMismatch,
+        message: "Upgrade.".to_owned(),
+        should_retry: false,
+        retry_after_s: None,
+        gateway_version: VERSION.to_owned(),
+        device_version: None,
+        upgrade: None,
+    };
+    store.note_refusal(&desk.key, "9.9.9", &refusal).await.expect("note_refusal");
+    let refused = store.device(desk.device_id).await.expect("device").expect("there");
+    assert_eq!((refused.refusal, refused.device_version.as_deref()), (Some(refusal), Some("9.9.9")));
+    done(&["devices::by_key", "devices::all", "devices::one", "devices::rename", "devices::note_refusal"]);
+
+    let (session, _) = desk.connect().await;
+    assert!(store.renew_session(session, LEASE).await.expect("renew_session"));
+    assert!(store.session_is_current(session).await.expect("session_is_current"));
+    done(&["devices::take_over_started", "devices::take_over_offered"]);
+    done(&["devices::begin_session", "devices::renew_session", "devices::session_is_current"]);
+
+    store.applications(desk.device_id).await.expect("applications");
+    let key = NewKey {
+        key_id: KeyId::new(),
+        name: "a key",
+        last4: "abcd",
+        digest,
+        scopes: &Scope::ALL,
+        endpoints: &[desk.endpoint],
+        fixed_subject: Some("anna"),
+        expires_at: Some(deskgate_protocol::Timestamp::now()),
+    };
+    assert!(store.create_key(desk.device_id, ApplicationId::new(), &key).await.expect("create_key").is_none());
+    store.create_key(desk.device_id, desk.app.id, &key).await.expect("create_key").expect("created");
+    assert_eq!(store.keys(desk.device_id, desk.app.id).await.expect("keys").len(), 2);
+    store.key(key.key_id).await.expect("key").expect("there");
+    store.revoke_key(desk.device_id, key.key_id).await.expect("revoke_key").expect("there");
+    done(&["applications::of_device", "applications::create_key", "applications::keys", "applications::key"]);
+    done(&["applications::revoke_key"]);
+
+    let unknown = PublishEndpoint {
+        app_id: ApplicationId::new(),
+        endpoint_id: EndpointId::new(),
+        version: 1,
+        name: "x".to_owned(),
+        description: String::new(),
+        definition_sha256: digest,
+    };
+    store.publish(desk.device_id, &unknown).await.expect("publish");
+    store.published_by(desk.device_id).await.expect("published_by");
+    store.enabled_endpoints(desk.app.id).await.expect("enabled_endpoints");
+    done(&["endpoints::why_not_published", "endpoints::published_by", "endpoints::enabled"]);
+
+    let run_id = shelf.started(session).await;
+    for what in [events(1, 2), What::Lose, What::Reconcile, What::Restart, events(1, 1), failed(2), What::Return] {
+        shelf.one(session, run_id, if matches!(what, What::Restart) { 1 } else { 2 }, what.clone()).await;
+        shelf.one(session, run_id, 1, what).await;
+    }
+    let run_id = shelf.queue().await;
+    desk.claim(session, 1).await;
+    store.offer(session, run_id).await.expect("offer").expect("held");
+    shelf.one(session, run_id, 1, What::Mismatch).await;
+    shelf.one(session, RunId::new(), 1, succeeded(1)).await;
+    done(&["attempts::claim", "attempts::offer", "attempts::start", "attempts::return", "attempts::events"]);
+    done(&["attempts::end", "attempts::move", "attempts::restart", "attempts::explain"]);
+
+    store.run(desk.app.id, "anna", run_id).await.expect("run").expect("there");
+    store.run_of_device(desk.device_id, run_id).await.expect("run_of_device").expect("there");
+    assert_eq!(store.runs_of_device(desk.device_id, None, 10).await.expect("runs_of_device").len(), 2);
+    assert_eq!(store.runs_of_device(desk.device_id, Some(run_id), 10).await.expect("runs_of_device").len(), 1);
+    store.waiting_runs(desk.app.id, 10).await.expect("waiting_runs");
+    store.events_after(run_id, 0, 10).await.expect("events_after");
+    store.run_mark(run_id).await.expect("run_mark").expect("stored");
+    done(&["runs::run", "runs::run_of_device", "runs::runs_of_device", "runs::waiting_runs", "events::events_after"]);
+    done(&["runs::run_mark"]);
+
+    // Executed by the tests beside this one, which need more than a call.
+    done(&["admissions::admit_all", "admissions::look_again"]);
+
+    store.return_unaccepted_offers().await.expect("return_unaccepted_offers");
+    store.expire_queued(LEASE).await.expect("expire_queued");
+    store.suspend_lost_runs().await.expect("suspend_lost_runs");
+    store.end_session(session).await.expect("end_session");
+    store.revoke_device(desk.device_id, Duration::from_secs(1)).await.expect("revoke_device");
+    done(&["upkeep::return_unaccepted_offers", "upkeep::expire_queued", "upkeep::suspend_lost_runs"]);
+    done(&["devices::end_session", "upkeep::revoke_device", "upkeep::end_runs_of_revoked_devices"]);
+
+    let written = statements_of_the_source();
+    assert!(written.len() > 30, "the search finds them: {written:?}");
+    let missing: Vec<_> = written.difference(&executed).collect();
+    assert!(missing.is_empty(), "a new statement needs a line here: {missing:?}");
+}

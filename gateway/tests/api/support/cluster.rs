@@ -1,0 +1,79 @@
+//! One private PostgreSQL for all tests of this program, with a database for each test.
+
+use std::sync::{Arc, Weak};
+
+use deskgate_gateway::store::cluster::{Cluster, Config};
+use tempfile::TempDir;
+use tokio::sync::Mutex;
+use tokio_postgres::NoTls;
+
+/// A cluster that runs for as long as a test holds it.
+pub(crate) struct Shared {
+    cluster: Cluster,
+    _dir: TempDir,
+}
+
+static RUNNING: Mutex<Weak<Shared>> = Mutex::const_new(Weak::new());
+
+/// An empty database of a test's own.
+pub(crate) struct Database {
+    name: String,
+    shared: Arc<Shared>,
+}
+
+impl Database {
+    pub(crate) async fn new() -> Self {
+        let shared = shared().await;
+        let name = format!("test_{}", uuid::Uuid::now_v7().simple());
+        execute(&shared.cluster.connect_config(), &format!("CREATE DATABASE {name}")).await;
+        Self { name, shared }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        let url = self.shared.cluster.url();
+        let (server, _) = url.rsplit_once('/').expect("the database stands at the end");
+        format!("{server}/{}", self.name)
+    }
+
+    /// Executes statements past the gateway.
+    pub(crate) async fn execute(&self, statements: &str) {
+        execute(&self.config(), statements).await;
+    }
+
+    /// The only value of a query, as text.
+    pub(crate) async fn value(&self, query: &str) -> String {
+        let (client, connection) = self.config().connect(NoTls).await.expect("connected");
+        let query = format!("SELECT ({query})::text");
+        let rows = async move { client.query_one(&query, &[]).await.expect("answered").get(0) };
+        tokio::select! {
+            value = rows => value,
+            ended = connection => panic!("the connection ended: {ended:?}"),
+        }
+    }
+
+    fn config(&self) -> tokio_postgres::Config {
+        let mut config = self.shared.cluster.connect_config();
+        config.dbname(&self.name);
+        config
+    }
+}
+
+async fn shared() -> Arc<Shared> {
+    let mut running = RUNNING.lock().await;
+    if let Some(shared) = running.upgrade() {
+        return shared;
+    }
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let cluster = Cluster::start(Config::new(dir.path())).await.expect("PostgreSQL starts");
+    let shared = Arc::new(Shared { cluster, _dir: dir });
+    *running = Arc::downgrade(&shared);
+    shared
+}
+
+async fn execute(config: &tokio_postgres::Config, statements: &str) {
+    let (client, connection) = config.connect(NoTls).await.expect("connected");
+    tokio::select! {
+        done = client.batch_execute(statements) => done.expect("executed"),
+        ended = connection => panic!("the connection ended: {ended:?}"),
+    }
+}

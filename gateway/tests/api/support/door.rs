@@ -1,0 +1,46 @@
+//! The public door alone, with limits and a stop of a test's choosing, on a gateway's store.
+
+use std::net::SocketAddr;
+
+use deskgate_gateway::domain::access::Access;
+use deskgate_gateway::domain::admission::AdmissionDesk;
+use deskgate_gateway::http::server::{Limits, serve};
+use deskgate_gateway::http::{Api, router};
+use deskgate_gateway::store::Store;
+use deskgate_gateway::store::admissions::Admissions;
+use deskgate_gateway::tasks::Tasks;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// A door that is closed when it is dropped.
+pub(crate) struct Door {
+    pub(crate) address: SocketAddr,
+    /// Cancelled: nothing more is admitted, but the door stays open.
+    pub(crate) draining: CancellationToken,
+    _serving: JoinSet<()>,
+}
+
+impl Door {
+    pub(crate) async fn open(store: &Store, limits: Limits) -> Self {
+        let draining = CancellationToken::new();
+        let api = api(store, limits, draining.clone());
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let mut serving = JoinSet::new();
+        serving.spawn(serve(listener, router(api), limits, CancellationToken::new()));
+        Self { address, draining, _serving: serving }
+    }
+}
+
+/// What the handlers need, on a store.
+pub(crate) fn api(store: &Store, limits: Limits, draining: CancellationToken) -> Api {
+    let admissions = Admissions::start(store, &Tasks::new(CancellationToken::new()), 1);
+    Api {
+        store: store.clone(),
+        access: Access::new(store.clone()),
+        desk: AdmissionDesk::new(store.clone(), admissions, &Default::default()),
+        draining,
+        time_for_body: limits.body,
+    }
+}

@@ -1,0 +1,81 @@
+//! A caller that writes what it likes into the socket.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// A connection without manners.
+pub(crate) struct Raw(TcpStream);
+
+impl Raw {
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
+        Self(TcpStream::connect(address).await.expect("connected"))
+    }
+
+    /// False when the other side is gone.
+    pub(crate) async fn say(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.0.write_all(bytes.as_ref()).await.is_ok() && self.0.flush().await.is_ok()
+    }
+
+    /// Says that nothing more comes.
+    pub(crate) async fn end(&mut self) {
+        let _ = self.0.shutdown().await;
+    }
+
+    /// Everything the other side says until it closes. A reset counts as closing.
+    pub(crate) async fn hear(&mut self) -> String {
+        let mut heard = Vec::new();
+        let mut buffer = [0; 4096];
+        let reading = async {
+            while let Ok(length @ 1..) = self.0.read(&mut buffer).await {
+                heard.extend_from_slice(&buffer[..length]);
+            }
+        };
+        timeout(Duration::from_secs(60), reading).await.expect("the connection is closed");
+        String::from_utf8_lossy(&heard).into_owned()
+    }
+
+    /// What the other side says, until `enough`.
+    pub(crate) async fn hear_until(&mut self, enough: impl Fn(&str) -> bool) -> String {
+        let mut heard = Vec::new();
+        let mut buffer = [0; 4096];
+        let reading = async {
+            while !enough(&String::from_utf8_lossy(&heard)) {
+                let length = self.0.read(&mut buffer).await.expect("readable");
+                assert_ne!(length, 0, "closed after {:?}", String::from_utf8_lossy(&heard));
+                heard.extend_from_slice(&buffer[..length]);
+            }
+        };
+        timeout(Duration::from_secs(60), reading).await.expect("heard in time");
+        String::from_utf8_lossy(&heard).into_owned()
+    }
+
+    /// Says `bytes` one by one with a pause, until the other side closes; returns what it said.
+    pub(crate) async fn drip(self, bytes: &[u8], pause: Duration) -> String {
+        let (mut reader, mut writer) = self.0.into_split();
+        let dripping = async {
+            for byte in bytes.iter().cycle() {
+                if writer.write_all(&[*byte]).await.is_err() {
+                    break;
+                }
+                tokio::time::sleep(pause).await;
+            }
+            std::future::pending().await
+        };
+        let listening = async {
+            let mut heard = Vec::new();
+            let mut buffer = [0; 4096];
+            while let Ok(length @ 1..) = reader.read(&mut buffer).await {
+                heard.extend_from_slice(&buffer[..length]);
+            }
+            String::from_utf8_lossy(&heard).into_owned()
+        };
+        tokio::select! {
+            () = dripping => unreachable!("it never ends"),
+            heard = timeout(Duration::from_secs(60), listening) => heard.expect("the connection is closed"),
+        }
+    }
+}

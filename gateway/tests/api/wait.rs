@@ -1,0 +1,76 @@
+//! Waiting for a change while reading a run.
+
+use std::time::{Duration, Instant};
+
+use deskgate_gateway::store::attempts::{Record, What};
+use serde_json::json;
+
+use crate::support::call::Problem;
+use crate::support::world::{LEASE, World};
+
+#[tokio::test]
+async fn a_change_ends_the_wait_on_every_replica() {
+    let world = World::new().await;
+    let (replica, _dir) = world.replica().await;
+    let run_id = world.submit("one").await;
+    let (session, _) = world.desk.connect().await;
+    world.desk.claim(session, 1).await;
+    let path = format!("/api/v1/runs/{run_id}?wait=60");
+    let began = Instant::now();
+    let here = tokio::spawn(world.ask("GET", &path).send());
+    let there = tokio::spawn(world.ask("GET", &path).to(replica.addresses().http, &path).send());
+    // The change must not come before they wait.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!here.is_finished() && !there.is_finished());
+    let start = Record { run_id, attempt: 1, what: What::Start };
+    world.store().record(session, &[start], LEASE).await.expect("stored");
+    for waiting in [here, there] {
+        let run = waiting.await.expect("no panic").json();
+        assert_eq!((&run["state"], &run["last_sequence"]), (&json!("running"), &json!(2)));
+    }
+    assert!(began.elapsed() < Duration::from_secs(20), "long before the time is up");
+    replica.stop().await;
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn without_a_change_the_record_comes_when_the_time_is_up() {
+    let world = World::new().await;
+    let run_id = world.submit("one").await;
+    let began = Instant::now();
+    let reply = world.ask("GET", &format!("/api/v1/runs/{run_id}?wait=1")).send().await;
+    assert_eq!((reply.status, &reply.json()["run_id"]), (200, &json!(run_id)));
+    assert!(began.elapsed() >= Duration::from_secs(1));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_final_run_is_answered_at_once() {
+    let world = World::new().await;
+    let run_id = world.submit("one").await;
+    world.store().revoke_device(world.desk.device_id, LEASE).await.expect("stored");
+    let began = Instant::now();
+    let reply = world.ask("GET", &format!("/api/v1/runs/{run_id}?wait=60")).send().await;
+    assert_eq!(reply.json()["phase"], "final");
+    assert!(began.elapsed() < Duration::from_secs(20));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_wait_that_is_no_number_from_0_to_60_is_refused() {
+    let world = World::new().await;
+    let run_id = world.submit("one").await;
+    for query in ["wait=61", "wait=-1", "wait=", "wait=1.5", "wait=1s", "wait=99999999999999999999", "wait=%31", "wait"]
+    {
+        let reply = world.ask("GET", &format!("/api/v1/runs/{run_id}?{query}")).send().await;
+        assert_eq!(reply.code(), "invalid_input", "{query}");
+    }
+    let detail = "wait is a whole number of seconds from 0 to 60.";
+    let errors = json!([{ "pointer": "?wait", "code": "invalid_value", "detail": detail }]);
+    let problem = Problem::new(422, "invalid_input", "Invalid input", detail).with(json!({ "errors": errors }));
+    world.ask("GET", &format!("/api/v1/runs/{run_id}?wait=61")).send().await.assert_problem(&problem);
+    let other = world.ask("GET", &format!("/api/v1/runs/{run_id}?waiting=1")).send().await;
+    assert_eq!(other.code(), "invalid_input");
+    assert_eq!(world.ask("GET", &format!("/api/v1/runs/{run_id}?wait=0")).send().await.status, 200);
+    world.stop().await;
+}
