@@ -8,6 +8,7 @@ pub mod config;
 pub mod dispatcher;
 pub mod executor;
 pub mod identity;
+mod leaving;
 pub mod link;
 pub mod local;
 pub mod services;
@@ -25,17 +26,19 @@ use deskgate_gateway::{Gateway, Settings, StartError, socket, token};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::management::SetAccess;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use cli::Signals;
 use config::{Home, HomeError};
-use dispatcher::{Dispatcher, Execute};
+use dispatcher::{Dispatcher, DispatcherHandle, Execute};
 use identity::{DeviceKey, KeyFileError};
+use leaving::Leaving;
 use link::{BuiltIn, Connector, Credentials, Link};
 use local::desk::{Desk, Engine, Order};
 use services::Gateway as _;
-use settings::{Mode, Unusable};
+use settings::{Connection, Mode, Unusable};
 use store::Store;
 
 /// Why an agent did not start, or ended.
@@ -59,6 +62,15 @@ pub enum AgentError {
     /// The built-in gateway.
     #[error("the built-in gateway: {0}")]
     Gateway(#[from] Box<StartError>),
+    /// The built-in gateway removed its own device.
+    #[error(
+        "the built-in gateway: this device was removed from it, and its key stays refused. For a new identity move \
+         {} away, and start again", key.display()
+    )]
+    Removed {
+        /// The key's file.
+        key: PathBuf,
+    },
     /// The built-in gateway does not let its own device in.
     #[error("the built-in gateway: {0}")]
     Pair(#[from] gateway_devices::PairError),
@@ -77,20 +89,25 @@ pub enum AgentError {
 
 impl From<AgentError> for Failure {
     fn from(error: AgentError) -> Self {
-        let exit = match &error {
+        let message = error.to_string();
+        let exit = match error {
             AgentError::Home(_) | AgentError::Key(_) | AgentError::Connection(_) | AgentError::Token(_) => {
                 Exit::NotSetUp
             }
-            AgentError::Gateway(_) => Exit::NotSetUp,
-            _ => Exit::Failed,
+            // The same code as the gateway's own program ends with.
+            AgentError::Gateway(error) => Self::from(*error).exit,
+            AgentError::Removed { .. } => Exit::NotAuthorised,
+            AgentError::Store(store::Error::NewerSchema { .. }) => Exit::VersionMismatch,
+            AgentError::Store(store::Error::InUse { .. }) => Exit::Refused,
+            AgentError::Store(_) | AgentError::Pair(_) | AgentError::Socket { .. } | AgentError::Broken => Exit::Failed,
         };
-        Self::new(exit, error.to_string())
+        Self::new(exit, message)
     }
 }
 
-/// Runs the agent until `stop` or until it is told to stop on its socket. Cancelling `stop` cuts
-/// off nothing: runs in progress finish first.
-pub async fn run(home: &Home, stop: CancellationToken) -> Result<(), AgentError> {
+/// Runs the agent until a signal or until it is told to stop on its socket. The first signal cuts
+/// off nothing: runs in progress finish first. The second one does not wait for them.
+pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
     home.prepare()?;
     let store = Store::open(home.database()).await?;
     let key = DeviceKey::load_or_create(&home.key())?;
@@ -109,9 +126,11 @@ pub async fn run(home: &Home, stop: CancellationToken) -> Result<(), AgentError>
     };
     let close = CancellationToken::new();
     let office = AbortOnDropHandle::new(tokio::spawn(local::desk::serve(listener, desk, close.clone())));
-    let mut agent = Agent { home: home.clone(), store, key, engines, ordered, stop };
+    let mut agent = Agent { home: home.clone(), store, key, engines, ordered, signals };
     let ended = agent.work().await;
     agent.engines.send_replace(None);
+    // An order that came too late is answered by the end of its channel.
+    drop(agent);
     // Whoever asked for the stop has the answer now, or gets it while the socket closes.
     close.cancel();
     let _ = office.await;
@@ -136,24 +155,36 @@ struct Agent {
     key: DeviceKey,
     engines: watch::Sender<Option<Engine>>,
     ordered: mpsc::Receiver<Order>,
-    stop: CancellationToken,
+    signals: Signals,
 }
 
-/// What ended a line.
-enum Next {
-    Reconnect(oneshot::Sender<()>),
-    Stop { now: bool, done: Option<oneshot::Sender<()>> },
+/// What the agent hears while a line is in force.
+enum Heard {
+    Order(Order),
+    Signal,
     Broken,
+}
+
+/// A way to the gateway, and the gateway itself when it is built in.
+struct Reached {
+    connector: Connector,
+    credentials: Credentials,
+    gateway: Option<Gateway>,
+}
+
+impl Reached {
+    fn broken(&self) -> CancellationToken {
+        self.gateway.as_ref().map_or_else(CancellationToken::new, Gateway::broken)
+    }
 }
 
 impl Agent {
     /// One line after the other, until the agent is told to stop.
     async fn work(&mut self) -> Result<(), AgentError> {
         loop {
-            let (connector, token, gateway) = self.reach().await?;
-            let broken = gateway.as_ref().map_or_else(CancellationToken::new, Gateway::broken);
-            let credentials = Credentials { key: self.key.clone(), token };
-            let link = Link::new(connector, credentials);
+            let mut in_force = self.store.settings().connection().await?;
+            let mut reached = self.reach(&in_force).await?;
+            let link = Link::new(reached.connector.clone(), reached.credentials.clone());
             let handle = link.handle();
             let execute: Execute = Arc::new(|job, events, stop| Box::pin(executor::execute(job, events, stop)));
             let slots = self.store.settings().slots().await?.unwrap_or(dispatcher::Config::default().slots);
@@ -164,72 +195,112 @@ impl Agent {
             let _pausing =
                 AbortOnDropHandle::new(tokio::spawn(pause_if_asked(self.store.clone(), dispatching.clone())));
 
-            let next = self.next(&broken).await;
-            let now = !matches!(next, Next::Stop { now: false, .. } | Next::Reconnect(_));
-            let mut stopping = std::pin::pin!(dispatching.stop(now));
-            loop {
-                tokio::select! {
-                    () = &mut stopping => break,
-                    // Whoever waits for a gentle stop may still ask for a quick one.
-                    Some(Order::Stop { now: true, done }) = self.ordered.recv() => {
-                        dispatching.stop(true).await;
+            let (mut leaving, broken) = loop {
+                match self.hear(&reached.broken()).await {
+                    Heard::Order(Order::Reconnect(done)) => {
+                        let wanted = self.store.settings().connection().await?;
+                        if !wanted.same_gateway(&in_force) {
+                            // Its runs were found ended, or given up by whoever saved: nothing to wait for.
+                            let mut leaving = Leaving::to_reconnect(true);
+                            leaving.join(Order::Reconnect(done));
+                            break (leaving, false);
+                        }
+                        // What executes goes on; only the way changes, and perhaps where the API listens.
+                        if let Some(gateway) = reached.gateway.take() {
+                            gateway.stop().await;
+                        }
+                        reached = self.reach(&wanted).await?;
+                        in_force = wanted;
+                        handle.redirect(reached.connector.clone(), reached.credentials.clone());
                         let _ = done.send(());
                     }
+                    Heard::Order(order) => {
+                        let mut leaving = Leaving::default();
+                        leaving.join(order);
+                        break (leaving, false);
+                    }
+                    Heard::Signal => break (Leaving::to_stop(false), false),
+                    Heard::Broken => break (Leaving::to_stop(true), true),
                 }
-            }
+            };
+            self.wind_down(&mut leaving, &dispatching).await;
             if !running.is_finished() {
                 let _ = (&mut running).await;
             }
-            if let Some(gateway) = gateway {
+            if let Some(gateway) = reached.gateway {
                 gateway.stop().await;
             }
-            match next {
-                Next::Reconnect(done) => {
-                    self.engines.send_replace(None);
-                    let _ = done.send(());
-                }
-                Next::Stop { done, .. } => {
-                    if let Some(done) = done {
-                        let _ = done.send(());
-                    }
-                    return Ok(());
-                }
-                Next::Broken => return Err(AgentError::Broken),
+            let stops = leaving.stops;
+            if !stops {
+                self.engines.send_replace(None);
+            }
+            leaving.is_down();
+            match (broken, stops) {
+                (true, _) => return Err(AgentError::Broken),
+                (false, true) => return Ok(()),
+                (false, false) => {}
             }
         }
     }
 
-    async fn next(&mut self, broken: &CancellationToken) -> Next {
+    async fn hear(&mut self, broken: &CancellationToken) -> Heard {
         tokio::select! {
-            order = self.ordered.recv() => match order {
-                Some(Order::Reconnect(done)) => Next::Reconnect(done),
-                Some(Order::Stop { now, done }) => Next::Stop { now, done: Some(done) },
-                None => Next::Stop { now: false, done: None },
-            },
-            () = self.stop.cancelled() => Next::Stop { now: false, done: None },
-            () = broken.cancelled() => Next::Broken,
+            // Without anybody left to give orders there is nobody to serve either.
+            order = self.ordered.recv() => order.map_or(Heard::Signal, Heard::Order),
+            () = self.signals.stop.cancelled() => Heard::Signal,
+            () = broken.cancelled() => Heard::Broken,
         }
     }
 
-    /// The way to the gateway that is in force; the gateway itself when it is built in.
-    async fn reach(&self) -> Result<(Connector, deskgate_protocol::secret::ControlToken, Option<Gateway>), AgentError> {
-        let connection = self.store.settings().connection().await?;
+    /// Ends the dispatcher, and hears meanwhile what else is asked for.
+    async fn wind_down(&mut self, leaving: &mut Leaving, dispatching: &DispatcherHandle) {
+        let mut now = leaving.now;
+        let mut stopping = Box::pin(dispatching.stop(now));
+        let mut ordered = true;
+        loop {
+            tokio::select! {
+                () = &mut stopping => return,
+                order = self.ordered.recv(), if ordered => match order {
+                    Some(order) => leaving.join(order),
+                    None => ordered = false,
+                },
+                () = self.signals.stop.cancelled(), if !leaving.stops => leaving.stops = true,
+                () = self.signals.now.cancelled(), if !leaving.now => leaving.now = true,
+            }
+            if leaving.now && !now {
+                now = true;
+                stopping = Box::pin(dispatching.stop(true));
+            }
+        }
+    }
+
+    /// The way to the gateway that is wanted; the gateway itself when it is built in.
+    async fn reach(&self, connection: &Connection) -> Result<Reached, AgentError> {
         match connection.mode {
             Mode::Remote => {
+                let connector = Connector::Ssh(connection.saved.remote.ssh()?);
                 let token = token::load(&self.home.control_token())?;
-                Ok((Connector::Ssh(connection.saved.remote.ssh()?), token, None))
+                Ok(Reached { connector, credentials: Credentials { key: self.key.clone(), token }, gateway: None })
             }
             Mode::BuiltIn => {
                 let gateway = self.start_gateway(connection.saved.builtin.address()?).await?;
                 let name = self.store.settings().device_name().await?.unwrap_or_default();
                 let file = IdentityFile::sign(self.key.signing_key(), &name, Timestamp::now());
-                gateway_devices::pair(gateway.store(), &file).await?;
+                if let Err(error) = gateway_devices::pair(gateway.store(), &file).await {
+                    gateway.stop().await;
+                    return Err(match error {
+                        gateway_devices::PairError::Revoked => AgentError::Removed { key: self.home.key() },
+                        other => other.into(),
+                    });
+                }
                 let pipes = gateway.pipes();
                 let open = move || {
                     let stream: link::BoxedStream = Box::new(pipes.open());
                     std::future::ready(Ok(stream))
                 };
-                Ok((Connector::BuiltIn(BuiltIn::new(open)), gateway.control_token().clone(), Some(gateway)))
+                let connector = Connector::BuiltIn(BuiltIn::new(open));
+                let credentials = Credentials { key: self.key.clone(), token: gateway.control_token().clone() };
+                Ok(Reached { connector, credentials, gateway: Some(gateway) })
             }
         }
     }
@@ -258,16 +329,15 @@ impl Agent {
 }
 
 /// After another mode was saved, access is paused as soon as its gateway is reached.
-async fn pause_if_asked(store: Store, dispatcher: dispatcher::DispatcherHandle) {
+async fn pause_if_asked(store: Store, dispatcher: DispatcherHandle) {
     let mut status = dispatcher.watch();
     loop {
-        let Ok(mut connection) = store.settings().connection().await else { return };
-        if !connection.pause_access {
+        if !store.settings().connection().await.is_ok_and(|connection| connection.pause_access) {
             return;
         }
         if status.borrow_and_update().connected && dispatcher.call(SetAccess { enabled: false }).await.is_ok() {
-            connection.pause_access = false;
-            if let Err(error) = store.settings().set_connection(&connection).await {
+            let noted = store.settings().update_connection(|connection| connection.pause_access = false).await;
+            if let Err(error) = noted {
                 tracing::warn!(%error, "the pause of access could not be noted; it is repeated at the next start");
             }
             return;

@@ -1,14 +1,23 @@
 //! The desktop's program.
 
 use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long threads that cannot be told to stop may keep the ended program: a tool that hangs in a
+/// system call must not.
+const THREADS: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
-    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime
-            .block_on(deskgate::cli::main(|home, stop| Box::pin(async move { Ok(deskgate::run(&home, stop).await?) }))),
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("cannot start: {error}");
-            ExitCode::FAILURE
+            return ExitCode::FAILURE;
         }
-    }
+    };
+    let ended = runtime.block_on(deskgate::cli::main(|home, signals| {
+        Box::pin(async move { Ok(deskgate::run(&home, signals).await?) })
+    }));
+    runtime.shutdown_timeout(THREADS);
+    ended
 }

@@ -165,6 +165,15 @@ impl Connection {
         Ok(())
     }
 
+    /// Whether both lead to the same gateway, so that runs in hand are that gateway's in either case.
+    pub fn same_gateway(&self, other: &Self) -> bool {
+        let of = |connection: &Self| {
+            let remote = &connection.saved.remote;
+            (remote.host_and_port().ok(), remote.control_socket.clone())
+        };
+        self.mode == other.mode && (self.mode == Mode::BuiltIn || of(self) == of(other))
+    }
+
     /// Throws a mode's draft away.
     pub fn discard(&mut self, mode: Mode) {
         match mode {
@@ -282,6 +291,23 @@ mod tests {
         connection.pause_access = false;
         connection.save(Mode::Remote).unwrap();
         assert!(!connection.pause_access);
+    }
+
+    #[test]
+    fn another_pin_or_user_is_the_same_gateway_and_another_address_or_socket_is_not() {
+        let at = |change: fn(&mut Remote)| {
+            let mut connection = Connection { mode: Mode::Remote, ..Connection::default() };
+            connection.saved.remote.ssh_address = "gateway.example.com".to_owned();
+            change(&mut connection.saved.remote);
+            connection
+        };
+        let same = |change| at(|_| ()).same_gateway(&at(change));
+        assert!(
+            same(|remote| remote.ssh_user = "other".to_owned()) && same(|remote| remote.host_key = Some(String::new()))
+        );
+        assert!(same(|remote| remote.ssh_address += ":22"));
+        assert!(!same(|remote| remote.ssh_address += ":23") && !same(|remote| remote.control_socket += "2"));
+        assert!(!Connection::default().same_gateway(&at(|_| ())));
     }
 
     #[test]

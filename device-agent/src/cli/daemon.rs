@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use deskgate_gateway::exit::{Exit, Failure};
 use deskgate_gateway::output::Output;
+use deskgate_protocol::control::RefusedCode;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
-use super::RunAgent;
 use super::socket::Agent;
+use super::{RunAgent, Signals};
 use crate::config::Home;
 use crate::local::{self, AgentStatus, GetStatus, LineView};
 
@@ -42,6 +43,8 @@ pub(super) struct Stop {
 /// A log larger than this is begun anew when the agent starts.
 const LOG_LIMIT: u64 = 10 * 1024 * 1024;
 const TIME_TO_START: Duration = Duration::from_secs(30);
+/// How long an agent that has ended its work is given to go.
+const TIME_TO_END: Duration = Duration::from_secs(5);
 /// How long a started agent is given for its first attempt to reach the gateway.
 const TIME_TO_CONNECT: Duration = Duration::from_secs(8);
 
@@ -75,8 +78,10 @@ pub(super) async fn start(start: Start, out: Output, run_agent: RunAgent) -> Res
             }
         }
         if let Ok(Some(ended)) = child.try_wait() {
-            let exit = if ended.code() == Some(Exit::NotSetUp as i32) { Exit::NotSetUp } else { Exit::Failed };
-            return Err(Failure::new(exit, format!("the agent did not start:\n{}", tail(&home.log(), begin))));
+            return Err(Failure::new(
+                exit_of(ended.code()),
+                format!("the agent did not start:\n{}", tail(&home.log(), begin)),
+            ));
         }
         if Instant::now() > deadline {
             let message = format!("the agent has not answered yet; see {} and `deskgate status`", home.log().display());
@@ -84,6 +89,13 @@ pub(super) async fn start(start: Start, out: Output, run_agent: RunAgent) -> Res
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// The code that the agent itself ended with, if it is one of ours that says more than "failed".
+fn exit_of(code: Option<i32>) -> Exit {
+    use Exit::*;
+    let known = [Usage, NotSetUp, NotAuthorised, CannotReach, Refused, VersionMismatch, Pending];
+    known.into_iter().find(|exit| code == Some(*exit as i32)).unwrap_or(Failed)
 }
 
 /// Whether the first attempt to reach the gateway has an outcome that can be shown whole.
@@ -139,34 +151,46 @@ async fn in_foreground(home: Home, log_filter: &str, run_agent: RunAgent) -> Res
         .with_ansi(ansi)
         .with_target(false)
         .init();
-    let stop = CancellationToken::new();
-    let watching = watch_signals(stop.clone())?;
+    let signals = Signals::default();
+    let watching = AbortOnDropHandle::new(tokio::spawn(watch_signals(signals.clone())?));
     tracing::info!(version = deskgate_protocol::VERSION, home = %home.path().display(), "agent starting");
-    let ended = run_agent(home, stop).await;
-    watching.abort();
+    let ended = run_agent(home, signals).await;
+    drop(watching);
     tracing::info!("agent stopped");
     ended
 }
 
-/// SIGTERM and SIGINT stop gently. The end of the terminal is no reason to stop.
-fn watch_signals(stop: CancellationToken) -> Result<tokio::task::JoinHandle<()>, Failure> {
+/// SIGTERM and SIGINT stop gently, and at once when they come again. The end of the terminal is no
+/// reason to stop.
+fn watch_signals(asked: Signals) -> Result<impl Future<Output = ()>, Failure> {
     let listen = |kind| signal(kind).map_err(|error| Failure::new(Exit::Failed, error.to_string()));
     let (mut terminate, mut interrupt, mut hangup) =
         (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?, listen(SignalKind::hangup())?);
-    Ok(tokio::spawn(async move {
+    Ok(async move {
         loop {
             tokio::select! {
-                _ = terminate.recv() => break,
-                _ = interrupt.recv() => break,
-                _ = hangup.recv() => {}
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                _ = hangup.recv() => continue,
             }
+            if asked.stop.is_cancelled() {
+                asked.now.cancel();
+            }
+            asked.stop.cancel();
         }
-        stop.cancel();
-    }))
+    })
 }
 
 pub(super) async fn stop(agent: Agent, stop: Stop, out: Output) -> Result<(), Failure> {
     agent.ask(local::Stop { now: stop.now }).await?;
+    // It answers when its work has ended; it is gone when nobody answers any more.
+    let deadline = Instant::now() + TIME_TO_END;
+    while agent.ask(GetStatus {}).await.is_ok() {
+        if Instant::now() > deadline {
+            return Err(Failure::new(Exit::Pending, "the agent has ended its work and is still there; see its log"));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     out.result("stopped/1", &serde_json::json!({ "stopped": true }), || "Stopped.".to_owned());
     Ok(())
 }
@@ -187,7 +211,17 @@ fn show(status: &AgentStatus) -> String {
             format!("disconnected: {why}\n           next attempt at {at}")
         }
         LineView::Disconnected { why, next_attempt_at: None } => format!("disconnected: {why}"),
-        LineView::Refused { refused, .. } => format!("refused: {}", refused.message),
+        LineView::Refused { refused, .. } => {
+            let mut text = format!("refused: {}", refused.message);
+            if let (RefusedCode::RevokedDevice, Ok(home)) = (refused.code, Home::find()) {
+                // The gateway cannot know where the key is kept here.
+                text += &format!(
+                    "\n           for a new identity: deskgate stop, move {} away, deskgate start, and pair it",
+                    home.key().display()
+                );
+            }
+            text
+        }
     };
     let access = match &status.access {
         Some(access) if access.enabled => format!("enabled, at {}", access.address),
@@ -230,6 +264,13 @@ mod tests {
             access,
             work: WorkView { slots: 4, stopping: false, problem: None, runs: serde_json::json!([]) },
         }
+    }
+
+    #[test]
+    fn a_start_passes_on_the_code_that_the_agent_ended_with() {
+        assert_eq!(exit_of(Some(7)), Exit::VersionMismatch);
+        assert_eq!(exit_of(Some(2)), Exit::Usage);
+        assert_eq!((exit_of(Some(101)), exit_of(Some(0)), exit_of(None)), (Exit::Failed, Exit::Failed, Exit::Failed));
     }
 
     #[test]

@@ -80,8 +80,17 @@ enum Command {
     ExitCodes,
 }
 
-/// The agent itself, as `start --foreground` runs it until the token is cancelled.
-pub type RunAgent = fn(Home, CancellationToken) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
+/// What signals ask of the agent.
+#[derive(Clone, Debug, Default)]
+pub struct Signals {
+    /// Cancelled by the first SIGTERM or SIGINT: end, once runs in progress have.
+    pub stop: CancellationToken,
+    /// Cancelled by the second one: end at once.
+    pub now: CancellationToken,
+}
+
+/// The agent itself, as `start --foreground` runs it until a signal asks it to end.
+pub type RunAgent = fn(Home, Signals) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
 
 /// Runs the program.
 pub async fn main(run_agent: RunAgent) -> ExitCode {

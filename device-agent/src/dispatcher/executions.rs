@@ -104,8 +104,9 @@ impl<L: Link> Dispatcher<L> {
         match self.journal.finish(run_id, run.attempt, seq, outcome, run.log.unacknowledged()).await {
             Ok(()) => {
                 *journalled = true;
-                self.problem = None;
-                self.withheld = 0;
+                let endpoint_id = run.endpoint_id;
+                self.withheld.ended(endpoint_id);
+                self.journal_works();
             }
             Err(error) => self.journal_failed(run_id, &error),
         }

@@ -18,7 +18,9 @@ pub mod handle;
 mod line;
 mod offers;
 mod outgoing;
+mod problem;
 mod run;
+mod withheld;
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
@@ -40,12 +42,14 @@ use crate::store::{self, Journal, Services, Store};
 use calls::Calls;
 use handle::Command;
 use line::{Line, LineNews};
+use problem::Problem;
 use run::{Run, Stage};
+use withheld::Withheld;
 
 pub use handle::{ActiveRun, DispatcherHandle, Standing, Status};
 pub use line::{InFlightNow, Link, Session};
 
-/// Journal writes that failed are tried again, and refused slots offered again, after this time.
+/// Journal writes that failed are tried again after this time.
 const RETRY: Duration = Duration::from_secs(1);
 /// How long a stopping agent waits for starts and acknowledgements under way, once nothing executes.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -94,14 +98,13 @@ pub struct Dispatcher<L: Link> {
 
     /// Slots declared in this session that the gateway has not used.
     credit: u32,
-    /// Slots not declared for a moment, because the run they would bring was just refused.
-    withheld: u32,
+    withheld: Withheld,
     /// The gateway stops: nothing is declared in this session any more.
     draining: bool,
     window: usize,
     stop: Stop,
     retry_at: Option<Instant>,
-    problem: Option<String>,
+    problem: Option<Problem>,
 
     in_flight: watch::Sender<Vec<InFlight>>,
     status: watch::Sender<Status>,
@@ -173,7 +176,7 @@ impl<L: Link> Dispatcher<L> {
             calls: Calls::default(),
             commands,
             credit: 0,
-            withheld: 0,
+            withheld: Withheld::default(),
             draining: false,
             window: FIRST_WINDOW,
             stop: Stop::No,
@@ -205,13 +208,14 @@ impl<L: Link> Dispatcher<L> {
             Stop::Graceful { until } => until,
             Stop::Now { until } => Some(until),
         };
-        let Self { line, commands, executions, runs, window, retry_at, .. } = self;
+        let again = [self.retry_at, self.withheld.until()].into_iter().flatten().min();
+        let Self { line, commands, executions, runs, window, .. } = self;
         tokio::select! {
             news = line.next() => Happening::Line(news),
             Some(command) = commands.recv() => Happening::Command(command),
             (run_id, event) = executions::next_event(runs, *window) => Happening::Event(run_id, event),
             Some(ended) = executions.join_next_with_id() => Happening::Ended(ended),
-            () = sleep_until(*retry_at) => Happening::Retry,
+            () = sleep_until(again) => Happening::Retry,
             () = sleep_until(stop_time) => Happening::StopTime,
         }
     }
@@ -302,16 +306,6 @@ impl<L: Link> Dispatcher<L> {
                 !self.line.is_up() || Instant::now() >= until || !self.runs.values().any(waits)
             }
         }
-    }
-
-    /// Says once, where it is handled, that the journal failed, and has it tried again.
-    fn journal_failed(&mut self, run_id: RunId, error: &store::Error) {
-        let problem = format!("The journal cannot be written, so no new runs are taken: {error}.");
-        if self.problem.as_ref() != Some(&problem) {
-            warn!(%run_id, %error, "a journal write failed; it is tried again");
-        }
-        self.problem = Some(problem);
-        self.retry_soon();
     }
 
     fn retry_soon(&mut self) {

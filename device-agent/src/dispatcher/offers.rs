@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use deskgate_protocol::control::{DeviceFrame, Offer, RefuseCode};
-use deskgate_protocol::ids::RunId;
+use deskgate_protocol::ids::{EndpointId, RunId};
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::run::{Run, Stage};
@@ -20,28 +21,39 @@ pub(super) async fn definition(services: &Services, offer: &Offer) -> Result<Opt
 
 impl<L: Link> Dispatcher<L> {
     pub(super) async fn consider(&mut self, offer: Offer) {
-        // Every offer used up a slot that was declared, whatever comes of it.
-        self.credit = self.credit.saturating_sub(1);
+        let held = self.runs.get(&offer.run_id).filter(|run| run.attempt < offer.attempt).map(|run| &run.stage);
+        // Every offer used up a slot that was declared, whatever comes of it; only a restart did
+        // not: it takes up the slot that the interrupted attempt still has.
+        if !matches!(held, Some(Stage::Interrupted)) {
+            self.credit = self.credit.saturating_sub(1);
+        }
+        let has_a_slot = matches!(held, Some(Stage::Interrupted | Stage::Taken { .. }));
         if self.is_known(&offer) {
             return;
         }
         let definition = match definition(&self.services, &offer).await {
-            Ok(Some(definition)) => definition,
+            Ok(Some(definition)) => {
+                self.definition_works(offer.endpoint_id);
+                definition
+            }
             Ok(None) => {
                 warn!(run_id = %offer.run_id, endpoint_id = %offer.endpoint_id, "refused: not the definition held here");
                 return self.refuse(&offer, RefuseCode::DefinitionMismatch);
             }
             Err(error) => {
-                self.journal_failed(offer.run_id, &error);
-                return self.refuse(&offer, RefuseCode::Busy);
+                self.definition_failed(offer.run_id, offer.endpoint_id, &error);
+                return self.refuse_busy(&offer, Some(offer.endpoint_id));
             }
         };
-        if !self.has_place_for(&offer, &definition) {
-            return self.refuse(&offer, RefuseCode::Busy);
+        if !matches!(self.stop, Stop::No) || !(has_a_slot || self.has_slot_for(&offer)) {
+            return self.refuse_busy(&offer, None);
+        }
+        if !(has_a_slot || self.service_has_place_for(&offer, &definition)) {
+            return self.refuse_busy(&offer, Some(offer.endpoint_id));
         }
         match self.journal.take(&offer).await {
             Ok(Taken::Fresh) => {
-                self.problem = None;
+                self.journal_works();
                 let (run_id, attempt) = (offer.run_id, offer.attempt);
                 info!(%run_id, attempt, endpoint_id = %offer.endpoint_id, "took a run");
                 self.runs.insert(run_id, Run::taken(offer, definition));
@@ -51,10 +63,13 @@ impl<L: Link> Dispatcher<L> {
                 let (run_id, attempt) = (offer.run_id, offer.attempt);
                 self.line.send(DeviceFrame::Finish { run_id, attempt, seq, outcome });
             }
-            Ok(Taken::Stale) => debug!(run_id = %offer.run_id, attempt = offer.attempt, "an echo of an old offer"),
+            Ok(Taken::Stale) => {
+                debug!(run_id = %offer.run_id, attempt = offer.attempt, "an echo of an old offer");
+                self.refuse_busy(&offer, None);
+            }
             Err(error) => {
                 self.journal_failed(offer.run_id, &error);
-                self.refuse(&offer, RefuseCode::Busy);
+                self.refuse_busy(&offer, None);
             }
         }
     }
@@ -74,9 +89,9 @@ impl<L: Link> Dispatcher<L> {
             Stage::Running { stop, revoked, .. } if newer => {
                 *revoked = true;
                 stop.cancel();
-                self.refuse(offer, RefuseCode::Busy);
+                self.refuse_busy(offer, None);
             }
-            Stage::Ended { journalled: false, .. } => self.refuse(offer, RefuseCode::Busy),
+            Stage::Ended { journalled: false, .. } => self.refuse_busy(offer, None),
             _ if newer => return false,
             Stage::Taken { .. } | Stage::Running { .. } => self.line.send(DeviceFrame::Accept { run_id, attempt }),
             Stage::Ended { sent, .. } => {
@@ -88,27 +103,29 @@ impl<L: Link> Dispatcher<L> {
         true
     }
 
-    fn has_place_for(&self, offer: &Offer, definition: &Definition) -> bool {
-        // It counts as started at the gateway, which offers it beyond the declared slots and could not
-        // put it back into the queue. So it goes first, even if queued runs came in before it.
-        let continues = self.runs.get(&offer.run_id).is_some_and(|run| matches!(run.stage, Stage::Interrupted));
-        if continues {
-            return matches!(self.stop, Stop::No);
-        }
-        let others = || self.runs.iter().filter(|(id, run)| **id != offer.run_id && run.occupies_slot());
-        let of_service = others().filter(|(_, run)| run.endpoint_id == offer.endpoint_id).count();
-        matches!(self.stop, Stop::No)
-            && others().count() < self.slots as usize
-            && self.runs.len() < self.slots as usize + UNSETTLED
-            && of_service < definition.limits.concurrency as usize
+    fn has_slot_for(&self, offer: &Offer) -> bool {
+        self.others(offer).count() < self.slots as usize && self.runs.len() < self.slots as usize + UNSETTLED
+    }
+
+    fn service_has_place_for(&self, offer: &Offer, definition: &Definition) -> bool {
+        let active = self.others(offer).filter(|run| run.endpoint_id == offer.endpoint_id).count();
+        active < definition.limits.concurrency as usize
+    }
+
+    /// The other runs that use a slot.
+    fn others(&self, offer: &Offer) -> impl Iterator<Item = &Run> {
+        let run_id = offer.run_id;
+        self.runs.iter().filter(move |(id, run)| **id != run_id && run.occupies_slot()).map(|(_, run)| run)
+    }
+
+    /// Declared again at once, the slot would bring the same run back at once. `service`: only runs
+    /// of this one are refused.
+    fn refuse_busy(&mut self, offer: &Offer, service: Option<EndpointId>) {
+        self.withheld.refused(service, Instant::now());
+        self.refuse(offer, RefuseCode::Busy);
     }
 
     fn refuse(&mut self, offer: &Offer, code: RefuseCode) {
-        if code == RefuseCode::Busy {
-            // Declared again at once, the slot would bring the same run back at once.
-            self.withheld += 1;
-            self.retry_soon();
-        }
         self.line.send(DeviceFrame::Refuse { run_id: offer.run_id, attempt: offer.attempt, code });
     }
 
@@ -123,7 +140,7 @@ impl<L: Link> Dispatcher<L> {
         *confirmed = true;
         match self.journal.start(run_id, attempt).await {
             Ok(started) => {
-                self.problem = None;
+                self.journal_works();
                 self.begin(run_id, started);
             }
             Err(error) => self.journal_failed(run_id, &error),
@@ -136,7 +153,7 @@ impl<L: Link> Dispatcher<L> {
             Started::Ended(outcome) => {
                 info!(%run_id, attempt = run.attempt, "this run ended here before; its outcome is sent again");
                 run.stage = Stage::Ended { outcome: Box::new(outcome), journalled: true, sent: false };
-                self.withheld = 0;
+                self.withheld.ended(run.endpoint_id);
             }
             Started::Execute => self.execute(run_id),
         }
@@ -174,8 +191,9 @@ impl<L: Link> Dispatcher<L> {
     }
 
     pub(super) async fn forget(&mut self, run_id: RunId, attempt: u32) {
-        self.runs.remove(&run_id);
-        self.withheld = 0;
+        if let Some(run) = self.runs.remove(&run_id) {
+            self.withheld.ended(run.endpoint_id);
+        }
         if let Err(error) = self.journal.forget(run_id, attempt).await {
             // The entry comes back at the next start, and is settled then.
             warn!(%run_id, %error, "a settled run could not be removed from the journal");
@@ -184,8 +202,14 @@ impl<L: Link> Dispatcher<L> {
 
     /// Tries again what the journal could not note, and offers withheld slots again.
     pub(super) async fn retry(&mut self) {
+        let now = Instant::now();
+        if self.withheld.until().is_some_and(|until| until <= now) {
+            self.withheld.release();
+        }
+        if self.retry_at.is_none_or(|at| at > now) {
+            return;
+        }
         self.retry_at = None;
-        self.withheld = 0;
         let waiting = |run: &Run| match run.stage {
             Stage::Taken { confirmed, .. } => confirmed,
             Stage::Ended { journalled, .. } => !journalled,
@@ -200,5 +224,6 @@ impl<L: Link> Dispatcher<L> {
                 _ => {}
             }
         }
+        self.try_journal().await;
     }
 }

@@ -5,6 +5,7 @@ use tracing::info;
 
 use super::handle::{ActiveRun, Standing, Status};
 use super::run::{Run, Stage};
+use super::withheld::Withheld;
 use super::{Dispatcher, Link, Stop, UNSETTLED};
 
 impl<L: Link> Dispatcher<L> {
@@ -12,7 +13,7 @@ impl<L: Link> Dispatcher<L> {
     pub(super) fn begin_session(&mut self, welcome: &Welcome) {
         info!(device_id = %welcome.device_id, epoch = welcome.epoch, "connected to the gateway");
         self.credit = 0;
-        self.withheld = 0;
+        self.withheld = Withheld::default();
         self.draining = false;
         self.window = (welcome.policy.unacknowledged_events as usize).max(1);
         for (run_id, run) in &mut self.runs {
@@ -52,7 +53,7 @@ impl<L: Link> Dispatcher<L> {
         if self.draining || !matches!(self.stop, Stop::No) || !self.line.has_room() {
             return;
         }
-        let free = self.free_slots().saturating_sub(self.withheld);
+        let free = self.free_slots().saturating_sub(self.withheld.count());
         if free > self.credit {
             self.line.send(DeviceFrame::Ready { slots: free - self.credit });
             self.credit = free;
@@ -83,7 +84,7 @@ impl<L: Link> Dispatcher<L> {
             stopping: !matches!(self.stop, Stop::No),
             slots: self.slots,
             runs: runs.collect(),
-            problem: self.problem.clone(),
+            problem: self.problem.as_ref().map(ToString::to_string),
         };
         self.status.send_if_modified(|known| replace(known, status));
     }

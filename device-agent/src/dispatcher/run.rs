@@ -63,9 +63,13 @@ impl Run {
     }
 
     /// Whether it uses one of the device's slots. An ended run gives its slot back once it is
-    /// journalled: until then this device can promise nothing more.
+    /// journalled: until then this device can promise nothing more. An interrupted one keeps its
+    /// slot, because the gateway starts it again without asking for room.
     pub(super) fn occupies_slot(&self) -> bool {
-        matches!(self.stage, Stage::Taken { .. } | Stage::Running { .. } | Stage::Ended { journalled: false, .. })
+        match self.stage {
+            Stage::Taken { .. } | Stage::Running { .. } | Stage::Interrupted => true,
+            Stage::Ended { journalled, .. } => !journalled,
+        }
     }
 
     pub(super) fn in_flight(&self, run_id: deskgate_protocol::ids::RunId) -> InFlight {

@@ -4,6 +4,8 @@ use deskgate_protocol::run::{Effects, FinishReason, Outcome, RunError, RunErrorC
 
 /// The most bytes that a result may have as JSON.
 const RESULT_LIMIT: usize = 1024 * 1024;
+/// The most characters of a failure's message.
+const MESSAGE_LIMIT: usize = 2_000;
 /// Room for the result's other member and its punctuation.
 const RESULT_FRAME: usize = 64;
 
@@ -12,7 +14,8 @@ pub(super) fn failed(code: RunErrorCode, effects: Effects, usage: Usage) -> Outc
     failed_because(code, sentence(code), is_retryable(code), effects, usage)
 }
 
-/// The run failed, in other words. They must be fit for a caller to read.
+/// The run failed, in other words. They must be fit for a caller to read; what is beyond
+/// [`MESSAGE_LIMIT`] is cut, so that no provider's words make an outcome that fits no frame.
 pub(super) fn failed_because(
     code: RunErrorCode,
     message: &str,
@@ -20,7 +23,11 @@ pub(super) fn failed_because(
     effects: Effects,
     usage: Usage,
 ) -> Outcome {
-    Outcome::Failed { error: RunError { code, message: message.to_owned(), retryable, effects }, usage }
+    let message = match message.char_indices().nth(MESSAGE_LIMIT) {
+        Some((end, _)) => format!("{}…", &message[..end]),
+        None => message.to_owned(),
+    };
+    Outcome::Failed { error: RunError { code, message, retryable, effects }, usage }
 }
 
 /// The assistant answered. A text that is too long is cut, and the reason says so.
@@ -121,6 +128,19 @@ mod tests {
             let (json, reason, _) = encoded(&outcome);
             assert!(json <= RESULT_LIMIT && json > RESULT_LIMIT - 128, "{piece:?} makes {json} bytes");
             assert_eq!(reason, FinishReason::Length);
+        }
+    }
+
+    #[test]
+    fn a_failure_in_many_words_is_cut_and_fits_a_frame() {
+        for (words, kept) in [("\u{1}".repeat(3 << 20), MESSAGE_LIMIT + 1), ("é".repeat(MESSAGE_LIMIT), MESSAGE_LIMIT)]
+        {
+            let outcome = failed_because(RunErrorCode::ModelError, &words, false, Effects::None, Usage::default());
+            let Outcome::Failed { error, .. } = &outcome else { panic!("{outcome:?}") };
+            assert_eq!(error.message.chars().count(), kept);
+            let (run_id, attempt, seq) = (deskgate_protocol::RunId::new(), 1, 1);
+            let finish = deskgate_protocol::control::DeviceFrame::Finish { run_id, attempt, seq, outcome };
+            assert!(deskgate_protocol::frame::encode(&finish).is_ok());
         }
     }
 

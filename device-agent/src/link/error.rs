@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use deskgate_protocol::control::Refused;
+use deskgate_protocol::control::{ByeCode, Refused};
 
 /// Why one attempt to reach the gateway failed.
 #[derive(Debug, thiserror::Error)]
@@ -203,10 +203,24 @@ pub enum Lost {
     /// A frame beyond the size limit.
     #[error("a frame beyond the size limit: {0}")]
     TooLarge(String),
+    /// This device made a frame beyond the size limit.
+    #[error("this device made a frame beyond the size limit, which is a fault of its own: {0}")]
+    OwnTooLarge(String),
     /// Something that is no frame of this protocol.
     #[error("the gateway sent what is no frame: {0}")]
     Malformed(String),
     /// This side dropped the session.
     #[error("this device ended the session")]
     Dropped,
+    /// Another way to the gateway was put in force.
+    #[error("the connection was changed here")]
+    Redirected,
+}
+
+impl Lost {
+    /// The gateway said why it ends the session.
+    pub(super) fn said(code: ByeCode, message: &str) -> Self {
+        let code = serde_json::to_value(code).ok().and_then(|word| word.as_str().map(str::to_owned));
+        Self::Closed(format!("by the gateway, {}: {message}", code.unwrap_or_default()))
+    }
 }

@@ -26,6 +26,7 @@ use deskgate_protocol::Timestamp;
 use deskgate_protocol::control::InFlight;
 use deskgate_protocol::secret::ControlToken;
 use rand::RngExt;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::identity::DeviceKey;
@@ -44,6 +45,8 @@ pub use host_pin::{HostPin, PinnedFingerprint};
 pub use session::Session;
 pub use ssh::Ssh;
 pub use status::{LinkHandle, LinkStatus};
+
+use status::Way;
 
 /// How the byte stream to the gateway comes about.
 #[derive(Clone, Debug)]
@@ -122,8 +125,7 @@ pub async fn connect_once(
 /// Keeps trying until the gateway welcomes this device.
 #[derive(Debug)]
 pub struct Link {
-    connector: Connector,
-    credentials: Credentials,
+    way: watch::Receiver<Way>,
     pace: Pace,
     status: status::Board,
     last: Option<(Arc<session::Ending>, Instant)>,
@@ -133,14 +135,8 @@ pub struct Link {
 impl Link {
     /// A link that has not dialled yet.
     pub fn new(connector: Connector, credentials: Credentials) -> Self {
-        Self {
-            connector,
-            credentials,
-            pace: Pace::default(),
-            status: status::Board::default(),
-            last: None,
-            short_sessions: 0,
-        }
+        let status = status::Board::new(Way { connector, credentials });
+        Self { way: status.way(), pace: Pace::default(), status, last: None, short_sessions: 0 }
     }
 
     /// With other waits between attempts than usual.
@@ -168,18 +164,34 @@ impl Link {
         let mut failures = 0;
         loop {
             self.status.set(LinkStatus::Connecting);
-            let error = match connect_once(&self.connector, &self.credentials, in_flight().await).await {
-                Ok(session) => return self.welcomed(session),
-                Err(error) => error,
+            let Way { connector, credentials } = self.way.borrow_and_update().clone();
+            let attempt = async { connect_once(&connector, &credentials, in_flight().await).await };
+            let error = tokio::select! {
+                made = attempt => match made {
+                    Ok(session) => match self.welcomed(session) {
+                        Some(session) => return session,
+                        None => continue,
+                    },
+                    Err(error) => error,
+                },
+                Ok(()) = self.way.changed() => {
+                    failures = 0;
+                    continue;
+                }
             };
             failures += 1;
             self.failed(error, failures).await;
         }
     }
 
-    fn welcomed(&mut self, session: Session) -> Session {
+    /// `None`: this is not the way any more.
+    fn welcomed(&mut self, session: Session) -> Option<Session> {
+        self.status.began(&session.ending());
+        if self.way.has_changed().unwrap_or(false) {
+            return None;
+        }
         let welcome = session.welcome();
-        tracing::info!(address = %self.connector.address(), device = %welcome.device_id, epoch = welcome.epoch,
+        tracing::info!(address = %self.address(), device = %welcome.device_id, epoch = welcome.epoch,
             gateway = session.gateway_version(), "connected to the gateway");
         self.status.set(LinkStatus::Connected {
             since: Timestamp::now(),
@@ -188,14 +200,18 @@ impl Link {
             gateway_version: session.gateway_version().to_owned(),
         });
         self.last = Some((session.ending(), Instant::now()));
-        session
+        Some(session)
+    }
+
+    fn address(&self) -> String {
+        self.way.borrow().connector.address()
     }
 
     /// Waits before dialling again if sessions keep breaking soon after they began.
     async fn settle_last(&mut self) {
         let Some((ending, since)) = self.last.take() else { return };
         let why = ending.why().unwrap_or(Lost::Dropped);
-        tracing::warn!(address = %self.connector.address(), %why, "the connection to the gateway was lost");
+        tracing::warn!(address = %self.address(), %why, "the connection to the gateway was lost");
         if since.elapsed() >= self.pace.settled {
             self.short_sessions = 0;
         }
@@ -205,7 +221,7 @@ impl Link {
     }
 
     async fn failed(&self, error: LinkError, failures: u32) {
-        tracing::warn!(address = %self.connector.address(), attempt = failures, %error, "the gateway was not reached");
+        tracing::warn!(address = %self.address(), attempt = failures, %error, "the gateway was not reached");
         let asked_for = match &error {
             LinkError::Refused(refused) => Duration::from_secs(refused.retry_after_s.unwrap_or(0).min(300)),
             _ => Duration::ZERO,

@@ -101,7 +101,7 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    fn end(&self, why: Lost) {
+    pub(super) fn end(&self, why: Lost) {
         // A later reason is only a consequence of the first.
         let _ = self.why.set(why);
         self.now.cancel();
@@ -140,9 +140,16 @@ async fn read(mut stream: SplitStream<Socket>, arriving: mpsc::Sender<GatewayFra
                 Err(why) => break why,
             },
         };
+        let goodbye = match &frame {
+            GatewayFrame::Bye { code, message } => Some(Lost::said(*code, message)),
+            _ => None,
+        };
         tokio::select! {
             () = ending.now.cancelled() => return,
             sent = arriving.send(frame) => if sent.is_err() { break Lost::Dropped },
+        }
+        if let Some(why) = goodbye {
+            break why;
         }
     };
     ending.end(why);
@@ -183,7 +190,7 @@ async fn write(
                 return Err(Lost::Dropped);
             }
             for frame in batch.drain(..) {
-                let text = frame::encode(&frame).map_err(|error| Lost::TooLarge(error.to_string()))?;
+                let text = frame::encode(&frame).map_err(|error| Lost::OwnTooLarge(error.to_string()))?;
                 within(beat.stuck, sink.feed(Message::text(text))).await?;
             }
             within(beat.stuck, sink.flush()).await

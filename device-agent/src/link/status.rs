@@ -1,11 +1,21 @@
 //! How the link stands, for whoever shows it, and the hand that makes it dial at once.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use deskgate_protocol::control::Refused;
 use deskgate_protocol::{DeviceId, Timestamp};
 use tokio::sync::{Notify, watch};
+
+use super::session::Ending;
+use super::{Connector, Credentials, Lost};
+
+/// How to reach the gateway, and who comes in.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    pub(super) connector: Connector,
+    pub(super) credentials: Credentials,
+}
 
 /// How the link to the gateway stands.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,21 +64,22 @@ fn from_now(wait: Duration) -> Timestamp {
     now.0.checked_add(wait).map_or(now, Timestamp::from)
 }
 
-/// Where the link writes how it stands.
+/// Where the link writes how it stands, and reads which way to go.
 #[derive(Debug)]
 pub(super) struct Board {
     status: watch::Sender<LinkStatus>,
     kick: Arc<Notify>,
-}
-
-impl Default for Board {
-    fn default() -> Self {
-        // A link that was made is about to dial; it stays like this until the attempt has an outcome.
-        Self { status: watch::Sender::new(LinkStatus::Connecting), kick: Arc::default() }
-    }
+    way: watch::Sender<Way>,
+    session: Arc<Mutex<Weak<Ending>>>,
 }
 
 impl Board {
+    pub(super) fn new(way: Way) -> Self {
+        // A link that was made is about to dial; it stays like this until the attempt has an outcome.
+        let status = watch::Sender::new(LinkStatus::Connecting);
+        Self { status, kick: Arc::default(), way: watch::Sender::new(way), session: Arc::default() }
+    }
+
     pub(super) fn set(&self, status: LinkStatus) {
         self.status.send_replace(status);
     }
@@ -77,8 +88,23 @@ impl Board {
         self.kick.notified().await;
     }
 
+    /// The way in force, and news of another one.
+    pub(super) fn way(&self) -> watch::Receiver<Way> {
+        self.way.subscribe()
+    }
+
+    /// From now on, a redirection ends this session.
+    pub(super) fn began(&self, session: &Arc<Ending>) {
+        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(session);
+    }
+
     pub(super) fn handle(&self) -> LinkHandle {
-        LinkHandle { status: self.status.subscribe(), kick: Arc::clone(&self.kick) }
+        LinkHandle {
+            status: self.status.subscribe(),
+            kick: Arc::clone(&self.kick),
+            way: self.way.clone(),
+            session: Arc::clone(&self.session),
+        }
     }
 }
 
@@ -87,6 +113,8 @@ impl Board {
 pub struct LinkHandle {
     status: watch::Receiver<LinkStatus>,
     kick: Arc<Notify>,
+    way: watch::Sender<Way>,
+    session: Arc<Mutex<Weak<Ending>>>,
 }
 
 impl LinkHandle {
@@ -99,5 +127,17 @@ impl LinkHandle {
     /// a connection is open or under way, the next wait is skipped instead.
     pub fn kick(&self) {
         self.kick.notify_one();
+    }
+
+    /// Goes another way to the *same* gateway: hangs up and dials there at once. What executes goes
+    /// on meanwhile, as when a line is lost.
+    pub fn redirect(&self, connector: Connector, credentials: Credentials) {
+        self.way.send_replace(Way { connector, credentials });
+        // Nothing panics while it holds the lock.
+        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        if let Some(session) = session {
+            session.end(Lost::Redirected);
+        }
+        self.kick();
     }
 }

@@ -1,6 +1,7 @@
 //! Answers the command line, inside the agent.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use deskgate_gateway::socket;
 use deskgate_protocol::control::RefusedCode;
@@ -66,6 +67,9 @@ pub struct Desk {
 
 type Answer = Result<Value, No>;
 
+/// How long a test waits for the line's next attempt.
+const TEST_LIMIT: Duration = Duration::from_secs(40);
+
 /// Answers until `stop`.
 pub async fn serve(listener: UnixListener, desk: Desk, stop: CancellationToken) {
     socket::serve(listener, false, stop, move |request: Request| {
@@ -89,9 +93,11 @@ impl Desk {
             Request::GetConnection(ask) => give(ask, self.connection().await),
             Request::SaveConnection(ask) => give(ask.clone(), self.save(ask).await),
             Request::DiscardConnection(ask) => {
-                let mut connection = self.connection().await?;
-                connection.discard(ask.mode);
-                give(ask, self.keep(connection).await)
+                let discard = move |connection: &mut Connection| {
+                    connection.discard(ask.mode);
+                    connection.clone()
+                };
+                give(ask, self.store.settings().update_connection(discard).await.map_err(No::from))
             }
             Request::TestConnection(ask) => give(ask, self.test(ask).await),
             Request::CreateService(ask) => {
@@ -148,24 +154,23 @@ impl Desk {
 
     async fn stop(&self, ask: Stop) -> Result<(), No> {
         let (done, ended) = oneshot::channel();
-        self.order(Order::Stop { now: ask.now, done }, ended).await
+        // An agent that takes no orders any more, or ends without an answer, has ended its work.
+        if self.orders.send(Order::Stop { now: ask.now, done }).await.is_ok() {
+            let _ = ended.await;
+        }
+        Ok(())
     }
 
-    async fn order(&self, order: Order, done: oneshot::Receiver<()>) -> Result<(), No> {
-        let stopping = || No { code: NoCode::Refused, message: "the agent is stopping".to_owned() };
-        self.orders.send(order).await.map_err(|_| stopping())?;
-        // An agent that ended without an answer has ended.
-        let _ = done.await;
-        Ok(())
+    async fn reconnect(&self) -> Result<(), No> {
+        let stopping =
+            || refused("the agent is stopping. The connection is saved, and in force when it starts again".to_owned());
+        let (done, down) = oneshot::channel();
+        self.orders.send(Order::Reconnect(done)).await.map_err(|_| stopping())?;
+        down.await.map_err(|_| stopping())
     }
 
     async fn connection(&self) -> Result<Connection, No> {
         Ok(self.store.settings().connection().await?)
-    }
-
-    async fn keep(&self, connection: Connection) -> Result<Connection, No> {
-        self.store.settings().set_connection(&connection).await?;
-        Ok(connection)
     }
 
     /// The draft is kept whatever happens, so that a failed save can be corrected and repeated.
@@ -174,17 +179,19 @@ impl Desk {
             Some(text) => Some(text.trim().parse().map_err(|error| invalid(format!("control-token: {error}")))?),
             None => None,
         };
-        let mut connection = self.connection().await?;
-        connection.edit(ask.mode, ask.edit);
-        let connection = self.keep(connection).await?;
+        let (settings, mode, edit) = (self.store.settings(), ask.mode, ask.edit);
+        let edited = move |connection: &mut Connection| {
+            connection.edit(mode, edit);
+            connection.clone()
+        };
+        let connection = settings.update_connection(edited).await?;
         if ask.draft_only && token.is_none() {
             return Ok(connection);
         }
+        let unusable = |why| refused(format!("{why}\nThe draft is kept; nothing is in force."));
         let mut saved = connection.clone();
         if !ask.draft_only {
-            saved
-                .save(ask.mode)
-                .map_err(|unusable| refused(format!("{unusable}\nThe draft is kept; nothing is in force.")))?;
+            saved.save(ask.mode).map_err(unusable)?;
             if ask.mode == Mode::Remote && token.is_none() && !self.token_file.exists() {
                 return Err(refused(
                     "a remote gateway needs its private control token: name its file with --token-file.\n\
@@ -206,17 +213,17 @@ impl Desk {
             // The gateway that is left may be out of reach; its device is away then anyway.
             let _ = engine.dispatcher.call(SetAccess { enabled: false }).await;
         }
-        let saved = self.keep(saved).await?;
-        let (done, down) = oneshot::channel();
-        self.order(Order::Reconnect(done), down).await?;
+        // Anew, in one step with the writing: nothing else that changed meanwhile is undone.
+        let save = move |connection: &mut Connection| connection.save(mode).map(|()| connection.clone());
+        let saved = settings.update_connection(save).await?.map_err(unusable)?;
+        self.reconnect().await?;
         Ok(saved)
     }
 
     /// Runs in hand belong to the gateway they came from.
     fn may_leave(&self, from: &Connection, to: &Connection, abandon_runs: bool) -> Result<(), No> {
-        let in_hand = self.engine.borrow().as_ref().map_or(0, |engine| engine.dispatcher.status().runs.len());
-        let elsewhere = from.mode != to.mode || from.saved.remote.ssh_address != to.saved.remote.ssh_address;
-        if elsewhere && in_hand > 0 && !abandon_runs {
+        let in_hand = self.in_hand();
+        if !to.same_gateway(from) && in_hand > 0 && !abandon_runs {
             return Err(refused(format!(
                 "{in_hand} runs of the present gateway are in progress. Pause access and wait for them, or add \
                  --accept-risk=abandon-runs.\nThe draft is kept; nothing is in force."
@@ -225,22 +232,35 @@ impl Desk {
         Ok(())
     }
 
+    fn in_hand(&self) -> usize {
+        self.engine.borrow().as_ref().map_or(0, |engine| engine.dispatcher.status().runs.len())
+    }
+
+    /// Fields that are in force are tested by the line itself: a second session with this device's
+    /// key would end the first, and say that nothing is in flight.
     async fn test(&self, ask: TestConnection) -> Result<Tested, No> {
         let connection = self.connection().await?;
         if ask.mode == Mode::BuiltIn {
             return Err(invalid("the built-in gateway has nothing to test: it runs inside the agent".to_owned()));
         }
-        let fields = connection.remote_draft.unwrap_or(connection.saved.remote);
+        let remote = connection.mode == Mode::Remote;
+        let fields = connection.remote_draft.unwrap_or_else(|| connection.saved.remote.clone());
         let connector = Connector::Ssh(fields.ssh().map_err(|unusable| invalid(unusable.to_string()))?);
+        let address = connector.address();
+        if remote && fields == connection.saved.remote {
+            return probe(&self.engine()?.link, address).await;
+        }
+        let connected =
+            self.engine().is_ok_and(|engine| matches!(*engine.link.status().borrow(), LinkStatus::Connected { .. }));
+        if remote && (connected || self.in_hand() > 0) {
+            return Err(refused(
+                "a test of other fields would end the session in use, or lose its runs, if they lead to the same \
+                 gateway. Save them instead: the line then shows how they do"
+                    .to_owned(),
+            ));
+        }
         let token = deskgate_gateway::token::load(&self.token_file).map_err(|error| invalid(error.to_string()))?;
         let credentials = Credentials { key: self.key.clone(), token };
-        let address = connector.address();
-        let up = connection.mode == Mode::Remote
-            && self.engine().is_ok_and(|engine| matches!(*engine.link.status().borrow(), LinkStatus::Connected { .. }));
-        if up {
-            // A second session with this key would end the first.
-            return Err(refused("this connection is in use at the moment, which is the best test there is".to_owned()));
-        }
         let session = link::connect_once(&connector, &credentials, Vec::new()).await?;
         Ok(Tested {
             address,
@@ -271,6 +291,33 @@ impl Desk {
             Pass::GetAccess(request) => pass!(request, GetAccess),
             Pass::ListRuns(request) => pass!(request, ListRuns),
             Pass::ShowRun(request) => pass!(request, ShowRun),
+        }
+    }
+}
+
+/// The outcome of the attempt under way, or of one that is made now.
+async fn probe(link: &LinkHandle, address: String) -> Result<Tested, No> {
+    let mut status = link.status();
+    if matches!(*status.borrow_and_update(), LinkStatus::Disconnected { .. } | LinkStatus::Refused { .. }) {
+        link.kick();
+        // The agent never ends before its socket; without news the old status is shown again.
+        let _ = tokio::time::timeout(TEST_LIMIT, status.changed()).await;
+    }
+    let settled = status.wait_for(|status| !matches!(status, LinkStatus::Connecting));
+    let outcome = match tokio::time::timeout(TEST_LIMIT, settled).await {
+        Ok(Ok(outcome)) => outcome.clone(),
+        _ => LinkStatus::Connecting,
+    };
+    match outcome {
+        LinkStatus::Connected { device_id, gateway_version, .. } => Ok(Tested { address, gateway_version, device_id }),
+        LinkStatus::Refused { refused, .. } => Err(LinkError::Refused(Box::new(refused)).into()),
+        LinkStatus::Disconnected { why, next_attempt_at } => {
+            // Without a next attempt only a person can help.
+            let code = if next_attempt_at.is_some() { NoCode::CannotReach } else { NoCode::NotAuthorised };
+            Err(No { code, message: why })
+        }
+        LinkStatus::Connecting => {
+            Err(No { code: NoCode::CannotReach, message: format!("{address} has not answered yet") })
         }
     }
 }

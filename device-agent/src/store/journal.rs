@@ -122,6 +122,19 @@ impl Journal {
         self.store.lazily(move |tx| forget(tx, run_id, attempt)).await
     }
 
+    /// Whether as much as an offer takes can be written and is on disk then. Leaves nothing behind.
+    pub async fn probe(&self) -> Result<(), Error> {
+        self.store
+            .durably(|tx| {
+                tx.execute_batch(
+                    "INSERT OR REPLACE INTO setting (key, value) VALUES ('journal_probe', printf('%.*c', 65536, '0'));
+                     DELETE FROM setting WHERE key = 'journal_probe';",
+                )?;
+                Ok(())
+            })
+            .await
+    }
+
     /// Every open entry as the next `hello` reports it.
     pub async fn in_flight(&self) -> Result<Vec<InFlight>, Error> {
         let entries = self.store.lazily(entries).await?;

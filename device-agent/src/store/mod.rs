@@ -72,6 +72,17 @@ impl Store {
         self.worker.run(Sync::Normal, work).await
     }
 
+    /// Makes every version of a service unreadable, as a damaged file would.
+    #[cfg(test)]
+    pub(crate) async fn damage_versions(&self, of: deskgate_protocol::ids::EndpointId) {
+        self.lazily(move |tx| {
+            tx.execute("UPDATE service_version SET definition = '?' WHERE endpoint_id = ?1", [of.to_string()])?;
+            Ok(())
+        })
+        .await
+        .expect("an open database");
+    }
+
     /// Lets the database grow no further, so that SQLite itself reports a full disk.
     #[cfg(test)]
     pub(crate) async fn fill_up(&self, full: bool) {

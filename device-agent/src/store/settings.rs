@@ -1,6 +1,6 @@
 //! Small values that outlive the process, each with its own name and type.
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{OptionalExtension, Transaction, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -43,9 +43,20 @@ impl Settings {
         Ok(self.get("connection").await?.unwrap_or_default())
     }
 
-    /// Puts another connection in its place.
-    pub async fn set_connection(&self, connection: &Connection) -> Result<(), Error> {
-        self.set("connection", connection).await
+    /// Changes the connection as it is at this moment, in one transaction, so that two changes at
+    /// once are both kept. Returns what `change` returns.
+    pub async fn update_connection<R: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut Connection) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        self.store
+            .durably(|tx| {
+                let mut connection = read(tx, "connection")?.unwrap_or_default();
+                let result = change(&mut connection);
+                write(tx, "connection", &text(&connection))?;
+                Ok(result)
+            })
+            .await
     }
 
     /// The port that the built-in gateway took the last time.
@@ -59,35 +70,39 @@ impl Settings {
     }
 
     async fn get<T: DeserializeOwned + Send + 'static>(&self, key: &'static str) -> Result<Option<T>, Error> {
-        let text: Option<String> = self
-            .store
-            .lazily(move |tx| {
-                Ok(tx.query_row("SELECT value FROM setting WHERE key = ?1", [key], |row| row.get(0)).optional()?)
-            })
-            .await?;
-        let read =
-            |text: String| serde_json::from_str(&text).map_err(|e| Error::damaged("a setting")(format!("{key}: {e}")));
-        text.map(read).transpose()
+        self.store.lazily(move |tx| read(tx, key)).await
     }
 
     async fn set(&self, key: &'static str, value: &impl Serialize) -> Result<(), Error> {
-        let text = serde_json::to_string(value).expect("text and numbers are JSON");
-        self.store
-            .durably(move |tx| {
-                tx.execute(
-                    "INSERT INTO setting (key, value) VALUES (?1, ?2)
-                     ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                    params![key, text],
-                )?;
-                Ok(())
-            })
-            .await
+        let text = text(value);
+        self.store.durably(move |tx| write(tx, key, &text)).await
     }
+}
+
+fn read<T: DeserializeOwned>(tx: &Transaction<'_>, key: &str) -> Result<Option<T>, Error> {
+    let text: Option<String> =
+        tx.query_row("SELECT value FROM setting WHERE key = ?1", [key], |row| row.get(0)).optional()?;
+    let read =
+        |text: String| serde_json::from_str(&text).map_err(|e| Error::damaged("a setting")(format!("{key}: {e}")));
+    text.map(read).transpose()
+}
+
+fn write(tx: &Transaction<'_>, key: &str, text: &str) -> Result<(), Error> {
+    tx.execute(
+        "INSERT INTO setting (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        params![key, text],
+    )?;
+    Ok(())
+}
+
+fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("text and numbers are JSON")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::{Edit, Mode};
 
     #[tokio::test]
     async fn a_setting_survives_closing_and_leaves_the_others_alone() {
@@ -102,5 +117,19 @@ mod tests {
         let settings = Store::open(&path).await.expect("opens again").settings();
         assert_eq!(settings.device_name().await.expect("readable").as_deref(), Some("Schreibtisch"));
         assert_eq!(settings.slots().await.expect("readable"), Some(2));
+    }
+    #[tokio::test]
+    async fn changes_of_the_connection_at_the_same_time_are_all_kept() {
+        let home = tempfile::tempdir().expect("temporary folder");
+        let store = Store::open(home.path().join("deskgate.db")).await.expect("opens");
+        let settings = store.settings();
+        let pause = settings.update_connection(|connection| connection.pause_access = true);
+        let edit = settings.update_connection(|connection| {
+            connection.edit(Mode::BuiltIn, Edit { listen: Some("127.0.0.1:1".to_owned()), ..Edit::default() });
+        });
+        let (paused, edited) = tokio::join!(pause, edit);
+        paused.and(edited).expect("written");
+        let connection = settings.connection().await.expect("readable");
+        assert!(connection.pause_access && connection.builtin_draft.is_some(), "{connection:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use deskgate::link::{Connector, Link, LinkStatus, Pace, Ssh};
+use deskgate::link::{Connector, Link, LinkStatus, Lost, Pace, Ssh};
 use deskgate_protocol::VERSION;
 use deskgate_protocol::control::{Refused, RefusedCode};
 use tokio::sync::watch;
@@ -115,4 +115,30 @@ async fn a_refusal_is_the_status_and_a_kick_asks_again() {
     let session = soon("welcomed", waiting).await.expect("no panic");
     assert_eq!(session.gateway_version(), VERSION);
     drop(side);
+}
+
+#[tokio::test]
+async fn another_way_is_gone_at_once_whether_the_line_is_up_waiting_or_being_dialled() {
+    let (old, new) = (Gateway::new(), Gateway::new());
+    let (connector, mut streams) = pipe();
+    let (others, mut other_streams) = pipe();
+    let mut link = Link::new(connector.clone(), somebody(&old));
+    let handle = link.handle();
+    let dialled = async { old.greet(streams.recv().await.expect("dialled")).await };
+    let (mut session, _side) = soon("welcomed", async { tokio::join!(link.connect(nothing), dialled) }).await;
+    handle.redirect(others.clone(), somebody(&new));
+    assert_eq!(soon("the line is lost", session.next()).await, None);
+    assert_eq!(session.lost(), Some(&Lost::Redirected));
+    drop(session);
+    let dialled = async { new.greet(other_streams.recv().await.expect("dialled there")).await };
+    let (session, _other) = soon("welcomed there", async { tokio::join!(link.connect(nothing), dialled) }).await;
+    drop(session);
+
+    // A gateway that never answers does not hold up another way.
+    let waiting = tokio::spawn(async move { link.connect(nothing).await });
+    let _silent = soon("dialled again", other_streams.recv()).await;
+    handle.redirect(connector, somebody(&old));
+    let stream = soon("dialled the first way", streams.recv()).await.expect("a stream");
+    let _side = old.greet(stream).await.expect("let in");
+    soon("welcomed", waiting).await.expect("no panic");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use deskgate::link::{BoxedStream, BuiltIn, Connector, Credentials, LinkError, Lost, Session, connect_once};
 use deskgate_protocol::control::{
-    DeviceEvent, DeviceFrame, GatewayFrame, InFlight, InFlightStatus, Refused, RefusedCode,
+    ByeCode, DeviceEvent, DeviceFrame, GatewayFrame, InFlight, InFlightStatus, Refused, RefusedCode,
 };
 use deskgate_protocol::frame::MAX_FRAME_BYTES;
 use deskgate_protocol::secret::ControlToken;
@@ -142,15 +142,26 @@ async fn a_malformed_frame_ends_the_session_with_its_reason() {
 }
 
 #[tokio::test]
+async fn why_the_gateway_ended_the_session_is_the_reason_and_not_that_the_line_closed() {
+    let (mut session, mut side) = welcomed(&Gateway::new()).await;
+    let bye = GatewayFrame::Bye { code: ByeCode::ProtocolViolation, message: "events are missing".to_owned() };
+    side.send(&bye).await;
+    drop(side);
+    assert_eq!(soon("the goodbye is heard", session.next()).await, Some(bye));
+    let why = lost(session).await.to_string();
+    assert!(why.contains("protocol_violation") && why.contains("events are missing"), "{why}");
+}
+
+#[tokio::test]
 async fn an_oversized_frame_ends_the_session_and_the_largest_allowed_does_not() {
     let (session, mut side) = welcomed(&Gateway::new()).await;
-    let head = r#"{"frame":"bye","code":"replaced","message":""#;
+    let head = r#"{"frame":"reply","request_id":1,"ok":""#;
     let message = |size: usize| format!("{head}{}\"}}", "x".repeat(size - head.len() - 2));
     let mut largest = session;
     let sending = side.0.send(Message::text(message(MAX_FRAME_BYTES)));
     let (sent, frame) = soon("the largest arrives", async { tokio::join!(sending, largest.next()) }).await;
     sent.expect("sent");
-    assert!(matches!(frame, Some(GatewayFrame::Bye { .. })));
+    assert!(matches!(frame, Some(GatewayFrame::Reply { .. })));
 
     let sending = side.0.send(Message::text(message(MAX_FRAME_BYTES + 1)));
     let (_, reason) = soon("the line is lost", async { tokio::join!(sending, lost(largest)) }).await;
@@ -158,14 +169,12 @@ async fn an_oversized_frame_ends_the_session_and_the_largest_allowed_does_not() 
 }
 
 #[tokio::test]
-async fn a_frame_too_large_to_send_ends_the_session_with_that_reason() {
+async fn a_frame_of_ours_that_is_too_large_is_called_our_own_fault() {
     let (session, _side) = welcomed(&Gateway::new()).await;
     let event = DeviceEvent::MessageCompleted { message_id: "m".to_owned(), text: "x".repeat(MAX_FRAME_BYTES) };
     let frame = DeviceFrame::Event { run_id: RunId::new(), attempt: 1, seq: 1, event };
     session.sender().send(frame).await.expect("queued");
-    let why = lost(session).await;
-    assert!(matches!(&why, Lost::TooLarge(_)), "{why}");
-    assert!(!why.to_string().contains("the gateway sent"), "{why}");
+    assert!(matches!(lost(session).await, Lost::OwnTooLarge(_)));
 }
 
 #[tokio::test]

@@ -34,6 +34,14 @@ struct ModelRun {
     durable: u64,
 }
 
+impl ModelRun {
+    fn restart(&mut self, out: &mut Vec<GatewayFrame>) {
+        self.offer.attempt += 1;
+        self.durable = 0;
+        out.push(GatewayFrame::Offer(self.offer.clone()));
+    }
+}
+
 /// What a gateway remembers, in memory that nothing destroys.
 struct Model {
     runs: HashMap<RunId, ModelRun>,
@@ -58,17 +66,20 @@ impl Model {
         self.credit = 0;
         self.out.clear();
         for run in self.runs.values_mut() {
-            let entry = in_flight.iter().find(|entry| entry.run_id == run.offer.run_id);
-            let status = entry.filter(|entry| entry.attempt == run.offer.attempt).map(|entry| entry.status);
-            match (&run.known, status) {
-                (Known::Offered, None) | (Known::Started, Some(InFlightStatus::Interrupted)) => {
-                    run.known = Known::Queued
-                }
+            let (run_id, attempt) = (run.offer.run_id, run.offer.attempt);
+            let entry = in_flight.iter().find(|entry| entry.run_id == run_id);
+            let is_older = entry.is_some_and(|entry| entry.attempt < attempt);
+            match (&run.known, entry.map(|entry| entry.status)) {
+                (Known::Offered, status) if status.is_none() || is_older => run.known = Known::Queued,
+                // A started run is never queued again: it is offered at once, whatever room there
+                // is, as the attempt after its own.
+                (Known::Started, Some(InFlightStatus::Interrupted)) => run.restart(&mut self.out),
+                (Known::Started, Some(InFlightStatus::Taken)) if is_older => run.restart(&mut self.out),
                 (Known::Started, Some(InFlightStatus::Taken)) => {
-                    let (run_id, attempt) = (run.offer.run_id, run.offer.attempt);
                     self.out.push(GatewayFrame::Start { run_id, attempt });
                 }
                 (Known::Started, None) => panic!("the device lost a started run: {run:?}, {entry:?}"),
+                (Known::Started, _) if is_older => panic!("an older attempt goes on: {run:?}, {entry:?}"),
                 _ => {}
             }
         }
@@ -132,6 +143,7 @@ impl Model {
             (DeviceFrame::Accept { .. }, Known::Final(_)) => {
                 self.out.push(GatewayFrame::Revoke { run_id, attempt, code: RevokeCode::AlreadyFinal });
             }
+            (DeviceFrame::Refuse { .. }, Known::Started) => panic!("a restart was refused: {run:?}"),
             (DeviceFrame::Refuse { .. }, _) => {}
             (DeviceFrame::Accept { .. }, Known::Queued) => {
                 self.out.push(GatewayFrame::Revoke { run_id, attempt, code: RevokeCode::StaleAttempt });

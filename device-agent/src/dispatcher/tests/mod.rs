@@ -201,7 +201,11 @@ impl Device {
     }
 
     async fn publish(&self, concurrency: u32) -> Published {
-        publish(&self.process().store, self.home.path(), concurrency).await
+        self.publish_as("Reader", concurrency).await
+    }
+
+    async fn publish_as(&self, name: &str, concurrency: u32) -> Published {
+        publish(&self.process().store, self.home.path(), name, concurrency).await
     }
 
     /// Waits until the status is as wanted.
@@ -232,10 +236,10 @@ impl Published {
     }
 }
 
-async fn publish(store: &Store, folder: &Path, concurrency: u32) -> Published {
+async fn publish(store: &Store, folder: &Path, name: &str, concurrency: u32) -> Published {
     let now = Timestamp::now();
     let draft = Definition {
-        name: "Reader".to_owned(),
+        name: name.to_owned(),
         description: String::new(),
         working_directory: folder.to_owned(),
         provider: Provider::Scripted,

@@ -109,6 +109,35 @@ async fn an_interrupted_run_is_executed_again_once_and_a_third_time_never() {
 }
 
 #[tokio::test]
+async fn an_interrupted_run_keeps_its_slot_and_its_restart_is_taken_whatever_else_runs() {
+    let mut device = Device::new().await;
+    let service = device.publish(1).await;
+    let interrupted = service.offer("wait 1");
+    let (mut peer, _) = device.connect().await;
+    peer.start(&interrupted).await;
+    assert!(matches!(peer.frame().await, DeviceFrame::Event { .. }));
+    device.crash().await;
+    device.boot().await;
+    let (mut peer, _) = device.connect().await;
+    assert_eq!(peer.ready().await, 1, "one of two slots is the interrupted run's");
+    let other = device.publish_as("Other", 4).await;
+    for offer in [other.offer("wait"), Offer { attempt: 2, ..interrupted.clone() }] {
+        peer.start(&offer).await;
+    }
+    // The restart used nothing that was declared, so there is nothing to declare again.
+    device.gate.send_replace(true);
+    let mut declared = 0;
+    while declared < 2 {
+        match soon("finish or ready", peer.from.recv()).await.expect("there") {
+            DeviceFrame::Ready { slots } => declared += slots,
+            DeviceFrame::Finish { .. } | DeviceFrame::Event { .. } => {}
+            unexpected => panic!("{unexpected:?}"),
+        }
+    }
+    assert_eq!((declared, device.ledger.of(interrupted.run_id)), (2, vec![1, 2]));
+}
+
+#[tokio::test]
 async fn an_offer_for_another_definition_or_version_is_refused() {
     let mut device = Device::new().await;
     let service = device.publish(4).await;
@@ -183,6 +212,8 @@ async fn a_revoked_attempt_stops_and_says_nothing_more() {
     for echo in [GatewayFrame::Offer(offer.clone()), GatewayFrame::Start { run_id, attempt }, GatewayFrame::Ping] {
         peer.send(echo).await;
     }
+    // Whoever offers waits for an answer.
+    assert_eq!(peer.frame().await, DeviceFrame::Refuse { run_id, attempt, code: RefuseCode::Busy });
     assert_eq!(peer.frame().await, DeviceFrame::Pong);
     assert_eq!(device.process().store.journal().in_flight().await.expect("readable"), []);
     assert_eq!(device.ledger.of(run_id), [1]);
@@ -199,10 +230,26 @@ async fn a_journal_that_cannot_be_written_refuses_offers_and_says_so() {
     assert_eq!(peer.frame().await, DeviceFrame::Refuse { run_id: offer.run_id, attempt: 1, code: RefuseCode::Busy });
     device.until("the problem is shown", |status| status.problem.is_some()).await;
     device.process().store.fill_up(false).await;
+    device.until("the problem is gone without a new offer", |status| status.problem.is_none()).await;
     offer.attempt = 2;
     peer.start(&offer).await;
     peer.finish().await;
-    device.until("the problem is gone", |status| status.problem.is_none()).await;
+}
+
+#[tokio::test]
+async fn a_definition_that_cannot_be_read_stops_its_own_service_only_and_is_called_by_its_name() {
+    let mut device = Device::new().await;
+    let (damaged, sound) = (device.publish_as("Damaged", 4).await, device.publish(4).await);
+    device.process().store.damage_versions(damaged.endpoint_id).await;
+    let (mut peer, _) = device.connect().await;
+    let offer = damaged.offer("say 1");
+    peer.send(GatewayFrame::Offer(offer.clone())).await;
+    assert_eq!(peer.frame().await, DeviceFrame::Refuse { run_id: offer.run_id, attempt: 1, code: RefuseCode::Busy });
+    device.until("the problem is shown", |status| status.problem.is_some()).await;
+    let problem = device.handle().status().problem.expect("shown");
+    assert!(problem.contains(&damaged.endpoint_id.to_string()) && !problem.contains("journal"), "{problem}");
+    peer.start(&sound.offer("say 1")).await;
+    peer.finish().await;
 }
 
 #[tokio::test]

@@ -1,0 +1,102 @@
+//! A device: its process, with a journal that outlives it, and executions that are written down.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use deskgate::dispatcher::{Config, Dispatcher, DispatcherHandle, Execute};
+use deskgate::link::{Link, Pace};
+use deskgate::store::Store;
+use deskgate_protocol::RunId;
+use deskgate_protocol::control::DeviceEvent;
+use deskgate_protocol::run::{Effects, FinishReason, Outcome, RunResult, Usage};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::site::Site;
+
+/// Where executions happen, whichever process of the device they belong to.
+#[derive(Clone)]
+pub(crate) struct Stage {
+    executed: Arc<Mutex<Vec<(RunId, u32)>>>,
+    holds: watch::Sender<bool>,
+    held: watch::Sender<Option<RunId>>,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        Self { executed: Arc::default(), holds: watch::Sender::new(false), held: watch::Sender::new(None) }
+    }
+
+    /// From now on, executions begin and do not end.
+    pub(crate) fn hold(&self, hold: bool) {
+        self.holds.send_replace(hold);
+    }
+
+    /// Waits until an execution of this run is held.
+    pub(crate) async fn held(&self, run_id: RunId) {
+        let mut held = self.held.subscribe();
+        let _ = held.wait_for(|held| *held == Some(run_id)).await;
+    }
+
+    /// The attempts of a run that were executed, in order.
+    pub(crate) fn of(&self, run_id: RunId) -> Vec<u32> {
+        let executed = self.executed.lock().unwrap_or_else(PoisonError::into_inner);
+        executed.iter().filter(|(id, _)| *id == run_id).map(|(_, attempt)| *attempt).collect()
+    }
+
+    fn execute(&self) -> Execute {
+        let stage = self.clone();
+        Arc::new(move |job, events, stop| {
+            let stage = stage.clone();
+            Box::pin(async move {
+                let run_id = job.offer.run_id;
+                stage.executed.lock().unwrap_or_else(PoisonError::into_inner).push((run_id, job.offer.attempt));
+                for n in 1..=3 {
+                    let event = DeviceEvent::MessageCompleted { message_id: format!("m{n}"), text: "said".to_owned() };
+                    // A dispatcher that is gone needs no events.
+                    let _ = events.send(event).await;
+                }
+                if *stage.holds.borrow() {
+                    stage.held.send_replace(Some(run_id));
+                    stop.cancelled().await;
+                    return Outcome::Cancelled { effects: Effects::None, usage: Usage::default() };
+                }
+                let result = RunResult { text: "done".to_owned(), finish_reason: FinishReason::Completed };
+                Outcome::Succeeded { result, usage: Usage::default() }
+            })
+        })
+    }
+}
+
+/// A running device.
+pub(crate) struct Device {
+    pub(crate) handle: DispatcherHandle,
+    pub(crate) store: Store,
+    task: JoinHandle<()>,
+}
+
+impl Device {
+    pub(crate) async fn boot(site: &Site) -> Self {
+        let store = Store::open(site.home.path().join("device/deskgate.db")).await.expect("opens");
+        // A cut line is dialled again at once, however often.
+        let pace = Pace { first: Duration::from_millis(1), longest: Duration::from_millis(5), ..Pace::default() };
+        let link = Link::new(site.connector(), site.credentials()).with_pace(pace);
+        let made = Dispatcher::new(&store, link, site.stage.execute(), Config::default()).await;
+        let (dispatcher, handle) = made.expect("the journal is readable");
+        Self { handle, store, task: tokio::spawn(dispatcher.run()) }
+    }
+
+    /// As by kill -9: nothing is told, nothing is flushed.
+    pub(crate) async fn kill_and_boot(self, site: &Site) -> Self {
+        let Self { handle, store, task } = self;
+        task.abort();
+        let _ = task.await;
+        drop((handle, store));
+        Self::boot(site).await
+    }
+
+    pub(crate) async fn end(self) {
+        self.handle.stop(true).await;
+        self.task.await.expect("it ends by itself");
+    }
+}
