@@ -42,7 +42,7 @@ impl Leaving {
 
     /// The line is down. Who waits for another line in an agent that stops hears nothing: the
     /// dropped answer says so.
-    pub(crate) fn is_down(self) {
+    pub(crate) fn answer(self) {
         let waiting = if self.stops { self.stopped } else { self.reconnected };
         for done in waiting {
             // Whoever gave up waiting needs no answer.
@@ -66,7 +66,7 @@ mod tests {
         leaving.join(Order::Stop { now: false, done: second });
         assert!(leaving.stops && leaving.now, "a gentle stop takes no haste back");
         assert!(first_done.try_recv().is_err() && second_done.try_recv().is_err());
-        leaving.is_down();
+        leaving.answer();
         assert_eq!((first_done.try_recv(), second_done.try_recv()), (Ok(()), Ok(())));
         assert_eq!(reconnected.try_recv(), Err(oneshot::error::TryRecvError::Closed), "there is no other line");
     }
@@ -79,7 +79,7 @@ mod tests {
         leaving.join(Order::Reconnect(first));
         leaving.join(Order::Reconnect(second));
         assert!(!leaving.stops);
-        leaving.is_down();
+        leaving.answer();
         assert_eq!((first_done.try_recv(), second_done.try_recv()), (Ok(()), Ok(())));
     }
 }

@@ -234,7 +234,7 @@ impl Agent {
             if !stops {
                 self.engines.send_replace(None);
             }
-            leaving.is_down();
+            leaving.answer();
             match (broken, stops) {
                 (true, _) => return Err(AgentError::Broken),
                 (false, true) => return Ok(()),
