@@ -1,9 +1,21 @@
-//! Who waits while a line is wound down, and what was asked for meanwhile: no order is lost, and
-//! nobody is told that the agent stopped before it has.
+//! What the agent is told to do as a whole, and who waits for it while a line is wound down: no
+//! order is lost, and nobody is told that the agent stopped before it has.
 
 use tokio::sync::oneshot;
 
-use crate::local::desk::Order;
+/// What the agent is told to do as a whole.
+#[derive(Debug)]
+pub enum Order {
+    /// Dial with the connection that is saved now. Answered when the old line is down.
+    Reconnect(oneshot::Sender<()>),
+    /// End. Answered when the work has ended.
+    Stop {
+        /// Whether to cut off what is in progress.
+        now: bool,
+        /// Told when it is done.
+        done: oneshot::Sender<()>,
+    },
+}
 
 /// The end of a line, from the order that began it until it is answered.
 #[derive(Debug, Default)]
