@@ -1,6 +1,6 @@
 //! What an agent is told while it is busy with what it was told before.
 
-use deskgate_tests::{Backend, Device, Folder, process, until};
+use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Postgres, process, until};
 use rustix::process::Signal;
 
 /// Longer than any test: whoever waits for it has not understood the order.
@@ -69,4 +69,22 @@ async fn a_connection_to_the_same_gateway_is_saved_at_once_while_runs_go_on() {
     backend.ended(&run_id).await;
     assert_eq!(backend.run(&run_id).await["state"], "succeeded");
     assert_eq!(device.executions(&run_id), 1, "it was not begun anew");
+}
+
+#[tokio::test]
+async fn a_test_of_the_connection_in_force_asks_its_own_line_and_ends_no_session() {
+    let postgres = Postgres::shared().await;
+    let mut gateway = GatewayProcess::start(&postgres, &[]).await;
+    let device = Device::paired_with(&gateway).await;
+    let connections = || device.log().count(&["connected to the gateway", "epoch"]);
+    let before = connections();
+    let tested = device.cli(&["connection", "test", "--mode", "remote"]).await.ok();
+    assert!(tested["device_id"].is_string(), "{tested}");
+    assert_eq!(connections(), before, "a second session");
+    gateway.stop(Signal::TERM).await;
+    device.line_is("disconnected").await;
+    let failed = device.plain_cli(&["connection", "test", "--mode", "remote"]).await;
+    assert_eq!(failed.exit, 5, "{}", failed.stderr);
+    gateway.restart().await;
+    device.cli(&["connection", "test", "--mode", "remote"]).await.ok();
 }
