@@ -8,7 +8,6 @@ pub mod config;
 pub mod dispatcher;
 pub mod executor;
 pub mod identity;
-mod leaving;
 pub mod link;
 pub mod local;
 pub mod services;
@@ -34,9 +33,9 @@ use cli::Signals;
 use config::{Home, HomeError};
 use dispatcher::{Dispatcher, DispatcherHandle, Execute};
 use identity::{DeviceKey, KeyFileError};
-use leaving::Leaving;
 use link::{BuiltIn, Connector, Credentials, Link};
-use local::desk::{Desk, Engine, Order};
+use local::desk::{Desk, Engine};
+use local::orders::{Leaving, Order};
 use services::Gateway as _;
 use settings::{Connection, Mode, Unusable};
 use store::Store;
@@ -234,7 +233,7 @@ impl Agent {
             if !stops {
                 self.engines.send_replace(None);
             }
-            leaving.is_down();
+            leaving.answer();
             match (broken, stops) {
                 (true, _) => return Err(AgentError::Broken),
                 (false, true) => return Ok(()),

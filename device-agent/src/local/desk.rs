@@ -17,6 +17,7 @@ use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::orders::Order;
 use super::{AgentStatus, Ask, LineView, No, NoCode, Reply, Request, SaveConnection, Stop, TestConnection, Tested};
 use crate::dispatcher::DispatcherHandle;
 use crate::identity::DeviceKey;
@@ -32,20 +33,6 @@ pub struct Engine {
     pub dispatcher: DispatcherHandle,
     /// The line itself.
     pub link: LinkHandle,
-}
-
-/// What the agent is told to do as a whole.
-#[derive(Debug)]
-pub enum Order {
-    /// Dial with the connection that is saved now. Answered when the old line is down.
-    Reconnect(oneshot::Sender<()>),
-    /// End. Answered when the work has ended.
-    Stop {
-        /// Whether to cut off what is in progress.
-        now: bool,
-        /// Told when it is done.
-        done: oneshot::Sender<()>,
-    },
 }
 
 /// What the answers are made from.

@@ -4,11 +4,13 @@
 //! |---|---|
 //! | here | the requests and answers |
 //! | [`desk`] | answers them, inside the agent |
+//! | [`orders`] | what the agent is told as a whole, and who waits for it |
 //!
 //! Each request is a type and names the type of its answer ([`Ask`]). Only this user and root are
 //! answered.
 
 pub mod desk;
+pub mod orders;
 
 use deskgate_protocol::control::Refused;
 use deskgate_protocol::identity::IdentityFile;

@@ -7,6 +7,7 @@ mod execution;
 mod frames;
 mod leaving;
 mod line;
+mod orders;
 mod refusals;
 mod replicas;
 mod waiting;

@@ -2,6 +2,7 @@
 
 mod chaos;
 mod promises;
+mod trouble;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

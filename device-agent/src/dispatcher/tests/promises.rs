@@ -220,64 +220,6 @@ async fn a_revoked_attempt_stops_and_says_nothing_more() {
 }
 
 #[tokio::test]
-async fn a_journal_that_cannot_be_written_refuses_offers_and_says_so() {
-    let mut device = Device::new().await;
-    let mut offer = device.publish(4).await.offer("say 1");
-    offer.input.text += &" x".repeat(100_000);
-    let (mut peer, _) = device.connect().await;
-    device.process().store.fill_up(true).await;
-    peer.send(GatewayFrame::Offer(offer.clone())).await;
-    assert_eq!(peer.frame().await, DeviceFrame::Refuse { run_id: offer.run_id, attempt: 1, code: RefuseCode::Busy });
-    device.until("the problem is shown", |status| status.problem.is_some()).await;
-    device.process().store.fill_up(false).await;
-    device.until("the problem is gone without a new offer", |status| status.problem.is_none()).await;
-    offer.attempt = 2;
-    peer.start(&offer).await;
-    peer.finish().await;
-}
-
-#[tokio::test]
-async fn a_definition_that_cannot_be_read_stops_its_own_service_only_and_is_called_by_its_name() {
-    let mut device = Device::new().await;
-    let (damaged, sound) = (device.publish_as("Damaged", 4).await, device.publish(4).await);
-    device.process().store.damage_versions(damaged.endpoint_id).await;
-    let (mut peer, _) = device.connect().await;
-    let offer = damaged.offer("say 1");
-    peer.send(GatewayFrame::Offer(offer.clone())).await;
-    assert_eq!(peer.frame().await, DeviceFrame::Refuse { run_id: offer.run_id, attempt: 1, code: RefuseCode::Busy });
-    device.until("the problem is shown", |status| status.problem.is_some()).await;
-    let problem = device.handle().status().problem.expect("shown");
-    assert!(problem.contains(&damaged.endpoint_id.to_string()) && !problem.contains("journal"), "{problem}");
-    peer.start(&sound.offer("say 1")).await;
-    peer.finish().await;
-}
-
-#[tokio::test]
-async fn a_finish_that_cannot_be_journalled_is_kept_and_sent_once_it_can() {
-    let mut device = Device::new().await;
-    let service = device.publish(4).await;
-    let (mut peer, _) = device.connect().await;
-    device.process().store.fill_up(true).await;
-    peer.start(&service.offer("large")).await;
-    device.until("the problem is shown", |status| status.problem.is_some()).await;
-    peer.send(GatewayFrame::Ping).await;
-    assert_eq!(peer.frame().await, DeviceFrame::Pong, "no finish goes out that is not on disk");
-    device.process().store.fill_up(false).await;
-    assert_eq!(peer.finish().await.2, 1);
-}
-
-#[tokio::test]
-async fn an_execution_that_breaks_down_still_ends_in_one_outcome() {
-    let mut device = Device::new().await;
-    let service = device.publish(4).await;
-    let (mut peer, _) = device.connect().await;
-    peer.start(&service.offer("break 2")).await;
-    let (_, _, seq, outcome) = peer.finish().await;
-    assert!(matches!(outcome, Outcome::Failed { error, .. } if error.code == RunErrorCode::Internal));
-    assert_eq!(seq, 3);
-}
-
-#[tokio::test]
 async fn no_more_events_are_under_way_than_the_gateway_allows() {
     let mut device = Device::new().await;
     device.window = 3;

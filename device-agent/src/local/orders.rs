@@ -1,9 +1,21 @@
-//! Who waits while a line is wound down, and what was asked for meanwhile: no order is lost, and
-//! nobody is told that the agent stopped before it has.
+//! What the agent is told to do as a whole, and who waits for it while a line is wound down: no
+//! order is lost, and nobody is told that the agent stopped before it has.
 
 use tokio::sync::oneshot;
 
-use crate::local::desk::Order;
+/// What the agent is told to do as a whole.
+#[derive(Debug)]
+pub enum Order {
+    /// Dial with the connection that is saved now. Answered when the old line is down.
+    Reconnect(oneshot::Sender<()>),
+    /// End. Answered when the work has ended.
+    Stop {
+        /// Whether to cut off what is in progress.
+        now: bool,
+        /// Told when it is done.
+        done: oneshot::Sender<()>,
+    },
+}
 
 /// The end of a line, from the order that began it until it is answered.
 #[derive(Debug, Default)]
@@ -42,7 +54,7 @@ impl Leaving {
 
     /// The line is down. Who waits for another line in an agent that stops hears nothing: the
     /// dropped answer says so.
-    pub(crate) fn is_down(self) {
+    pub(crate) fn answer(self) {
         let waiting = if self.stops { self.stopped } else { self.reconnected };
         for done in waiting {
             // Whoever gave up waiting needs no answer.
@@ -66,7 +78,7 @@ mod tests {
         leaving.join(Order::Stop { now: false, done: second });
         assert!(leaving.stops && leaving.now, "a gentle stop takes no haste back");
         assert!(first_done.try_recv().is_err() && second_done.try_recv().is_err());
-        leaving.is_down();
+        leaving.answer();
         assert_eq!((first_done.try_recv(), second_done.try_recv()), (Ok(()), Ok(())));
         assert_eq!(reconnected.try_recv(), Err(oneshot::error::TryRecvError::Closed), "there is no other line");
     }
@@ -79,7 +91,7 @@ mod tests {
         leaving.join(Order::Reconnect(first));
         leaving.join(Order::Reconnect(second));
         assert!(!leaving.stops);
-        leaving.is_down();
+        leaving.answer();
         assert_eq!((first_done.try_recv(), second_done.try_recv()), (Ok(()), Ok(())));
     }
 }
