@@ -18,7 +18,7 @@ async fn a_gateway_that_is_told_to_stop_leaves_no_process_behind() {
         assert_eq!(left, Vec::<u32>::new(), "{signal:?} left processes");
         assert_eq!(process::naming(gateway.folder()), Vec::<u32>::new(), "{signal:?} left processes");
         // Whoever was connected knows at once, and will dial again.
-        device.log().line(&["the gateway ended the session"]).await;
+        device.log().line(&["the connection to the gateway was lost"]).await;
     }
 }
 
