@@ -30,6 +30,8 @@ pub struct Request {
     pub fingerprint: Sha256Digest,
     /// What is submitted.
     pub input: Input,
+    /// The same as JSON text.
+    pub input_json: String,
     /// The caller's labels.
     pub metadata: BTreeMap<String, String>,
     /// Seconds it may wait for a start.
@@ -66,12 +68,12 @@ impl AdmissionDesk {
 
     /// Admits a request of a caller with `runs:write`, or finds the run that the same request made before. Returns only after
     /// the commit.
-    pub async fn admit(&self, caller: &Caller, request: Request) -> Result<Admitted, Refusal> {
+    pub async fn admit(&self, caller: &Caller, mut request: Request) -> Result<Admitted, Refusal> {
         if !caller.may_use(request.endpoint_id) {
             return Err(Refusal::NotFound);
         }
         let run_id = RunId::new();
-        let submission = self.submission(caller, run_id, &request).await?;
+        let submission = self.submission(caller, run_id, &mut request).await?;
         match self.admissions.admit(submission).await? {
             Admission::Accepted(accepted) => {
                 self.waiting.one_more(caller.app_id());
@@ -90,9 +92,8 @@ impl AdmissionDesk {
         }
     }
 
-    async fn submission(&self, caller: &Caller, run_id: RunId, request: &Request) -> Result<Submission, Refusal> {
+    async fn submission(&self, caller: &Caller, run_id: RunId, request: &mut Request) -> Result<Submission, Refusal> {
         let seconds = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
-        let json = |text: serde_json::Result<String>| text.map_err(|_| Refusal::Internal);
         Ok(Submission {
             run_id,
             app_id: caller.app_id(),
@@ -100,8 +101,8 @@ impl AdmissionDesk {
             endpoint_id: request.endpoint_id,
             identity: identity(caller, "POST runs", request.endpoint_id, &request.idempotency_key),
             fingerprint: request.fingerprint,
-            input: json(serde_json::to_string(&request.input))?,
-            metadata: json(serde_json::to_string(&request.metadata))?,
+            input: std::mem::take(&mut request.input_json),
+            metadata: serde_json::to_string(&request.metadata).map_err(|_| Refusal::Internal)?,
             queue_ttl_s: seconds(request.queue_ttl_s),
             max_duration_s: seconds(request.max_duration_s),
             traceparent: request.traceparent.clone(),

@@ -29,6 +29,8 @@ pub(super) struct Submitted {
     pub fingerprint: Sha256Digest,
     /// What is submitted.
     pub input: Input,
+    /// The same, written out.
+    pub input_json: String,
     /// The caller's labels.
     pub metadata: BTreeMap<String, String>,
     /// Seconds it may wait for a start.
@@ -60,14 +62,17 @@ pub(super) async fn submission(headers: &HeaderMap, body: Body, time: Duration) 
     let queue_ttl_s = seconds("queue_ttl_s", DEFAULT_QUEUE_TTL_S, MAX_QUEUE_TTL_S);
     let max_duration_s = seconds("max_duration_s", DEFAULT_DURATION_S, MAX_DURATION_S);
     match input {
-        Some(input) if flaws.is_empty() => Ok(Submitted { fingerprint, input, metadata, queue_ttl_s, max_duration_s }),
+        Some((input, input_json)) if flaws.is_empty() => {
+            Ok(Submitted { fingerprint, input, input_json, metadata, queue_ttl_s, max_duration_s })
+        }
         _ => Err(Refusal::Invalid(flaws).into()),
     }
 }
 
 const MEMBERS: [&str; 4] = ["input", "metadata", "queue_ttl_s", "max_duration_s"];
 
-fn input(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<Input> {
+/// The input and its JSON text.
+fn input(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<(Input, String)> {
     let mut more = match value {
         None => {
             flaws.push(Flaw::new("/input", "required", "an object with a member \"text\""));
@@ -83,8 +88,8 @@ fn input(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<Input> {
         Some(Value::String(text)) if (1..=MAX_TEXT).contains(&text.len()) => {
             let input = Input { text, more };
             // Numbers are written out when they are handed on, and may grow by that.
-            if serde_json::to_string(&input).is_ok_and(|text| text.len() <= MAX_BODY) {
-                return Some(input);
+            if let Some(json) = serde_json::to_string(&input).ok().filter(|json| json.len() <= MAX_BODY) {
+                return Some((input, json));
             }
             flaws.push(Flaw::new("/input", "out_of_range", format!("at most {MAX_BODY} bytes when it is written out")));
         }

@@ -1,5 +1,7 @@
 //! Who calls: the headers of authentication, each sent once and well-formed.
 
+use std::sync::Arc;
+
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, Uri, header};
@@ -14,10 +16,10 @@ const SUBJECT: HeaderName = HeaderName::from_static("x-gateway-subject");
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-impl FromRequestParts<Api> for Authenticated {
+impl FromRequestParts<Arc<Api>> for Authenticated {
     type Rejection = Error;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Error> {
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, Error> {
         let credential = credential(&parts.headers)?;
         let subject = match once(&parts.headers, &SUBJECT) {
             Once::Absent => Subject::Absent,

@@ -1,5 +1,7 @@
 //! The published services a caller may use.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
 use deskgate_protocol::management::Scope;
@@ -18,7 +20,7 @@ pub(super) struct Directory {
 }
 
 /// `GET /agent-endpoints`: the published and enabled services of the caller's application.
-pub(super) async fn list(State(api): State<Api>, authenticated: Authenticated) -> Result<Json<Directory>, Error> {
+pub(super) async fn list(State(api): State<Arc<Api>>, authenticated: Authenticated) -> Result<Json<Directory>, Error> {
     let caller = authenticated.authorise(Scope::EndpointsRead)?;
     let mut endpoints = api.store.enabled_endpoints(caller.app_id()).await.map_err(Refusal::from)?;
     endpoints.retain(|endpoint| caller.may_use(endpoint.id));

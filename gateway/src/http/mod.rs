@@ -17,12 +17,13 @@ mod first_bytes;
 mod runs;
 pub mod server;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::{HeaderName, HeaderValue, Method, header};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use deskgate_protocol::VERSION;
@@ -34,7 +35,6 @@ use crate::store::Store;
 use error::Error;
 
 /// What the handlers need.
-#[derive(Clone)]
 pub struct Api {
     /// Reads.
     pub store: Store,
@@ -57,8 +57,8 @@ pub fn router(api: Api) -> Router {
         .fallback(async || Error::not_found())
         .method_not_allowed_fallback(async |method: Method| Error::method_not_allowed(&method))
         .layer(DefaultBodyLimit::disable())
-        .layer(from_fn_with_state(api.clone(), envelope))
-        .with_state(api)
+        .layer(from_fn(envelope))
+        .with_state(Arc::new(api))
 }
 
 /// The identifier of one request, in its answer and in the log.
@@ -69,7 +69,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const GATEWAY_VERSION: HeaderName = HeaderName::from_static("gateway-version");
 
 /// What every answer has, whatever became of the request.
-async fn envelope(State(_api): State<Api>, mut request: Request, next: Next) -> Response {
+async fn envelope(mut request: Request, next: Next) -> Response {
     let id = request.headers().get(&REQUEST_ID).filter(|id| usable(id)).cloned().unwrap_or_else(fresh_id);
     request.extensions_mut().insert(RequestId(id.clone()));
     let mut response = match caller::credential_in_url(request.uri()) {

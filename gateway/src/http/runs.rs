@@ -1,6 +1,7 @@
 //! Runs: submitting one, reading one.
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -21,7 +22,7 @@ use crate::domain::runs;
 
 /// `POST /agent-endpoints/{endpoint_id}/runs`: 202 after the commit.
 pub(super) async fn submit(
-    State(api): State<Api>,
+    State(api): State<Arc<Api>>,
     authenticated: Authenticated,
     endpoint_id: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
@@ -38,6 +39,7 @@ pub(super) async fn submit(
         idempotency_key,
         fingerprint: submitted.fingerprint,
         input: submitted.input,
+        input_json: submitted.input_json,
         metadata: submitted.metadata,
         queue_ttl_s: submitted.queue_ttl_s,
         max_duration_s: submitted.max_duration_s,
@@ -56,7 +58,7 @@ pub(super) async fn submit(
 
 /// `GET /runs/{run_id}?wait=SECONDS`.
 pub(super) async fn read(
-    State(api): State<Api>,
+    State(api): State<Arc<Api>>,
     authenticated: Authenticated,
     run_id: Result<Path<String>, PathRejection>,
     RawQuery(query): RawQuery,

@@ -80,12 +80,16 @@ pub(super) struct Signals {
 }
 
 /// Runs one connection to its end. When this returns, or is dropped, the socket is closed.
+///
+/// `cut` ends it at once; `stop` does so too unless its stream was dropped before: then what was
+/// written into that is sent first.
 pub(super) async fn run(
     house: Arc<House>,
     socket: TcpStream,
     peer: SocketAddr,
     ticket: Ticket,
     cut: CancellationToken,
+    stop: CancellationToken,
 ) {
     let _cut_on_drop = cut.clone().drop_guard();
     let grace_ends = Instant::now() + house.config.login_grace;
@@ -103,9 +107,15 @@ pub(super) async fn run(
     let Signals { cut, opened, dropped, closed, slot } = signals.clone();
     let door = Door::new(Arc::clone(&house), peer, ticket, signals);
     let line = Line::new(socket, &cut);
+    let leave = async || {
+        tokio::select! {
+            () = cut.cancelled() => {}
+            () = stop.cancelled() => {}
+        }
+    };
 
     let started = tokio::select! {
-        () = cut.cancelled() => return,
+        () = leave() => return,
         started = timeout_at(grace_ends, run_stream(Arc::clone(&house.ssh), line, door)) => started,
     };
     let session = match started {
@@ -119,7 +129,7 @@ pub(super) async fn run(
     let mut ended = tokio::select! {
         result = &mut session => Some(result),
         () = opened.cancelled() => None,
-        () = cut.cancelled() => None,
+        () = leave() => None,
         () = sleep_until(grace_ends) => {
             tracing::debug!(%peer, "SSH connection closed: no control channel within the login grace");
             cut.cancel();
@@ -128,8 +138,9 @@ pub(super) async fn run(
     };
     if ended.is_none() {
         ended = tokio::select! {
+            // A stream that was dropped before the stop is said goodbye to.
+            biased;
             result = &mut session => Some(result),
-            () = cut.cancelled() => None,
             () = dropped.cancelled() => {
                 // The drop closed the channel, behind what was written before. Some clients throw away
                 // what they have not yet passed on when they are disconnected, so theirs is awaited.
@@ -146,6 +157,7 @@ pub(super) async fn run(
                     () = cut.cancelled() => None,
                 }
             }
+            () = leave() => None,
         };
     }
     let result = match ended {

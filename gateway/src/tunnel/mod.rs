@@ -154,10 +154,10 @@ pub async fn serve(
         };
         match accepted {
             Ok((socket, peer)) => {
-                let cut = stop.child_token();
+                let cut = CancellationToken::new();
                 match gate.enter(gate::Source::of(peer), &cut, Instant::now()) {
                     Ok(ticket) => {
-                        connections.spawn(connection::run(Arc::clone(&house), socket, peer, ticket, cut));
+                        connections.spawn(connection::run(Arc::clone(&house), socket, peer, ticket, cut, stop.clone()));
                     }
                     Err(reason) => tracing::debug!(%peer, ?reason, "SSH connection turned away"),
                 }

@@ -36,7 +36,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("min_wal_size", "128MB"),
     ("max_wal_size", "512MB"),
     ("wal_buffers", "4MB"),
-    ("shared_buffers", "64MB"),
+    ("shared_buffers", "128MB"),
     ("work_mem", "4MB"),
     ("maintenance_work_mem", "32MB"),
     ("max_worker_processes", "2"),

@@ -9,7 +9,7 @@ use crate::Bench;
 use crate::http::Target;
 use crate::load::{self, Outcome, Plan};
 use crate::noop;
-use crate::pgbench::{Pgbench, Rows};
+use crate::pgbench::{Pgbench, Rows, Table};
 use crate::process::{children_cpu_seconds, cpu_seconds};
 use crate::report::{Report, median};
 use crate::site::{self, Desktop, Server};
@@ -20,6 +20,19 @@ const CONNECTIONS: usize = 64;
 const CLIENTS: [usize; 4] = [8, 16, 32, 64];
 /// Rounds of each comparison; what is compared takes turns, and the medians count.
 const ROUNDS: usize = 5;
+
+/// Notes what rounds of pgbench came to; returns the rows per second.
+fn compared(name: &str, rounds: &[Rows], report: &mut Report) -> f64 {
+    let of = |part: fn(&Rows) -> f64| rounds.iter().map(part).collect::<Vec<_>>();
+    let cost = json!({
+        "postgres_cpu_us": median(&of(|rows| rows.postgres_cpu_us)),
+        "pgbench_cpu_us": median(&of(|rows| rows.pgbench_cpu_us)),
+    });
+    report.part(&format!("{name}_cost"), cost);
+    let rates = of(|rows| rows.per_second);
+    report.part(&format!("{name}_per_second"), json!({ "median": median(&rates), "rounds": rates }));
+    median(&rates)
+}
 
 /// Measures what is asked for.
 pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
@@ -75,7 +88,7 @@ impl Site<'_> {
             true => Some(noop::start(folder).await?),
             false => None,
         };
-        let (mut ours, mut theirs, mut bare) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut ours, mut rows, mut bare_rows, mut bare) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (_, postmaster) = self.server.cluster()?;
         let cpu = || (cpu_seconds(self.server.pid()), children_cpu_seconds(postmaster));
         let mut costs = Vec::new();
@@ -87,7 +100,8 @@ impl Site<'_> {
             costs.push((after.0 - before.0, after.1 - before.1, outcome.cpu_seconds, outcome.clone()));
             ours.push(outcome.rate());
             if let Some((pgbench, clients)) = &pgbench {
-                theirs.push(pgbench.run(&self.server, *clients, self.bench.time(5.0)).await?);
+                rows.push(pgbench.run(&self.server, Table::Same, *clients, self.bench.time(4.0)).await?);
+                bare_rows.push(pgbench.run(&self.server, Table::Bare, *clients, self.bench.time(4.0)).await?);
             }
             if let Some((_, address)) = &noop {
                 bare.push(self.bare(*address).await?.rate());
@@ -97,14 +111,10 @@ impl Site<'_> {
         report.part("accepted_per_second", json!({ "median": most, "rounds": ours }));
         report.part("accept_cost", self.cost(&costs));
         if pgbench.is_some() {
-            let of = |part: fn(&Rows) -> f64| theirs.iter().map(part).collect::<Vec<_>>();
-            let postgres_cpu_us = median(&of(|rows| rows.postgres_cpu_us));
-            let pgbench_cpu_us = median(&of(|rows| rows.pgbench_cpu_us));
-            report
-                .part("pgbench_cost", json!({ "postgres_cpu_us": postgres_cpu_us, "pgbench_cpu_us": pgbench_cpu_us }));
-            let theirs = of(|rows| rows.per_second);
-            report.part("pgbench_per_second", json!({ "median": median(&theirs), "rounds": theirs }));
-            report.value("accept_vs_pgbench", most / median(&theirs));
+            let same = compared("pgbench", &rows, report);
+            report.value("accept_vs_pgbench", most / same);
+            let bare = compared("pgbench_bare_row", &bare_rows, report);
+            report.value("accept_vs_pgbench_bare_row", most / bare);
         }
         if noop.is_some() {
             report.part("http_ceiling_per_second", json!({ "median": median(&bare), "rounds": bare }));
@@ -137,11 +147,11 @@ impl Site<'_> {
     /// pgbench with the number of clients that is its best here.
     async fn best_pgbench(&self, folder: &Path, report: &mut Report) -> anyhow::Result<(Pgbench, usize)> {
         let pgbench = Pgbench::prepare(&self.server, folder)?;
-        let one = pgbench.run(&self.server, 1, self.bench.time(2.0)).await?;
+        let one = pgbench.run(&self.server, Table::Same, 1, self.bench.time(2.0)).await?;
         report.part("pgbench_one_client_per_second", one.per_second);
         let mut best = (CLIENTS[0], 0.0);
         for clients in CLIENTS {
-            let tps = pgbench.run(&self.server, clients, self.bench.time(3.0)).await?.per_second;
+            let tps = pgbench.run(&self.server, Table::Same, clients, self.bench.time(3.0)).await?.per_second;
             if tps > best.1 {
                 best = (clients, tps);
             }

@@ -10,32 +10,32 @@ use crate::http::BODY;
 use crate::process::ended_children_cpu_seconds;
 use crate::site::Server;
 
-/// The columns of a run, at the same sizes, without its constraints; two of its indexes.
-const TABLE: &str = "
-    DROP TABLE IF EXISTS bench_rows;
-    CREATE TABLE bench_rows (
-        run_id            uuid        PRIMARY KEY,
-        app_id            uuid        NOT NULL,
-        subject           text        NOT NULL,
-        endpoint_id       uuid        NOT NULL,
-        endpoint_version  integer     NOT NULL,
-        definition_sha256 bytea       NOT NULL,
-        device_id         uuid        NOT NULL,
-        identity          bytea       NOT NULL UNIQUE,
-        fingerprint       bytea       NOT NULL,
-        input             json        NOT NULL,
-        metadata          json        NOT NULL,
-        max_duration_s    integer     NOT NULL,
-        traceparent       text,
-        state             text        NOT NULL DEFAULT 'queued',
-        attempt           integer     NOT NULL DEFAULT 0,
-        epoch             bigint      NOT NULL DEFAULT 0,
-        device_seq        bigint      NOT NULL DEFAULT 0,
-        last_sequence     bigint      NOT NULL DEFAULT 1,
-        created_at        timestamptz NOT NULL DEFAULT now(),
-        queue_expires_at  timestamptz NOT NULL
-    );
-    CHECKPOINT;";
+/// What pgbench inserts into.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Table {
+    /// Defined as the table of runs is: its columns, constraints and indexes.
+    Same,
+    /// The same columns with two of its indexes and nothing else.
+    Bare,
+}
+
+impl Table {
+    fn definition(self) -> &'static str {
+        match self {
+            Self::Same => {
+                "DROP TABLE IF EXISTS bench_rows;
+                CREATE TABLE bench_rows (LIKE runs INCLUDING ALL);
+                CHECKPOINT;"
+            }
+            Self::Bare => {
+                "DROP TABLE IF EXISTS bench_rows;
+                CREATE TABLE bench_rows (LIKE runs INCLUDING DEFAULTS);
+                ALTER TABLE bench_rows ADD PRIMARY KEY (run_id), ADD UNIQUE (identity);
+                CHECKPOINT;"
+            }
+        }
+    }
+}
 
 /// pgbench against one gateway's cluster.
 pub(crate) struct Pgbench {
@@ -69,9 +69,15 @@ impl Pgbench {
     }
 
     /// So many clients, into an empty table.
-    pub(crate) async fn run(&self, server: &Server, clients: usize, time: Duration) -> anyhow::Result<Rows> {
+    pub(crate) async fn run(
+        &self,
+        server: &Server,
+        table: Table,
+        clients: usize,
+        time: Duration,
+    ) -> anyhow::Result<Rows> {
         let (database, _driver) = server.database().await?;
-        database.batch_execute(TABLE).await?;
+        database.batch_execute(table.definition()).await?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(clients);
         let cpu = || (ended_children_cpu_seconds(self.postmaster), ended_children_cpu_seconds(std::process::id()));
         let before = cpu();
