@@ -8,6 +8,7 @@ mod hostile;
 mod idempotency;
 mod keys;
 mod order;
+mod pages;
 mod refusals;
 mod slow;
 mod store;
