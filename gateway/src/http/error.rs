@@ -81,6 +81,12 @@ impl Error {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_input", "Invalid input", detail).with("errors", flaw)
     }
 
+    /// A cursor that is none of this list.
+    pub fn invalid_cursor() -> Self {
+        let detail = "The cursor does not belong to this list with these filters. Begin the list again without it.";
+        Self::new(StatusCode::BAD_REQUEST, "invalid_cursor", "Invalid cursor", detail)
+    }
+
     /// A top-level member that callers cannot set.
     pub fn unknown_field(name: &str) -> Self {
         let pointer = format!("/{}", name.replace('~', "~0").replace('/', "~1"));

@@ -6,14 +6,18 @@
 //! | `first_bytes` | a connection that must begin in time |
 //! | `caller` | the extractor that makes a `Caller` |
 //! | `body` | JSON bodies, with their limits |
+//! | `query` `cursor` | parameters, and the places where pages end |
 //! | [`error`] | every refusal as a problem document |
-//! | `endpoints` `runs` | the resources |
+//! | `endpoints` `runs` `run_list` | the resources |
 
 mod body;
 mod caller;
+mod cursor;
 mod endpoints;
 pub mod error;
 mod first_bytes;
+mod query;
+mod run_list;
 mod runs;
 pub mod server;
 
@@ -53,6 +57,7 @@ pub fn router(api: Api) -> Router {
     Router::new()
         .route("/api/v1/agent-endpoints", get(endpoints::list))
         .route("/api/v1/agent-endpoints/{endpoint_id}/runs", post(runs::submit))
+        .route("/api/v1/runs", get(run_list::list))
         .route("/api/v1/runs/{run_id}", get(runs::read))
         .fallback(async || Error::not_found())
         .method_not_allowed_fallback(async |method: Method| Error::method_not_allowed(&method))

@@ -7,6 +7,7 @@ mod database;
 mod hostile;
 mod idempotency;
 mod keys;
+mod lists;
 mod order;
 mod refusals;
 mod slow;
