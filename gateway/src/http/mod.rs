@@ -8,6 +8,8 @@
 //! | `body` | JSON bodies, with their limits |
 //! | `query` `cursor` | parameters, and the places where pages end |
 //! | [`error`] | every refusal as a problem document |
+//! | [`problems`] | the closed list of problems, with a page for each |
+//! | `html` | pages for people |
 //! | `endpoints` `runs` `run_list` | the resources |
 
 mod body;
@@ -16,6 +18,8 @@ mod cursor;
 mod endpoints;
 pub mod error;
 mod first_bytes;
+mod html;
+pub mod problems;
 mod query;
 mod run_list;
 mod runs;
@@ -59,6 +63,9 @@ pub fn router(api: Api) -> Router {
         .route("/api/v1/agent-endpoints/{endpoint_id}/runs", post(runs::submit))
         .route("/api/v1/runs", get(run_list::list))
         .route("/api/v1/runs/{run_id}", get(runs::read))
+        .route("/api/v1/docs/style.css", get(html::style))
+        .route("/problems", get(problems::index))
+        .route("/problems/{code}", get(problems::page))
         .fallback(async || Error::not_found())
         .method_not_allowed_fallback(async |method: Method| Error::method_not_allowed(&method))
         .layer(DefaultBodyLimit::disable())

@@ -9,6 +9,7 @@ mod idempotency;
 mod keys;
 mod lists;
 mod order;
+mod pages;
 mod refusals;
 mod slow;
 mod store;
