@@ -6,18 +6,22 @@
 //! | `first_bytes` | a connection that must begin in time |
 //! | `caller` | the extractor that makes a `Caller` |
 //! | `body` | JSON bodies, with their limits |
+//! | `query` `cursor` | parameters, and the places where pages end |
 //! | [`error`] | every refusal as a problem document |
 //! | [`problems`] | the closed list of problems, with a page for each |
 //! | `html` | pages for people |
-//! | `endpoints` `runs` | the resources |
+//! | `endpoints` `runs` `run_list` | the resources |
 
 mod body;
 mod caller;
+mod cursor;
 mod endpoints;
 pub mod error;
 mod first_bytes;
 mod html;
 pub mod problems;
+mod query;
+mod run_list;
 mod runs;
 pub mod server;
 
@@ -57,6 +61,7 @@ pub fn router(api: Api) -> Router {
     Router::new()
         .route("/api/v1/agent-endpoints", get(endpoints::list))
         .route("/api/v1/agent-endpoints/{endpoint_id}/runs", post(runs::submit))
+        .route("/api/v1/runs", get(run_list::list))
         .route("/api/v1/runs/{run_id}", get(runs::read))
         .route("/api/v1/docs/style.css", get(html::style))
         .route("/problems", get(problems::index))
