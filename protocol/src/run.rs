@@ -23,6 +23,28 @@ pub enum Phase {
     Final,
 }
 
+impl Phase {
+    /// Every phase, in order.
+    pub const ALL: [Self; 3] = [Self::Accepted, Self::Started, Self::Final];
+
+    /// The word for it in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Started => "started",
+            Self::Final => "final",
+        }
+    }
+}
+
+impl FromStr for Phase {
+    type Err = UnknownWord;
+
+    fn from_str(text: &str) -> Result<Self, UnknownWord> {
+        Self::ALL.into_iter().find(|phase| phase.as_str() == text).ok_or(UnknownWord)
+    }
+}
+
 /// Where a run stands. New states may appear inside a phase; phases are fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -5,6 +5,7 @@
 //! | [`access`] | who a caller is and what its key allows |
 //! | [`admission`] | whether a submission becomes a run |
 //! | [`runs`] | how a stored run is seen |
+//! | [`run_list`] | which runs a list shows |
 //! | [`devices`] | who may open a session, and what happens to the runs it holds |
 //! | [`desktop`] | what a device may ask about its own applications and services |
 //! | [`refusal`] | why not, for a person |
@@ -14,6 +15,7 @@ pub mod admission;
 pub mod desktop;
 pub mod devices;
 pub mod refusal;
+pub mod run_list;
 pub mod runs;
 
 use std::time::Duration;

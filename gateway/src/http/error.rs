@@ -71,6 +71,12 @@ impl Error {
         Self::new(Code::InvalidInput, detail).with("errors", flaw)
     }
 
+    /// A cursor that is none of this list.
+    pub fn invalid_cursor() -> Self {
+        let detail = "The cursor does not belong to this list with these filters. Begin the list again without it.";
+        Self::new(Code::InvalidCursor, detail)
+    }
+
     /// A top-level member that callers cannot set.
     pub fn unknown_field(name: &str) -> Self {
         let pointer = format!("/{}", name.replace('~', "~0").replace('/', "~1"));

@@ -6,20 +6,24 @@
 //! | `first_bytes` | a connection that must begin in time |
 //! | `caller` | the extractor that makes a `Caller` |
 //! | `body` | JSON bodies, with their limits |
+//! | `query` `cursor` | parameters, and the places where pages end |
 //! | [`error`] | every refusal as a problem document |
 //! | [`openapi`] | the document of all calls, and its readable page |
 //! | [`problems`] | the closed list of problems, with a page for each |
 //! | `html` | pages for people |
-//! | `endpoints` `runs` | the resources |
+//! | `endpoints` `runs` `run_list` | the resources |
 
 mod body;
 mod caller;
+mod cursor;
 mod endpoints;
 pub mod error;
 mod first_bytes;
 mod html;
 pub mod openapi;
 pub mod problems;
+mod query;
+mod run_list;
 mod runs;
 pub mod server;
 
@@ -62,6 +66,7 @@ fn calls() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(endpoints::list))
         .routes(routes!(runs::submit))
         .routes(routes!(runs::read))
+        .routes(routes!(run_list::list))
 }
 
 /// Every call, and the pages that explain them.

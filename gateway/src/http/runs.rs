@@ -19,6 +19,7 @@ use super::openapi::bodies::Submission;
 use super::openapi::examples;
 use super::openapi::refusals::{EVERY_CALL, JSON_BODY, NEW_WORK, refusals};
 use super::problems::Code;
+use super::query::Query;
 use super::{Api, body, caller};
 use crate::domain::access::Authenticated;
 use crate::domain::admission::{Admitted, Request};
@@ -130,7 +131,7 @@ pub(super) async fn read(
 ) -> Result<Response, Error> {
     let caller = authenticated.authorise(Scope::RunsRead)?;
     let run_id = identifier(run_id)?;
-    let wait = wait(query.as_deref().unwrap_or_default())?;
+    let wait = wait(query.as_deref())?;
     let stopped = api.draining.clone();
     let run = tokio::select! {
         run = runs::read(&api.store, &caller, run_id, wait) => run?,
@@ -164,16 +165,7 @@ fn names(sent: &HeaderValue, etag: &HeaderValue) -> bool {
     }
 }
 
-fn wait(query: &str) -> Result<Duration, Error> {
-    let mut wait = Duration::ZERO;
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        match pair.split_once('=') {
-            Some(("wait", seconds)) => match seconds.parse::<u64>() {
-                Ok(seconds) if seconds <= 60 => wait = Duration::from_secs(seconds),
-                _ => return Err(Error::invalid_parameter("wait", "wait is a whole number of seconds from 0 to 60.")),
-            },
-            _ => return Err(Error::invalid_parameter("wait", "The only parameter here is \"wait\".")),
-        }
-    }
-    Ok(wait)
+fn wait(query: Option<&str>) -> Result<Duration, Error> {
+    let seconds = Query::read(query, &["wait"])?.number("wait", 0..=60, 0)?;
+    Ok(Duration::from_secs(seconds.into()))
 }

@@ -8,6 +8,7 @@ mod document;
 mod hostile;
 mod idempotency;
 mod keys;
+mod lists;
 mod order;
 mod pages;
 mod refusals;

@@ -79,6 +79,15 @@ pub(in crate::http) fn succeeded() -> Value {
     })
 }
 
+/// A page of a list of runs.
+pub(in crate::http) fn runs() -> Value {
+    let mut run = succeeded();
+    for member in ["input", "result"] {
+        run.as_object_mut().expect("a run is an object").remove(member);
+    }
+    json!({ "data": [run], "next_cursor": "AQAAAAAAAAAABkQ", "has_more": true })
+}
+
 #[cfg(test)]
 mod tests {
     use deskgate_protocol::run::Run;
@@ -98,6 +107,7 @@ mod tests {
     fn every_example_is_what_its_type_writes() {
         reads_back::<Run>(accepted());
         reads_back::<Run>(succeeded());
+        reads_back::<Vec<Run>>(runs()["data"].clone());
         reads_back::<Vec<Endpoint>>(directory()["endpoints"].clone());
     }
 }
