@@ -51,6 +51,12 @@ impl Error {
         Self::new(StatusCode::BAD_REQUEST, "credential_in_url", "Credential in the URL", detail)
     }
 
+    /// No form that the Accept header names.
+    pub fn not_acceptable() -> Self {
+        let detail = "This address answers with text/event-stream or application/json, and Accept names neither.";
+        Self::new(StatusCode::NOT_ACCEPTABLE, "not_acceptable", "Not acceptable", detail)
+    }
+
     /// No or a wrong Content-Type.
     pub fn unsupported_media_type() -> Self {
         let detail = "The body must be JSON: send Content-Type: application/json.";
@@ -124,6 +130,10 @@ impl From<Refusal> for Error {
                     .with("existing_run_id", existing_run_id.to_string())
             }
             Refusal::QueueFull { .. } => new(StatusCode::TOO_MANY_REQUESTS, "queue_full", "Queue full").retryable(),
+            Refusal::TooManyStreams { .. } => {
+                new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", "Too many streams").retryable()
+            }
+            Refusal::InvalidCursor => new(StatusCode::BAD_REQUEST, "invalid_cursor", "Invalid cursor"),
             Refusal::Invalid(flaws) => {
                 let errors: Vec<_> = flaws
                     .iter()
@@ -145,6 +155,7 @@ fn retry_after(code: &str) -> Option<&'static str> {
     match code {
         "access_paused" => Some("60"),
         "queue_full" => Some("5"),
+        "rate_limited" => Some("5"),
         "store_unavailable" => Some("2"),
         "draining" => Some("1"),
         _ => None,

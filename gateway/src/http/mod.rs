@@ -4,18 +4,23 @@
 //! |---|---|
 //! | [`server`] | the accept loop: time limits, connection limits, graceful stop |
 //! | `first_bytes` | a connection that must begin in time |
+//! | `unread` | a connection whose peer must take what is sent |
 //! | `caller` | the extractor that makes a `Caller` |
 //! | `body` | JSON bodies, with their limits |
 //! | [`error`] | every refusal as a problem document |
-//! | `endpoints` `runs` | the resources |
+//! | `accept` | which form of an answer a caller wants |
+//! | `endpoints` `runs` `events` | the resources |
 
+mod accept;
 mod body;
 mod caller;
 mod endpoints;
 pub mod error;
+mod events;
 mod first_bytes;
 mod runs;
 pub mod server;
+mod unread;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +36,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::domain::access::Access;
 use crate::domain::admission::AdmissionDesk;
+use crate::domain::events::Streams;
 use crate::store::Store;
 use error::Error;
 
@@ -42,6 +48,8 @@ pub struct Api {
     pub access: Access,
     /// Admits runs.
     pub desk: AdmissionDesk,
+    /// Opens event streams.
+    pub streams: Streams,
     /// Cancelled when nothing more is to be admitted.
     pub draining: CancellationToken,
     /// Time for a body to arrive.
@@ -54,6 +62,7 @@ pub fn router(api: Api) -> Router {
         .route("/api/v1/agent-endpoints", get(endpoints::list))
         .route("/api/v1/agent-endpoints/{endpoint_id}/runs", post(runs::submit))
         .route("/api/v1/runs/{run_id}", get(runs::read))
+        .route("/api/v1/runs/{run_id}/events", get(events::read))
         .fallback(async || Error::not_found())
         .method_not_allowed_fallback(async |method: Method| Error::method_not_allowed(&method))
         .layer(DefaultBodyLimit::disable())
