@@ -4,19 +4,23 @@
 //! |---|---|
 //! | [`server`] | the accept loop: time limits, connection limits, graceful stop |
 //! | `first_bytes` | a connection that must begin in time |
+//! | `unread` | a connection whose peer must take what is sent |
 //! | `caller` | the extractor that makes a `Caller` |
 //! | `body` | JSON bodies, with their limits |
 //! | `query` `cursor` | parameters, and the places where pages end |
 //! | [`error`] | every refusal as a problem document |
 //! | [`problems`] | the closed list of problems, with a page for each |
 //! | `html` | pages for people |
-//! | `endpoints` `runs` `run_list` | the resources |
+//! | `accept` | which form of an answer a caller wants |
+//! | `endpoints` `runs` `run_list` `events` | the resources |
 
+mod accept;
 mod body;
 mod caller;
 mod cursor;
 mod endpoints;
 pub mod error;
+mod events;
 mod first_bytes;
 mod html;
 pub mod problems;
@@ -24,6 +28,7 @@ mod query;
 mod run_list;
 mod runs;
 pub mod server;
+mod unread;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +44,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::domain::access::Access;
 use crate::domain::admission::AdmissionDesk;
+use crate::domain::events::Streams;
 use crate::store::Store;
 use error::Error;
 
@@ -50,6 +56,8 @@ pub struct Api {
     pub access: Access,
     /// Admits runs.
     pub desk: AdmissionDesk,
+    /// Opens event streams.
+    pub streams: Streams,
     /// Cancelled when nothing more is to be admitted.
     pub draining: CancellationToken,
     /// Time for a body to arrive.
@@ -66,6 +74,7 @@ pub fn router(api: Api) -> Router {
         .route("/api/v1/docs/style.css", get(html::style))
         .route("/problems", get(problems::index))
         .route("/problems/{code}", get(problems::page))
+        .route("/api/v1/runs/{run_id}/events", get(events::read))
         .fallback(async || Error::not_found())
         .method_not_allowed_fallback(async |method: Method| Error::method_not_allowed(&method))
         .layer(DefaultBodyLimit::disable())
