@@ -433,6 +433,11 @@ impl EventType {
         }
     }
 
+    /// Whether nothing happens in a run after it.
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::RunSucceeded | Self::RunFailed | Self::RunCancelled | Self::RunExpired)
+    }
+
     /// The event that ends a run in `state`; `None` while it is not final.
     pub const fn ending(state: RunState) -> Option<Self> {
         match state {
@@ -547,12 +552,14 @@ pub struct RunLinks {
     /// The run itself.
     #[serde(rename = "self")]
     pub this: String,
+    /// What happens in it, as a stream or page by page.
+    pub events: String,
 }
 
 impl RunLinks {
     /// The paths of one run.
     pub fn of(run_id: RunId) -> Self {
-        Self { this: format!("/api/v1/runs/{run_id}") }
+        Self { this: format!("/api/v1/runs/{run_id}"), events: format!("/api/v1/runs/{run_id}/events") }
     }
 }
 
@@ -593,6 +600,8 @@ mod tests {
             assert_eq!(state.successors().is_empty(), state.phase() == Phase::Final, "{state}");
             assert_eq!(EventType::ending(state).is_some(), state.phase() == Phase::Final, "{state}");
         }
+        let ending: Vec<_> = RunState::ALL.into_iter().filter_map(EventType::ending).collect();
+        assert!(EventType::ALL.iter().all(|kind| kind.is_final() == ending.contains(kind)));
     }
 
     #[test]

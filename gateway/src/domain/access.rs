@@ -63,6 +63,11 @@ impl Caller {
         self.key.key.app_id
     }
 
+    /// The key it calls with.
+    pub fn key_id(&self) -> KeyId {
+        self.key.key.key_id
+    }
+
     /// The business user it calls for.
     pub fn subject(&self) -> &str {
         &self.subject
@@ -125,6 +130,11 @@ impl Access {
         let fits = known.as_ref().is_some_and(|known| digests_equal(&known.digest, &sent.digest()));
         let key = known.filter(|key| fits && key.live).ok_or(Refusal::CredentialInvalid { hint: String::new() })?;
         Ok(Authenticated { key, subject })
+    }
+
+    /// Whether a key that was good is so still.
+    pub async fn is_good(&self, key_id: KeyId) -> Result<bool, Refusal> {
+        Ok(self.key(key_id).await?.is_some_and(|key| key.live))
     }
 
     async fn key(&self, key_id: KeyId) -> Result<Option<Arc<StoredKey>>, Refusal> {

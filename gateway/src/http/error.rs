@@ -44,6 +44,12 @@ impl Error {
         Self::new(Code::CredentialInUrl, detail)
     }
 
+    /// No form that the Accept header names.
+    pub fn not_acceptable() -> Self {
+        let detail = "This address answers with text/event-stream or application/json, and Accept names neither.";
+        Self::new(Code::NotAcceptable, detail)
+    }
+
     /// No or a wrong Content-Type.
     pub fn unsupported_media_type() -> Self {
         let detail = "The body must be JSON: send Content-Type: application/json.";
@@ -116,6 +122,8 @@ impl From<Refusal> for Error {
                 new(Code::IdempotencyKeyReused).with("existing_run_id", existing_run_id.to_string())
             }
             Refusal::QueueFull { .. } => new(Code::QueueFull),
+            Refusal::TooManyStreams { .. } => new(Code::RateLimited),
+            Refusal::InvalidCursor => new(Code::InvalidCursor),
             Refusal::Invalid(flaws) => {
                 let errors: Vec<_> = flaws
                     .iter()

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`server`] | the accept loop: time limits, connection limits, graceful stop |
 //! | `first_bytes` | a connection that must begin in time |
+//! | `unread` | a connection whose peer must take what is sent |
 //! | `caller` | the extractor that makes a `Caller` |
 //! | `body` | JSON bodies, with their limits |
 //! | `query` `cursor` | parameters, and the places where pages end |
@@ -11,13 +12,16 @@
 //! | [`openapi`] | the document of all calls, and its readable page |
 //! | [`problems`] | the closed list of problems, with a page for each |
 //! | `html` | pages for people |
-//! | `endpoints` `runs` `run_list` | the resources |
+//! | `accept` | which form of an answer a caller wants |
+//! | `endpoints` `runs` `run_list` `events` | the resources |
 
+mod accept;
 mod body;
 mod caller;
 mod cursor;
 mod endpoints;
 pub mod error;
+mod events;
 mod first_bytes;
 mod html;
 pub mod openapi;
@@ -26,6 +30,7 @@ mod query;
 mod run_list;
 mod runs;
 pub mod server;
+mod unread;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +48,7 @@ use utoipa_axum::routes;
 
 use crate::domain::access::Access;
 use crate::domain::admission::AdmissionDesk;
+use crate::domain::events::Streams;
 use crate::store::Store;
 use error::Error;
 
@@ -54,6 +60,8 @@ pub struct Api {
     pub access: Access,
     /// Admits runs.
     pub desk: AdmissionDesk,
+    /// Opens event streams.
+    pub streams: Streams,
     /// Cancelled when nothing more is to be admitted.
     pub draining: CancellationToken,
     /// Time for a body to arrive.
@@ -67,6 +75,7 @@ fn calls() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(runs::submit))
         .routes(routes!(runs::read))
         .routes(routes!(run_list::list))
+        .routes(routes!(events::read))
 }
 
 /// Every call, and the pages that explain them.

@@ -132,9 +132,10 @@ pub(super) async fn read(
     let caller = authenticated.authorise(Scope::RunsRead)?;
     let run_id = identifier(run_id)?;
     let wait = wait(query.as_deref())?;
-    let stopped = api.draining.clone();
+    let (stopped, key) = (api.draining.clone(), api.streams.vigil().watch(&caller));
     let run = tokio::select! {
         run = runs::read(&api.store, &caller, run_id, wait) => run?,
+        () = key.ended() => return Err(Refusal::CredentialInvalid { hint: String::new() }.into()),
         () = stopped.cancelled(), if !wait.is_zero() => runs::read(&api.store, &caller, run_id, Duration::ZERO).await?,
     };
     let etag = etag(&run)?;
@@ -145,7 +146,7 @@ pub(super) async fn read(
 }
 
 /// The identifier in a path. What is none, or no text at all, names nothing.
-fn identifier<T: FromStr>(path: Result<Path<String>, PathRejection>) -> Result<T, Refusal> {
+pub(super) fn identifier<T: FromStr>(path: Result<Path<String>, PathRejection>) -> Result<T, Refusal> {
     path.ok().and_then(|Path(text)| text.parse().ok()).ok_or(Refusal::NotFound)
 }
 

@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::first_bytes::FirstBytes;
+use super::unread::Unread;
 
 /// What a listener bears.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +28,8 @@ pub struct Limits {
     pub head: Duration,
     /// Time for the body of a request.
     pub body: Duration,
+    /// Time for the peer to take some of what is sent to it.
+    pub unread: Duration,
     /// Bytes of the head of a request.
     pub head_bytes: usize,
     /// Connections in all.
@@ -44,6 +47,7 @@ impl Default for Limits {
         Self {
             head: Duration::from_secs(10),
             body: Duration::from_secs(30),
+            unread: Duration::from_secs(30),
             head_bytes: 32 * 1024,
             connections: 10_000,
             connections_per_source: 2_000,
@@ -81,8 +85,8 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: 
             .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX))
             .keep_alive_interval(Some(limits.head / 2))
             .keep_alive_timeout(limits.head);
-        let connection =
-            builder.serve_connection(TokioIo::new(FirstBytes::new(stream, limits.head / 2)), service).into_owned();
+        let stream = Unread::new(FirstBytes::new(stream, limits.head / 2), limits.unread);
+        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
         let watched = graceful.watch(connection);
         connections.spawn(async move {
             let _held = (place, source);

@@ -271,8 +271,8 @@ impl Code {
                 status: StatusCode::TOO_MANY_REQUESTS,
                 title: "Rate limited",
                 retry: Retry::After("1"),
-                what: "This key has made too many requests in too short a time.",
-                why: "Each key has a number of requests per second and a burst; `RateLimit-Policy` names them and `RateLimit` \
+                what: "There were too many requests in too short a time, or too many streams are open.",
+                why: "An application may have so many event streams open, as `detail` says. Each key has a number of requests per second and a burst; `RateLimit-Policy` names them and `RateLimit` \
                       what is left.",
                 next: "Wait for as many seconds as `Retry-After` says. Read runs with `wait` or stream their events \
                        instead of asking again and again.",

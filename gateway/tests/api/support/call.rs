@@ -78,13 +78,18 @@ impl Call {
 
     pub(crate) async fn send_by(self, client: &Client) -> Reply {
         let asked = (self.method.to_string(), self.url.clone());
+        let response = self.open(client).await;
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        Reply { asked, status, headers, text: response.text().await.expect("a body") }
+    }
+
+    /// The head of the answer; its body comes later.
+    pub(crate) async fn open(self, client: &Client) -> reqwest::Response {
         let mut request = client.request(self.method, self.url).headers(self.headers);
         if let Some(body) = self.body {
             request = request.body(body);
         }
-        let response = request.send().await.expect("an answer");
-        let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        Reply { asked, status, headers, text: response.text().await.expect("a body") }
+        request.send().await.expect("an answer")
     }
 }
 
