@@ -64,6 +64,19 @@ impl Error {
             .with("limit_bytes", limit)
     }
 
+    /// A head over the limit.
+    pub fn head_too_large(limit: usize) -> Self {
+        let detail = format!("The address and the headers are together larger than {limit} bytes.");
+        Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large", "Head too large", detail)
+            .with("limit_bytes", limit)
+    }
+
+    /// More requests at once than one source may have.
+    pub fn too_many_at_once() -> Self {
+        let detail = "There are too many requests of this address under way. Nothing was accepted; try again.";
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", "Rate limited", detail).retryable()
+    }
+
     /// A body that did not arrive in time.
     pub fn body_timeout(seconds: u64) -> Self {
         let detail = format!("The body did not arrive within {seconds} seconds.");
@@ -146,7 +159,7 @@ fn retry_after(code: &str) -> Option<&'static str> {
         "access_paused" => Some("60"),
         "queue_full" => Some("5"),
         "store_unavailable" => Some("2"),
-        "draining" => Some("1"),
+        "draining" | "rate_limited" => Some("1"),
         _ => None,
     }
 }
