@@ -8,6 +8,7 @@ mod hostile;
 mod idempotency;
 mod keys;
 mod order;
+mod pages;
 mod proxies;
 mod refusals;
 mod slow;
