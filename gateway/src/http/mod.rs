@@ -8,6 +8,8 @@
 //! | `caller` | the extractor that makes a `Caller` |
 //! | `body` | JSON bodies, with their limits |
 //! | [`error`] | every refusal as a problem document |
+//! | [`problems`] | the closed list of problems, with a page for each |
+//! | `html` | pages for people |
 //! | `accept` | which form of an answer a caller wants |
 //! | `endpoints` `runs` `events` | the resources |
 
@@ -18,6 +20,8 @@ mod endpoints;
 pub mod error;
 mod events;
 mod first_bytes;
+mod html;
+pub mod problems;
 mod runs;
 pub mod server;
 mod unread;
@@ -63,6 +67,9 @@ pub fn router(api: Api) -> Router {
         .route("/api/v1/agent-endpoints/{endpoint_id}/runs", post(runs::submit))
         .route("/api/v1/runs/{run_id}", get(runs::read))
         .route("/api/v1/runs/{run_id}/events", get(events::read))
+        .route("/api/v1/docs/style.css", get(html::style))
+        .route("/problems", get(problems::index))
+        .route("/problems/{code}", get(problems::page))
         .fallback(async || Error::not_found())
         .method_not_allowed_fallback(async |method: Method| Error::method_not_allowed(&method))
         .layer(DefaultBodyLimit::disable())

@@ -9,6 +9,7 @@ mod hostile;
 mod idempotency;
 mod keys;
 mod order;
+mod pages;
 mod refusals;
 mod slow;
 pub(crate) mod store;
