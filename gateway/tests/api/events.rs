@@ -274,7 +274,7 @@ async fn an_application_opens_so_many_streams_and_a_place_is_free_when_one_is_le
     let first = Stream::open(ask()).await;
     let _second = Stream::open(ask()).await;
     let detail = "The application already has 2 event streams open here. Close some, or read the events page by page.";
-    let problem = Problem::new(429, "rate_limited", "Too many streams", detail).retryable();
+    let problem = Problem::new(429, "rate_limited", "Rate limited", detail).retryable();
     ask().send().await.assert_problem(&problem);
     assert_eq!(ask().header("Accept", "application/json").send().await.status, 200);
     drop(first);
