@@ -11,6 +11,7 @@ mod lists;
 mod order;
 mod pages;
 mod refusals;
+mod retention;
 mod slow;
 mod store;
 mod success;
