@@ -129,6 +129,7 @@ impl From<Refusal> for Error {
             Refusal::SubjectInvalid => new(Code::SubjectInvalid),
             Refusal::SubjectNotAllowed => new(Code::SubjectNotAllowed),
             Refusal::NotFound => new(Code::NotFound),
+            Refusal::RunPurged => new(Code::RunPurged),
             Refusal::AccessPaused => new(Code::AccessPaused),
             Refusal::IdempotencyKeyReused { existing_run_id } => {
                 new(Code::IdempotencyKeyReused).with("existing_run_id", existing_run_id.to_string())

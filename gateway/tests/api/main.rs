@@ -13,6 +13,7 @@ mod order;
 mod pages;
 mod proxies;
 mod refusals;
+mod retention;
 mod slow;
 pub(crate) mod store;
 mod success;
