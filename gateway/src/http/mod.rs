@@ -11,6 +11,7 @@
 //! | `body` | JSON bodies, with their limits |
 //! | `query` `cursor` | parameters, and the places where pages end |
 //! | [`error`] | every refusal as a problem document |
+//! | [`openapi`] | the document of all calls, and its readable page |
 //! | [`problems`] | the closed list of problems, with a page for each |
 //! | `html` | pages for people |
 //! | `accept` | which form of an answer a caller wants |
@@ -27,6 +28,7 @@ mod events;
 mod first_bytes;
 pub mod guest;
 mod html;
+pub mod openapi;
 pub mod problems;
 mod query;
 mod run_list;
@@ -43,9 +45,11 @@ use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::{HeaderName, HeaderValue, Method, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::get;
 use deskgate_protocol::VERSION;
 use tokio_util::sync::CancellationToken;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::domain::access::Access;
 use crate::domain::admission::AdmissionDesk;
@@ -70,13 +74,21 @@ pub struct Api {
     pub time_for_body: Duration,
 }
 
-/// Every route, in one list.
+/// Every call, in one list. Paths, methods and what the document says of them stand beside the handlers.
+fn calls() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::with_openapi(openapi::base())
+        .routes(routes!(endpoints::list))
+        .routes(routes!(runs::submit))
+        .routes(routes!(runs::read))
+        .routes(routes!(run_list::list))
+}
+
+/// Every call, and the pages that explain them.
 pub fn router(api: Api) -> Router {
-    Router::new()
-        .route("/api/v1/agent-endpoints", get(endpoints::list))
-        .route("/api/v1/agent-endpoints/{endpoint_id}/runs", post(runs::submit))
-        .route("/api/v1/runs", get(run_list::list))
-        .route("/api/v1/runs/{run_id}", get(runs::read))
+    let (calls, _) = calls().split_for_parts();
+    calls
+        .route("/api/v1/openapi.json", get(openapi::document))
+        .route("/api/v1/docs", get(openapi::page))
         .route("/api/v1/runs/{run_id}/events", get(events::read))
         .route("/api/v1/docs/style.css", get(html::style))
         .route("/problems", get(problems::index))

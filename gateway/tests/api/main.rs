@@ -4,6 +4,7 @@ mod arbitrary;
 mod bodies;
 mod credentials;
 mod database;
+mod document;
 mod events;
 mod hostile;
 mod idempotency;

@@ -82,6 +82,11 @@ pub(crate) const PARTS: [Part; 3] = [
                 rooms: &["http"],
                 rule: "only http names axum and status codes",
             },
+            Keeper {
+                crates: &["askama", "utoipa", "utoipa_axum"],
+                rooms: &["http"],
+                rule: "only http writes pages and the OpenAPI document",
+            },
         ],
     },
     Part {
@@ -174,6 +179,7 @@ pub(crate) const PURE: [Pure; 2] = [
             "sha2",
             "subtle",
             "thiserror",
+            "utoipa",
             "uuid",
             "zeroize",
         ],
