@@ -82,7 +82,8 @@ impl AdmissionDesk {
             }
             Admission::Known { run_id, fingerprint } if fingerprint == request.fingerprint => {
                 let stored = self.store.run(caller.app_id(), caller.subject(), run_id).await?;
-                let run = stored.map(seen).ok_or(Refusal::NotFound)?;
+                // It was there a moment ago.
+                let run = stored.map(seen).ok_or(Refusal::RunPurged)?;
                 Ok(Admitted { run, replayed: true })
             }
             Admission::Known { run_id, .. } => Err(Refusal::IdempotencyKeyReused { existing_run_id: run_id }),

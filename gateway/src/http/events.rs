@@ -39,7 +39,7 @@ const RETRY: &str = "retry: 3000\n";
 
 refusals!(
     ReadRefusals = EVERY_CALL,
-    &[Code::NotFound, Code::InvalidInput, Code::InvalidCursor, Code::NotAcceptable, Code::RateLimited]
+    &[Code::NotFound, Code::RunPurged, Code::InvalidInput, Code::InvalidCursor, Code::NotAcceptable]
 );
 
 /// Follows a run's events.

@@ -3,8 +3,10 @@
 //! | file | what it does |
 //! |---|---|
 //! | [`server`] | the accept loop: time limits, connection limits, graceful stop |
+//! | `connection` | one connection: TLS, HTTP/1.1 or HTTP/2 |
 //! | `first_bytes` | a connection that must begin in time |
 //! | `unread` | a connection whose peer must take what is sent |
+//! | [`guest`] `sources` | where a caller is, and how much it has under way |
 //! | `caller` | the extractor that makes a `Caller` |
 //! | `body` | JSON bodies, with their limits |
 //! | `query` `cursor` | parameters, and the places where pages end |
@@ -18,11 +20,13 @@
 mod accept;
 mod body;
 mod caller;
+mod connection;
 mod cursor;
 mod endpoints;
 pub mod error;
 mod events;
 mod first_bytes;
+pub mod guest;
 mod html;
 pub mod openapi;
 pub mod problems;
@@ -30,6 +34,7 @@ mod query;
 mod run_list;
 mod runs;
 pub mod server;
+mod sources;
 mod unread;
 
 use std::sync::Arc;
@@ -51,6 +56,7 @@ use crate::domain::admission::AdmissionDesk;
 use crate::domain::events::Streams;
 use crate::store::Store;
 use error::Error;
+use guest::Crowded;
 
 /// What the handlers need.
 pub struct Api {
@@ -84,6 +90,7 @@ pub fn router(api: Api) -> Router {
     calls
         .route("/api/v1/openapi.json", get(openapi::document))
         .route("/api/v1/docs", get(openapi::page))
+        .route("/api/v1/runs/{run_id}/events", get(events::read))
         .route("/api/v1/docs/style.css", get(html::style))
         .route("/problems", get(problems::index))
         .route("/problems/{code}", get(problems::page))
@@ -105,9 +112,9 @@ const GATEWAY_VERSION: HeaderName = HeaderName::from_static("gateway-version");
 async fn envelope(mut request: Request, next: Next) -> Response {
     let id = request.headers().get(&REQUEST_ID).filter(|id| usable(id)).cloned().unwrap_or_else(fresh_id);
     request.extensions_mut().insert(RequestId(id.clone()));
-    let mut response = match caller::credential_in_url(request.uri()) {
-        true => Error::credential_in_url().into_response(),
-        false => next.run(request).await,
+    let mut response = match unacceptable(&request) {
+        Some(error) => error.into_response(),
+        None => next.run(request).await,
     };
     error::complete(&mut response, &id);
     let headers = response.headers_mut();
@@ -116,6 +123,24 @@ async fn envelope(mut request: Request, next: Next) -> Response {
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
+}
+
+/// What is refused whoever asks, and for whatever.
+fn unacceptable(request: &Request) -> Option<Error> {
+    if head_bytes(request) > server::MAX_HEAD {
+        return Some(Error::head_too_large(server::MAX_HEAD));
+    }
+    if caller::credential_in_url(request.uri()) {
+        return Some(Error::credential_in_url());
+    }
+    request.extensions().get::<Crowded>().map(|_| Error::too_many_at_once())
+}
+
+/// About as many bytes as the head had in HTTP/1.1.
+fn head_bytes(request: &Request) -> usize {
+    let target = request.uri().path().len() + request.uri().query().map_or(0, |query| query.len() + 1);
+    let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len());
+    target + headers.sum::<usize>()
 }
 
 fn usable(id: &HeaderValue) -> bool {

@@ -90,7 +90,7 @@ pub(super) async fn submit(
     Ok(response)
 }
 
-refusals!(ReadRefusals = EVERY_CALL, &[Code::NotFound, Code::InvalidInput]);
+refusals!(ReadRefusals = EVERY_CALL, &[Code::NotFound, Code::RunPurged, Code::InvalidInput]);
 
 /// Reads a run.
 ///

@@ -11,6 +11,7 @@
 //! | [`devices`] | pairing, sessions, presence, access |
 //! | [`applications`] [`endpoints`] | what devices publish, and the keys to it |
 //! | [`upkeep`] | time passing: offers, queue time, leases |
+//! | [`retention`] | the end of ended runs |
 //!
 //! Time is the database's: `now()` in the statements. So no replica's clock can expire, order or
 //! extend anything.
@@ -26,6 +27,7 @@ pub mod events;
 pub mod listen;
 pub mod migrate;
 mod pool;
+pub mod retention;
 pub mod run_list;
 pub mod runs;
 pub mod upkeep;

@@ -154,6 +154,11 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["upkeep::return_unaccepted_offers", "upkeep::expire_queued", "upkeep::suspend_lost_runs"]);
     done(&["devices::end_session", "upkeep::revoke_device", "upkeep::end_runs_of_revoked_devices"]);
 
+    store.purge_runs().await.expect("purge_runs");
+    store.forget_purged_runs().await.expect("forget_purged_runs");
+    assert_eq!(store.purged_run(desk.app.id, "anna", run_id).await.expect("purged_run"), None);
+    done(&["retention::purge_runs", "retention::forget_purged_runs", "retention::purged_run"]);
+
     let written = statements_of_the_source();
     assert!(written.len() > 30, "the search finds them: {written:?}");
     let missing: Vec<_> = written.difference(&executed).collect();
