@@ -261,10 +261,11 @@ impl Gateway {
         let http_limits = http::server::Limits::default();
         let api = http::Api {
             store: store.clone(),
-            access: Access::new(store.clone()),
+            access: Access::new(store.clone(), settings.limits.rate),
             desk: AdmissionDesk::new(store.clone(), admissions, &settings.limits),
             draining: draining.clone(),
-            time_for_body: http_limits.body,
+            limits: settings.limits,
+            listener: http_limits,
         };
         doors.spawn("http", http::server::serve(http, http::router(api), http_limits, draining.clone()));
         if let (Some(ssh), Some(host_key)) = (ssh, host_key.clone()) {

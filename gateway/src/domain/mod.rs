@@ -3,6 +3,7 @@
 //! | file | what it decides |
 //! |---|---|
 //! | [`access`] | who a caller is and what its key allows |
+//! | [`rates`] | how many requests a key may make |
 //! | [`admission`] | whether a submission becomes a run |
 //! | [`runs`] | how a stored run is seen |
 //! | [`run_list`] | which runs a list shows |
@@ -14,17 +15,22 @@ pub mod access;
 pub mod admission;
 pub mod desktop;
 pub mod devices;
+pub mod rates;
 pub mod refusal;
 pub mod run_list;
 pub mod runs;
 
 use std::time::Duration;
 
+use rates::Rate;
+
 /// The limits that callers can meet.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Runs of one application that may wait for a start.
     pub waiting_runs_per_application: u32,
+    /// Requests of one key.
+    pub rate: Rate,
     /// How long ended runs are kept.
     pub retention: Duration,
     /// Commits of submissions that may be under way at once.
@@ -35,6 +41,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             waiting_runs_per_application: 10_000,
+            rate: Rate::default(),
             retention: Duration::from_secs(30 * 24 * 3600),
             concurrent_commits: 2,
         }

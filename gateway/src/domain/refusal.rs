@@ -50,6 +50,9 @@ pub enum Refusal {
         /// How many may wait.
         limit: u32,
     },
+    /// Too many requests.
+    #[error("This key has made too many requests. Wait, as Retry-After says, and try again.")]
+    RateLimited,
     /// Values that are not acceptable.
     #[error("The request body is not acceptable.")]
     Invalid(Vec<Flaw>),

@@ -116,6 +116,7 @@ impl From<Refusal> for Error {
             Refusal::IdempotencyKeyReused { existing_run_id } => {
                 new(Code::IdempotencyKeyReused).with("existing_run_id", existing_run_id.to_string())
             }
+            Refusal::RateLimited => new(Code::RateLimited),
             Refusal::QueueFull { .. } => new(Code::QueueFull),
             Refusal::Invalid(flaws) => {
                 let errors: Vec<_> = flaws

@@ -10,10 +10,12 @@
 //! | [`error`] | every refusal as a problem document |
 //! | [`problems`] | the closed list of problems, with a page for each |
 //! | `html` | pages for people |
-//! | `endpoints` `runs` `run_list` | the resources |
+//! | `rates` | what a key has left, in every answer |
+//! | `endpoints` `runs` `run_list` `capabilities` | the resources |
 
 mod body;
 mod caller;
+mod capabilities;
 mod cursor;
 mod endpoints;
 pub mod error;
@@ -21,12 +23,12 @@ mod first_bytes;
 mod html;
 pub mod problems;
 mod query;
+mod rates;
 mod run_list;
 mod runs;
 pub mod server;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request};
@@ -52,8 +54,10 @@ pub struct Api {
     pub desk: AdmissionDesk,
     /// Cancelled when nothing more is to be admitted.
     pub draining: CancellationToken,
-    /// Time for a body to arrive.
-    pub time_for_body: Duration,
+    /// What callers can meet.
+    pub limits: crate::domain::Limits,
+    /// What the listener bears.
+    pub listener: server::Limits,
 }
 
 /// Every route, in one list.
@@ -61,6 +65,7 @@ pub fn router(api: Api) -> Router {
     Router::new()
         .route("/api/v1/agent-endpoints", get(endpoints::list))
         .route("/api/v1/agent-endpoints/{endpoint_id}/runs", post(runs::submit))
+        .route("/api/v1/capabilities", get(capabilities::read))
         .route("/api/v1/runs", get(run_list::list))
         .route("/api/v1/runs/{run_id}", get(runs::read))
         .route("/api/v1/docs/style.css", get(html::style))
@@ -84,12 +89,14 @@ const GATEWAY_VERSION: HeaderName = HeaderName::from_static("gateway-version");
 async fn envelope(mut request: Request, next: Next) -> Response {
     let id = request.headers().get(&REQUEST_ID).filter(|id| usable(id)).cloned().unwrap_or_else(fresh_id);
     request.extensions_mut().insert(RequestId(id.clone()));
+    let left = rates::Note::with(request.extensions_mut());
     let mut response = match caller::credential_in_url(request.uri()) {
         true => Error::credential_in_url().into_response(),
         false => next.run(request).await,
     };
     error::complete(&mut response, &id);
     let headers = response.headers_mut();
+    left.write(headers);
     headers.insert(REQUEST_ID, id);
     headers.insert(GATEWAY_VERSION, HeaderValue::from_static(VERSION));
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));

@@ -10,6 +10,7 @@ mod keys;
 mod lists;
 mod order;
 mod pages;
+mod rates;
 mod refusals;
 mod retention;
 mod slow;

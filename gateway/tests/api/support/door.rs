@@ -13,6 +13,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::world::patient;
+
 /// A door that is closed when it is dropped.
 pub(crate) struct Door {
     pub(crate) address: SocketAddr,
@@ -38,9 +40,10 @@ pub(crate) fn api(store: &Store, limits: Limits, draining: CancellationToken) ->
     let admissions = Admissions::start(store, &Tasks::new(CancellationToken::new()), 1);
     Api {
         store: store.clone(),
-        access: Access::new(store.clone()),
+        access: Access::new(store.clone(), patient().rate),
         desk: AdmissionDesk::new(store.clone(), admissions, &Default::default()),
         draining,
-        time_for_body: limits.body,
+        limits: patient(),
+        listener: limits,
     }
 }
