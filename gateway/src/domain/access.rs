@@ -86,6 +86,11 @@ impl Caller {
         self.key.key.app_id
     }
 
+    /// The key it calls with.
+    pub fn key_id(&self) -> KeyId {
+        self.key.key.key_id
+    }
+
     /// The business user it calls for.
     pub fn subject(&self) -> &str {
         &self.subject
@@ -160,6 +165,11 @@ impl Access {
         let key = known.filter(|key| fits && key.live).ok_or(Refusal::CredentialInvalid { hint: String::new() })?;
         let standing = self.rates.count(key.key.key_id);
         Ok(Authenticated { key, subject, standing })
+    }
+
+    /// Whether a key that was good is so still.
+    pub async fn is_good(&self, key_id: KeyId) -> Result<bool, Refusal> {
+        Ok(self.key(key_id).await?.is_some_and(|key| key.live))
     }
 
     async fn key(&self, key_id: KeyId) -> Result<Option<Arc<StoredKey>>, Refusal> {

@@ -7,6 +7,10 @@
 //! | [`admission`] | whether a submission becomes a run |
 //! | [`runs`] | how a stored run is seen |
 //! | [`run_list`] | which runs a list shows |
+//! | [`events`] | what a stream of a run's events shows, from where, and until when |
+//! | [`feeds`] | one reader for all open streams |
+//! | [`places`] | how many of a kind may be there at once |
+//! | [`vigil`] | ends what a revoked key left open |
 //! | [`devices`] | who may open a session, and what happens to the runs it holds |
 //! | [`desktop`] | what a device may ask about its own applications and services |
 //! | [`refusal`] | why not, for a person |
@@ -15,10 +19,14 @@ pub mod access;
 pub mod admission;
 pub mod desktop;
 pub mod devices;
+pub mod events;
+pub mod feeds;
+pub mod places;
 pub mod rates;
 pub mod refusal;
 pub mod run_list;
 pub mod runs;
+pub mod vigil;
 
 use std::time::Duration;
 
@@ -33,6 +41,8 @@ pub struct Limits {
     pub rate: Rate,
     /// How long ended runs are kept.
     pub retention: Duration,
+    /// Streams of one application that may be open on one gateway.
+    pub streams_per_application: usize,
     /// Commits of submissions that may be under way at once.
     pub concurrent_commits: usize,
 }
@@ -43,6 +53,7 @@ impl Default for Limits {
             waiting_runs_per_application: 10_000,
             rate: Rate::default(),
             retention: Duration::from_secs(30 * 24 * 3600),
+            streams_per_application: 1000,
             concurrent_commits: 2,
         }
     }

@@ -53,6 +53,17 @@ pub enum Refusal {
     /// Too many requests.
     #[error("This key has made too many requests. Wait, as Retry-After says, and try again.")]
     RateLimited,
+    /// Too many streams are open.
+    #[error(
+        "The application already has {limit} event streams open here. Close some, or read the events page by page."
+    )]
+    TooManyStreams {
+        /// How many may be open.
+        limit: usize,
+    },
+    /// A cursor that no answer gave out.
+    #[error("This is no place in the run's events. Use the id of an event, or leave it out to begin with the first.")]
+    InvalidCursor,
     /// Values that are not acceptable.
     #[error("The request body is not acceptable.")]
     Invalid(Vec<Flaw>),

@@ -44,6 +44,12 @@ impl Error {
         Self::new(Code::CredentialInUrl, detail)
     }
 
+    /// No form that the Accept header names.
+    pub fn not_acceptable() -> Self {
+        let detail = "This address answers with text/event-stream or application/json, and Accept names neither.";
+        Self::new(Code::NotAcceptable, detail)
+    }
+
     /// No or a wrong Content-Type.
     pub fn unsupported_media_type() -> Self {
         let detail = "The body must be JSON: send Content-Type: application/json.";
@@ -53,6 +59,18 @@ impl Error {
     /// A body over the limit.
     pub fn payload_too_large(limit: usize) -> Self {
         Self::new(Code::PayloadTooLarge, format!("The body is larger than {limit} bytes.")).with("limit_bytes", limit)
+    }
+
+    /// A head over the limit.
+    pub fn head_too_large(limit: usize) -> Self {
+        let detail = format!("The address and the headers are together larger than {limit} bytes.");
+        Self::new(Code::HeadTooLarge, detail).with("limit_bytes", limit)
+    }
+
+    /// More requests at once than one source may have.
+    pub fn too_many_at_once() -> Self {
+        let detail = "There are too many requests of this address under way. Nothing was accepted; try again.";
+        Self::new(Code::RateLimited, detail)
     }
 
     /// A body that did not arrive in time.
@@ -118,6 +136,8 @@ impl From<Refusal> for Error {
             }
             Refusal::RateLimited => new(Code::RateLimited),
             Refusal::QueueFull { .. } => new(Code::QueueFull),
+            Refusal::TooManyStreams { .. } => new(Code::RateLimited),
+            Refusal::InvalidCursor => new(Code::InvalidCursor),
             Refusal::Invalid(flaws) => {
                 let errors: Vec<_> = flaws
                     .iter()

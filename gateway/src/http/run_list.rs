@@ -1,22 +1,27 @@
-//! `GET /runs`: a caller's runs, newest first.
+//! A caller's runs, newest first.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{RawQuery, State};
 use deskgate_protocol::management::Scope;
-use deskgate_protocol::run::Run;
+use deskgate_protocol::run::{Phase, Run, RunState};
+use deskgate_protocol::{EndpointId, Timestamp};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::Api;
 use super::cursor::List;
 use super::error::Error;
+use super::openapi::examples;
+use super::openapi::refusals::{EVERY_CALL, refusals};
+use super::problems::Code;
 use super::query::Query;
 use crate::domain::access::{Authenticated, is_subject};
 use crate::domain::run_list::{self, Filter};
 
 /// A page of a list.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Page<T> {
     /// The entries, newest first. A filter may leave a page short, or empty, although there are more.
     pub(super) data: Vec<T>,
@@ -34,7 +39,38 @@ const PARAMETERS: [&str; 8] =
 pub(super) const LONGEST_PAGE: u32 = 100;
 const USUAL_PAGE: u32 = 20;
 
-/// `GET /runs`: without inputs and results, which each run's own address has.
+refusals!(ListRefusals = EVERY_CALL, &[Code::InvalidInput, Code::InvalidCursor]);
+
+/// Lists runs, newest first.
+///
+/// These are the runs of this application and subject, without inputs and results, which each run's own address has.
+/// Pages stay right while runs arrive. With `idempotency_key` the list answers whether a submission whose answer got
+/// lost was accepted. Needs the scope `runs:read`.
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs",
+    operation_id = "list_runs",
+    tag = "Runs",
+    params(
+        ("endpoint_id" = Option<EndpointId>, Query, description = "Only runs of this service."),
+        ("state" = inline(Option<RunState>), Query, description = "Only runs in this state at this moment."),
+        ("phase" = inline(Option<Phase>), Query, description = "Only runs in this phase."),
+        (
+            "idempotency_key" = Option<String>,
+            Query,
+            pattern = "^[!-~]{1,255}$",
+            description = "Only what was accepted under this key, without quotes.",
+        ),
+        ("created_after" = Option<Timestamp>, Query, description = "Only runs that were created later."),
+        ("created_before" = Option<Timestamp>, Query, description = "Only runs that were created earlier."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Entries in a page; 20 if absent."),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before, with the same filters."),
+    ),
+    responses(
+        (status = 200, description = "A page.", body = Page<Run>, example = json!(examples::runs())),
+        ListRefusals,
+    ),
+)]
 pub(super) async fn list(
     State(api): State<Arc<Api>>,
     authenticated: Authenticated,

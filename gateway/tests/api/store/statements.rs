@@ -138,9 +138,10 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["run_list::by_place", "run_list::under_key", "run_list::end_of_examined"]);
     store.waiting_runs(desk.app.id, 10).await.expect("waiting_runs");
     store.events_after(run_id, 0, 10).await.expect("events_after");
+    assert_eq!(store.progress(&[(run_id, 0), (RunId::new(), 0)], 10).await.expect("progress").len(), 1);
     store.run_mark(run_id).await.expect("run_mark").expect("stored");
     done(&["runs::run", "runs::run_of_device", "runs::runs_of_device", "runs::waiting_runs", "events::events_after"]);
-    done(&["runs::run_mark"]);
+    done(&["runs::run_mark", "events::progress"]);
 
     // Executed by the tests beside this one, which need more than a call.
     done(&["admissions::admit_all", "admissions::look_again"]);
