@@ -24,6 +24,7 @@ use super::refusal::Refusal;
 use super::runs;
 use super::vigil::{Vigil, Watched};
 use crate::store::Store;
+use crate::wake::Said;
 
 /// Events that a stream reads at once when it is behind.
 const CATCH_UP: i64 = 32;
@@ -49,6 +50,8 @@ pub enum Frame {
     Event(Arc<Told>),
     /// The run began to wait for its device.
     Waiting(StateReason),
+    /// The assistant writes.
+    Said(Arc<Said>),
     /// The gateway stops; the stream goes on elsewhere.
     Closing,
 }
@@ -228,6 +231,7 @@ impl Stream {
         match heard {
             Ok(News::Event(told)) if told.sequence == self.cursor + 1 => return Some(self.show(told)),
             Ok(News::Event(told)) => self.behind = told.sequence > self.cursor,
+            Ok(News::Said(said)) => return Some(Frame::Said(said)),
             Ok(News::Seen(seen)) => return self.note(seen).map(Frame::Waiting),
             Err(RecvError::Lagged(_)) => self.behind = true,
             Err(RecvError::Closed) => self.ended = true,

@@ -120,6 +120,7 @@ fn written(begin: &str, run_id: RunId, frame: &Frame) -> Bytes {
         Frame::Waiting(reason) => {
             passing(&mut text, run_id, "run.waiting_for_device", json!({ "state_reason": reason }))
         }
+        Frame::Said(said) => passing(&mut text, run_id, "message.delta", json!(said.delta)),
         Frame::Closing => passing(&mut text, run_id, "stream.closing", json!({ "reason": "draining" })),
     };
     text.into()
