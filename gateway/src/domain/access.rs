@@ -73,6 +73,11 @@ impl Caller {
         &self.subject
     }
 
+    /// The services the key is limited to; empty: it is good for all.
+    pub fn limited_to(&self) -> &[EndpointId] {
+        &self.key.key.endpoints
+    }
+
     /// Whether the key is good for this service. One that is not does not learn that it exists.
     pub fn may_use(&self, endpoint_id: EndpointId) -> bool {
         self.key.key.endpoints.is_empty() || self.key.key.endpoints.contains(&endpoint_id)

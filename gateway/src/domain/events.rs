@@ -111,16 +111,17 @@ impl Streams {
     /// Opens a stream on a run of this caller, behind the event `after`.
     pub async fn open(&self, caller: &Caller, run_id: RunId, after: u64) -> Result<Stream, Refusal> {
         let key = self.vigil.watch(caller);
-        let (run, seen) = self.run(caller, run_id, after).await?;
+        let run = self.run(caller, run_id, after).await?;
         let place = self.places.enter(caller.app_id());
         let place = place.ok_or(Refusal::TooManyStreams { limit: self.places.limit() })?;
-        let (state, last_sequence) = (run.state, run.last_sequence);
+        let (last_sequence, seen) =
+            (run.last_sequence, (run.state, run.state_reason.as_ref().map(|reason| reason.code)));
         let is_final = run.phase == Phase::Final;
         let mut stream = Stream {
             store: self.store.clone(),
             run_id,
             cursor: after,
-            seen: state,
+            seen: run.state,
             backlog: VecDeque::new(),
             behind: after < last_sequence,
             live: None,
@@ -152,14 +153,12 @@ impl Streams {
     }
 
     /// The run, if this caller may see it and it has come as far as `after`.
-    async fn run(&self, caller: &Caller, run_id: RunId, after: u64) -> Result<(Run, Seen), Refusal> {
-        let stored = self.store.run(caller.app_id(), caller.subject(), run_id).await?;
-        let stored = stored.filter(|stored| caller.may_use(stored.run.endpoint_id)).ok_or(Refusal::NotFound)?;
-        if after > stored.run.last_sequence {
+    async fn run(&self, caller: &Caller, run_id: RunId, after: u64) -> Result<Run, Refusal> {
+        let run = runs::find(&self.store, caller, run_id).await?;
+        if after > run.last_sequence {
             return Err(Refusal::InvalidCursor);
         }
-        let seen = runs::seen_state(stored.run.state, stored.presence);
-        Ok((runs::seen(stored), seen))
+        Ok(run)
     }
 }
 

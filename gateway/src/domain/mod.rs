@@ -5,6 +5,7 @@
 //! | [`access`] | who a caller is and what its key allows |
 //! | [`admission`] | whether a submission becomes a run |
 //! | [`runs`] | how a stored run is seen |
+//! | [`run_list`] | which runs a list shows |
 //! | [`events`] | what a stream of a run's events shows, from where, and until when |
 //! | [`feeds`] | one reader for all open streams |
 //! | [`places`] | how many of a kind may be there at once |
@@ -21,6 +22,7 @@ pub mod events;
 pub mod feeds;
 pub mod places;
 pub mod refusal;
+pub mod run_list;
 pub mod runs;
 pub mod vigil;
 

@@ -32,6 +32,9 @@ pub enum Refusal {
     /// It does not exist, or the caller may not know of it.
     #[error("There is nothing at this address that this caller may see.")]
     NotFound,
+    /// It ended, and its time is over. Only its owner is told.
+    #[error("This run has ended and was deleted when its time was over.")]
+    RunPurged,
     /// The desktop user paused access.
     #[error("The owner of this service has paused external access. Nothing was accepted; try again later.")]
     AccessPaused,

@@ -61,6 +61,18 @@ impl Error {
         Self::new(Code::PayloadTooLarge, format!("The body is larger than {limit} bytes.")).with("limit_bytes", limit)
     }
 
+    /// A head over the limit.
+    pub fn head_too_large(limit: usize) -> Self {
+        let detail = format!("The address and the headers are together larger than {limit} bytes.");
+        Self::new(Code::HeadTooLarge, detail).with("limit_bytes", limit)
+    }
+
+    /// More requests at once than one source may have.
+    pub fn too_many_at_once() -> Self {
+        let detail = "There are too many requests of this address under way. Nothing was accepted; try again.";
+        Self::new(Code::RateLimited, detail)
+    }
+
     /// A body that did not arrive in time.
     pub fn body_timeout(seconds: u64) -> Self {
         Self::new(Code::BodyTimeout, format!("The body did not arrive within {seconds} seconds."))
@@ -75,6 +87,12 @@ impl Error {
     pub fn invalid_parameter(name: &str, detail: &str) -> Self {
         let flaw = json!([{ "pointer": format!("?{name}"), "code": "invalid_value", "detail": detail }]);
         Self::new(Code::InvalidInput, detail).with("errors", flaw)
+    }
+
+    /// A cursor that is none of this list.
+    pub fn invalid_cursor() -> Self {
+        let detail = "The cursor does not belong to this list with these filters. Begin the list again without it.";
+        Self::new(Code::InvalidCursor, detail)
     }
 
     /// A top-level member that callers cannot set.
@@ -111,6 +129,7 @@ impl From<Refusal> for Error {
             Refusal::SubjectInvalid => new(Code::SubjectInvalid),
             Refusal::SubjectNotAllowed => new(Code::SubjectNotAllowed),
             Refusal::NotFound => new(Code::NotFound),
+            Refusal::RunPurged => new(Code::RunPurged),
             Refusal::AccessPaused => new(Code::AccessPaused),
             Refusal::IdempotencyKeyReused { existing_run_id } => {
                 new(Code::IdempotencyKeyReused).with("existing_run_id", existing_run_id.to_string())

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use deskgate_gateway::domain::Limits;
+use deskgate_gateway::http::server;
 use deskgate_gateway::store::attempts::{Record, What};
 use deskgate_gateway::store::devices::SessionKey;
 use deskgate_gateway::wake::Said;
@@ -418,8 +419,14 @@ async fn whoever_reads_nothing_is_dropped_and_its_place_is_free() {
         write(&world, session, run_id, What::Events { first: 1 + place * 16, events }).await;
     }
     write(&world, session, run_id, succeeded(321)).await;
-    let unread = deskgate_gateway::http::server::Limits { unread: Duration::from_secs(1), ..Default::default() };
-    let door = Door::with(world.store(), unread, Limits { streams_per_application: 1, ..Limits::default() }).await;
+    let unread = server::Limits { unread: Duration::from_secs(1), ..Default::default() };
+    let door = Door::with(
+        world.store(),
+        server::Entrance::default(),
+        unread,
+        Limits { streams_per_application: 1, ..Limits::default() },
+    )
+    .await;
     let mut raw = Raw::connect(door.address).await;
     let head = format!(
         "GET {} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: anna\r\n\r\n",

@@ -88,6 +88,8 @@ codes! {
     RateLimited = "rate_limited",
     /// Too many runs wait.
     QueueFull = "queue_full",
+    /// The head is over the limit.
+    HeadTooLarge = "head_too_large",
     /// A fault of the gateway.
     Internal = "internal",
     /// The desktop user paused access.

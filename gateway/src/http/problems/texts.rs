@@ -271,9 +271,11 @@ impl Code {
                 status: StatusCode::TOO_MANY_REQUESTS,
                 title: "Rate limited",
                 retry: Retry::After("1"),
-                what: "This key has made too many requests in too short a time, or its application has too many streams open.",
+                what: "This key has made too many requests in too short a time, its application has too many streams open, or \
+                       its address has too many requests under way.",
                 why: "Each key has a number of requests per second and a burst; `RateLimit-Policy` names them and `RateLimit` \
-                      what is left. Each application may have so many event streams open.",
+                      what is left. Each application may have so many event streams open, and each address so many \
+                      requests under way.",
                 next: "Wait for as many seconds as `Retry-After` says. Read runs with `wait` or stream their events \
                        instead of asking again and again; close streams that nobody reads.",
                 members: &[],
@@ -287,6 +289,16 @@ impl Code {
                 next: "Wait for as many seconds as `Retry-After` says, then send the same request with the same \
                        `Idempotency-Key`.",
                 members: &[],
+            },
+            Self::HeadTooLarge => &Facts {
+                status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                title: "Head too large",
+                retry: Retry::No,
+                what: "The address and the headers of the request are together larger than a gateway reads.",
+                why: "A header or the query string holds something that belongs into the body. A head that is larger by \
+                      far is answered with this status and without a document.",
+                next: "Send a smaller head: business content goes into the body, as `input`.",
+                members: &[Member { name: "limit_bytes", meaning: "The largest head, in bytes.", example: "32768" }],
             },
             Self::Internal => &Facts {
                 status: StatusCode::INTERNAL_SERVER_ERROR,

@@ -6,7 +6,7 @@ use deskgate_gateway::domain;
 use deskgate_gateway::domain::access::Access;
 use deskgate_gateway::domain::admission::AdmissionDesk;
 use deskgate_gateway::domain::events::Streams;
-use deskgate_gateway::http::server::{Limits, serve};
+use deskgate_gateway::http::server::{Entrance, Limits, serve};
 use deskgate_gateway::http::{Api, router};
 use deskgate_gateway::store::Store;
 use deskgate_gateway::store::admissions::Admissions;
@@ -25,16 +25,20 @@ pub(crate) struct Door {
 
 impl Door {
     pub(crate) async fn open(store: &Store, limits: Limits) -> Self {
-        Self::with(store, limits, Default::default()).await
+        Self::with(store, Entrance::default(), limits, Default::default()).await
     }
 
-    pub(crate) async fn with(store: &Store, limits: Limits, callers: domain::Limits) -> Self {
+    pub(crate) async fn guarded(store: &Store, entrance: Entrance, limits: Limits) -> Self {
+        Self::with(store, entrance, limits, Default::default()).await
+    }
+
+    pub(crate) async fn with(store: &Store, entrance: Entrance, limits: Limits, callers: domain::Limits) -> Self {
         let draining = CancellationToken::new();
         let api = api(store, limits, callers, draining.clone());
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
         let address = listener.local_addr().expect("bound");
         let mut serving = JoinSet::new();
-        serving.spawn(serve(listener, router(api), limits, CancellationToken::new()));
+        serving.spawn(serve(listener, entrance, router(api), limits, CancellationToken::new()));
         Self { address, draining, _serving: serving }
     }
 }

@@ -1,6 +1,7 @@
 //! What the tests stand on: a real database, a real gateway on a real port, and callers.
 
 pub(crate) mod call;
+pub(crate) mod certificate;
 pub(crate) mod cluster;
 pub(crate) mod door;
 pub(crate) mod raw;
