@@ -265,6 +265,7 @@ impl Gateway {
             desk: AdmissionDesk::new(store.clone(), admissions, &settings.limits),
             draining: draining.clone(),
             time_for_body: http_limits.body,
+            retention: settings.limits.retention,
         };
         doors.spawn("http", http::server::serve(http, http::router(api), http_limits, draining.clone()));
         if let (Some(ssh), Some(host_key)) = (ssh, host_key.clone()) {

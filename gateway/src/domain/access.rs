@@ -34,11 +34,31 @@ pub enum Subject {
 }
 
 impl Authenticated {
+    /// Checks that the key has every one of the scopes, then the subject.
+    pub fn authorise_all(self, scopes: &[Scope]) -> Result<Caller, Refusal> {
+        match scopes.iter().find(|scope| !self.key.key.scopes.contains(scope)) {
+            Some(missing) => Err(Refusal::InsufficientScope(*missing)),
+            None => self.name_subject(),
+        }
+    }
+
+    /// Checks that the key has one of the scopes, then the subject. Which one is needed depends on what is
+    /// asked for, and [`Caller::needs`] says it.
+    pub fn authorise_any(self, scopes: &[Scope]) -> Result<Caller, Refusal> {
+        match scopes.first() {
+            Some(first) if !scopes.iter().any(|scope| self.key.key.scopes.contains(scope)) => {
+                Err(Refusal::InsufficientScope(*first))
+            }
+            _ => self.name_subject(),
+        }
+    }
+
     /// Checks the scope, then the subject.
     pub fn authorise(self, scope: Scope) -> Result<Caller, Refusal> {
-        if !self.key.key.scopes.contains(&scope) {
-            return Err(Refusal::InsufficientScope(scope));
-        }
+        self.authorise_all(&[scope])
+    }
+
+    fn name_subject(self) -> Result<Caller, Refusal> {
         let subject = match (self.subject, &self.key.key.fixed_subject) {
             (Subject::Unusable, _) => return Err(Refusal::SubjectInvalid),
             (Subject::Named(named), Some(fixed)) if named != *fixed => return Err(Refusal::SubjectNotAllowed),
@@ -66,6 +86,11 @@ impl Caller {
     /// The business user it calls for.
     pub fn subject(&self) -> &str {
         &self.subject
+    }
+
+    /// Checks a scope that only what was asked for could name.
+    pub fn needs(&self, scope: Scope) -> Result<(), Refusal> {
+        if self.key.key.scopes.contains(&scope) { Ok(()) } else { Err(Refusal::InsufficientScope(scope)) }
     }
 
     /// Whether the key is good for this service. One that is not does not learn that it exists.

@@ -14,7 +14,7 @@ use deskgate_protocol::{ApplicationId, EndpointId, RunId};
 
 use super::Limits;
 use super::access::Caller;
-use super::refusal::Refusal;
+use super::refusal::{Existing, Refusal};
 use super::runs::{seen, seen_state};
 use crate::store::Store;
 use crate::store::admissions::{Accepted, Admission, Admissions, Submission};
@@ -54,9 +54,9 @@ pub struct Admitted {
 /// Decides on submissions.
 #[derive(Clone)]
 pub struct AdmissionDesk {
-    store: Store,
+    pub(super) store: Store,
     admissions: Admissions,
-    waiting: WaitingRuns,
+    pub(super) waiting: WaitingRuns,
 }
 
 impl AdmissionDesk {
@@ -73,33 +73,47 @@ impl AdmissionDesk {
             return Err(Refusal::NotFound);
         }
         let run_id = RunId::new();
-        let submission = self.submission(caller, run_id, &mut request).await?;
+        let identity = identity(caller, "POST runs", &request.endpoint_id.to_string(), &request.idempotency_key);
+        let submission = self.submission(caller, run_id, identity, &mut request).await?;
         match self.admissions.admit(submission).await? {
             Admission::Accepted(accepted) => {
                 self.waiting.one_more(caller.app_id());
                 tracing::info!(%run_id, app_id = %caller.app_id(), endpoint_id = %request.endpoint_id, "run accepted");
                 Ok(Admitted { run: fresh(run_id, request, accepted), replayed: false })
             }
-            Admission::Known { run_id, fingerprint } if fingerprint == request.fingerprint => {
-                let stored = self.store.run(caller.app_id(), caller.subject(), run_id).await?;
-                let run = stored.map(seen).ok_or(Refusal::NotFound)?;
-                Ok(Admitted { run, replayed: true })
+            Admission::Known { run_id, fingerprint } => {
+                self.replay(caller, run_id, fingerprint == request.fingerprint).await
             }
-            Admission::Known { run_id, .. } => Err(Refusal::IdempotencyKeyReused { existing_run_id: run_id }),
             Admission::NoSuchEndpoint => Err(Refusal::NotFound),
             Admission::Paused => Err(Refusal::AccessPaused),
-            Admission::QueueFull => Err(Refusal::QueueFull { limit: self.waiting.limit }),
+            Admission::QueueFull => Err(self.waiting.full()),
         }
     }
 
-    async fn submission(&self, caller: &Caller, run_id: RunId, request: &mut Request) -> Result<Submission, Refusal> {
+    /// The answer to a request whose identity made a run before.
+    pub(super) async fn replay(&self, caller: &Caller, run_id: RunId, same: bool) -> Result<Admitted, Refusal> {
+        if !same {
+            return Err(Refusal::IdempotencyKeyReused { existing: Existing::Run(run_id) });
+        }
+        let stored = self.store.run(caller.app_id(), caller.subject(), run_id).await?;
+        let run = stored.map(seen).ok_or(Refusal::NotFound)?;
+        Ok(Admitted { run, replayed: true })
+    }
+
+    pub(super) async fn submission(
+        &self,
+        caller: &Caller,
+        run_id: RunId,
+        identity: Sha256Digest,
+        request: &mut Request,
+    ) -> Result<Submission, Refusal> {
         let seconds = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
         Ok(Submission {
             run_id,
             app_id: caller.app_id(),
             subject: caller.subject().to_owned(),
             endpoint_id: request.endpoint_id,
-            identity: identity(caller, "POST runs", request.endpoint_id, &request.idempotency_key),
+            identity,
             fingerprint: request.fingerprint,
             input: std::mem::take(&mut request.input_json),
             metadata: serde_json::to_string(&request.metadata).map_err(|_| Refusal::Internal)?,
@@ -113,14 +127,14 @@ impl AdmissionDesk {
 
 /// The identity of a request that creates work. Lengths stand before the parts, so that no two
 /// requests make the same text.
-fn identity(caller: &Caller, route: &str, target: EndpointId, key: &str) -> Sha256Digest {
-    let parts = [&caller.app_id().to_string(), caller.subject(), route, &target.to_string(), key];
+pub(super) fn identity(caller: &Caller, route: &str, target: &str, key: &str) -> Sha256Digest {
+    let parts = [&caller.app_id().to_string(), caller.subject(), route, target, key];
     let text = parts.iter().fold(String::new(), |text, part| text + &format!("{}:{part}", part.len()));
     Sha256Digest::of(text.as_bytes())
 }
 
 /// The record of a run that was accepted a moment ago.
-fn fresh(run_id: RunId, request: Request, accepted: Accepted) -> Run {
+pub(super) fn fresh(run_id: RunId, request: Request, accepted: Accepted) -> Run {
     let (state, reason) = seen_state(RunState::Queued, accepted.presence);
     Run {
         run_id,
@@ -135,6 +149,7 @@ fn fresh(run_id: RunId, request: Request, accepted: Accepted) -> Run {
         input: Some(request.input),
         result: None,
         error: None,
+        stop: None,
         usage: None,
         metadata: request.metadata,
         queue_position: None,
@@ -158,7 +173,7 @@ const REMEMBERED: usize = 10_000;
 ///
 /// A long queue takes long to count. So one caller counts, and the others go by the old count meanwhile.
 #[derive(Clone)]
-struct WaitingRuns {
+pub(super) struct WaitingRuns {
     store: Store,
     limit: u32,
     counts: Arc<Mutex<HashMap<ApplicationId, Arc<Waiting>>>>,
@@ -190,7 +205,11 @@ impl WaitingRuns {
         Ok(count < limit)
     }
 
-    fn one_more(&self, app_id: ApplicationId) {
+    pub(super) fn full(&self) -> Refusal {
+        Refusal::QueueFull { limit: self.limit }
+    }
+
+    pub(super) fn one_more(&self, app_id: ApplicationId) {
         let waiting = lock(&self.counts).get(&app_id).cloned();
         if let Some(waiting) = waiting {
             let mut known = lock(&waiting.known);

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`access`] | who a caller is and what its key allows |
 //! | [`admission`] | whether a submission becomes a run |
+//! | [`conversations`] | who may have a conversation, and speak in it |
+//! | [`operations`] | who may stop a run or reset a conversation |
 //! | [`runs`] | how a stored run is seen |
 //! | [`devices`] | who may open a session, and what happens to the runs it holds |
 //! | [`desktop`] | what a device may ask about its own applications and services |
@@ -11,8 +13,10 @@
 
 pub mod access;
 pub mod admission;
+pub mod conversations;
 pub mod desktop;
 pub mod devices;
+pub mod operations;
 pub mod refusal;
 pub mod runs;
 

@@ -5,7 +5,7 @@ use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use crate::domain::refusal::Refusal;
+use crate::domain::refusal::{Existing, Refusal};
 
 /// An answer that is no success. `request_id` is filled in when the answer leaves.
 #[derive(Clone, Debug)]
@@ -119,9 +119,26 @@ impl From<Refusal> for Error {
             Refusal::SubjectNotAllowed => new(StatusCode::FORBIDDEN, "subject_not_allowed", "Subject not allowed"),
             Refusal::NotFound => new(StatusCode::NOT_FOUND, "not_found", "Not found"),
             Refusal::AccessPaused => new(StatusCode::SERVICE_UNAVAILABLE, "access_paused", "Access paused").retryable(),
-            Refusal::IdempotencyKeyReused { existing_run_id } => {
-                new(StatusCode::CONFLICT, "idempotency_key_reused", "Idempotency-Key reused")
-                    .with("existing_run_id", existing_run_id.to_string())
+            Refusal::IdempotencyKeyReused { existing } => {
+                let (member, id) = match existing {
+                    Existing::Run(id) => ("existing_run_id", id.to_string()),
+                    Existing::Conversation(id) => ("existing_conversation_id", id.to_string()),
+                    Existing::Operation(id) => ("existing_operation_id", id.to_string()),
+                };
+                new(StatusCode::CONFLICT, "idempotency_key_reused", "Idempotency-Key reused").with(member, id)
+            }
+            Refusal::GenerationMismatch { current_generation } => {
+                new(StatusCode::CONFLICT, "generation_mismatch", "Generation mismatch")
+                    .with("current_generation", current_generation)
+            }
+            Refusal::ConversationBusy { active_run_id, operation_id } => {
+                let busy = new(StatusCode::CONFLICT, "conversation_busy", "Conversation busy").retryable();
+                let busy = active_run_id.into_iter().fold(busy, |e, id| e.with("active_run_id", id.to_string()));
+                operation_id.into_iter().fold(busy, |e, id| e.with("operation_id", id.to_string()))
+            }
+            Refusal::AttemptMismatch { current_attempt } => {
+                new(StatusCode::CONFLICT, "attempt_mismatch", "Attempt mismatch")
+                    .with("current_attempt", current_attempt)
             }
             Refusal::QueueFull { .. } => new(StatusCode::TOO_MANY_REQUESTS, "queue_full", "Queue full").retryable(),
             Refusal::Invalid(flaws) => {

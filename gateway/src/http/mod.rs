@@ -7,13 +7,15 @@
 //! | `caller` | the extractor that makes a `Caller` |
 //! | `body` | JSON bodies, with their limits |
 //! | [`error`] | every refusal as a problem document |
-//! | `endpoints` `runs` | the resources |
+//! | `endpoints` `runs` `conversations` `operations` | the resources |
 
 mod body;
 mod caller;
+mod conversations;
 mod endpoints;
 pub mod error;
 mod first_bytes;
+mod operations;
 mod runs;
 pub mod server;
 
@@ -31,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::domain::access::Access;
 use crate::domain::admission::AdmissionDesk;
+use crate::domain::refusal::Refusal;
 use crate::store::Store;
 use error::Error;
 
@@ -46,6 +49,23 @@ pub struct Api {
     pub draining: CancellationToken,
     /// Time for a body to arrive.
     pub time_for_body: Duration,
+    /// How long ended runs are kept.
+    pub retention: Duration,
+}
+
+impl Api {
+    /// Refuses new work while the gateway stops.
+    fn admits(&self) -> Result<(), Refusal> {
+        if self.draining.is_cancelled() { Err(Refusal::Draining) } else { Ok(()) }
+    }
+}
+
+/// Marks the answer to a repeated request.
+fn replayed_if(replayed: bool, mut response: Response) -> Response {
+    if replayed {
+        response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
+    }
+    response
 }
 
 /// Every route, in one list.
@@ -54,6 +74,12 @@ pub fn router(api: Api) -> Router {
         .route("/api/v1/agent-endpoints", get(endpoints::list))
         .route("/api/v1/agent-endpoints/{endpoint_id}/runs", post(runs::submit))
         .route("/api/v1/runs/{run_id}", get(runs::read))
+        .route("/api/v1/runs/{run_id}/stop", post(operations::stop))
+        .route("/api/v1/conversations", post(conversations::open))
+        .route("/api/v1/conversations/{conversation_id}", get(conversations::read))
+        .route("/api/v1/conversations/{conversation_id}/messages", post(conversations::say))
+        .route("/api/v1/conversations/{conversation_id}/reset", post(conversations::reset))
+        .route("/api/v1/control-operations/{operation_id}", get(operations::read))
         .fallback(async || Error::not_found())
         .method_not_allowed_fallback(async |method: Method| Error::method_not_allowed(&method))
         .layer(DefaultBodyLimit::disable())

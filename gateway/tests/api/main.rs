@@ -2,11 +2,13 @@
 
 mod arbitrary;
 mod bodies;
+mod conversations;
 mod credentials;
 mod database;
 mod hostile;
 mod idempotency;
 mod keys;
+mod operations;
 mod order;
 mod refusals;
 mod slow;

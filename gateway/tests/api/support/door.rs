@@ -42,5 +42,6 @@ pub(crate) fn api(store: &Store, limits: Limits, draining: CancellationToken) ->
         desk: AdmissionDesk::new(store.clone(), admissions, &Default::default()),
         draining,
         time_for_body: limits.body,
+        retention: super::world::LEASE,
     }
 }
