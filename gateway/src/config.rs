@@ -3,9 +3,10 @@
 //! Every setting stands in [`SETTINGS`] with its default and its text; the example file, the page
 //! about configuration and the check for unknown keys are all made from that list.
 
+mod listeners;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -38,12 +39,23 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "server.listen",
         "127.0.0.1:8484",
-        "The address of the public API. Plain HTTP: loopback only, behind a proxy that does TLS.",
+        "The address of the public API. Beyond loopback it needs server.tls, or proxies that do TLS in server.trusted_proxies.",
     ),
     setting(
         "server.public_url",
         "",
         "What backends use, without /api/v1, such as https://gateway.example.com. Empty: the listening address.",
+    ),
+    setting(
+        "server.tls.cert_file",
+        "",
+        "The certificate and those between it and its root, PEM. Read again on SIGHUP and `deskgate-gateway reload`. Empty: plain HTTP.",
+    ),
+    setting("server.tls.key_file", "", "Its private key, PEM, in a file that others cannot read."),
+    setting(
+        "server.trusted_proxies",
+        "",
+        "Addresses or ranges of the proxies before this gateway, with commas. What they say in X-Forwarded-For, or else in Forwarded, is believed. Without server.tls nobody else may connect beyond loopback.",
     ),
     setting(
         "ssh.listen",
@@ -74,6 +86,11 @@ pub const SETTINGS: &[Setting] = &[
     setting("database.listen_url_file", "", "A file with the URL for LISTEN, when a connection pooler stands between."),
     setting("database.ca_file", "", "PEM certificates to trust for TLS to the database instead of the system's."),
     setting("limits.waiting_runs_per_application", "10000", "Runs of one application that may wait for a start."),
+    setting(
+        "limits.streams_per_application",
+        "1000",
+        "Event streams of one application that may be open on this gateway.",
+    ),
     setting("limits.retention_days", "30", "Days that ended runs are kept."),
     setting(
         "limits.concurrent_commits",
@@ -243,6 +260,11 @@ impl Config {
         })
     }
 
+    fn refused(&self, key: &'static str, problem: &str) -> ConfigError {
+        let (value, origin) = self.entry(key);
+        ConfigError::Value { key, value: value.clone(), origin: origin.to_string(), problem: problem.to_owned() }
+    }
+
     fn path(&self, key: &'static str) -> Option<PathBuf> {
         Some(self.text(key)).filter(|text| !text.is_empty()).map(PathBuf::from)
     }
@@ -255,29 +277,6 @@ impl Config {
     /// Where its sockets are.
     pub fn run_dir(&self) -> PathBuf {
         PathBuf::from(self.text("run_dir"))
-    }
-
-    /// The public listener.
-    pub fn listen(&self) -> Result<SocketAddr, ConfigError> {
-        let address: SocketAddr = self.parse("server.listen", "an address and a port, such as 127.0.0.1:8484,")?;
-        if address.ip().is_loopback() {
-            return Ok(address);
-        }
-        let (value, origin) = self.entry("server.listen");
-        Err(ConfigError::Value {
-            key: "server.listen",
-            value: value.clone(),
-            origin: origin.to_string(),
-            problem: "plain HTTP is served on loopback only; let a proxy on this server do TLS".to_owned(),
-        })
-    }
-
-    /// The SSH listener, if there is to be one.
-    pub fn ssh_listen(&self) -> Result<Option<SocketAddr>, ConfigError> {
-        match self.text("ssh.listen") {
-            "" => Ok(None),
-            _ => self.parse("ssh.listen", "an address and a port, such as 0.0.0.0:7822,").map(Some),
-        }
     }
 
     /// The control socket.
@@ -323,6 +322,7 @@ impl Config {
         Ok(Limits {
             waiting_runs_per_application: self.parse("limits.waiting_runs_per_application", "a whole number")?,
             retention: Duration::from_secs(u64::from(days) * 24 * 3600),
+            streams_per_application: self.parse("limits.streams_per_application", "a whole number")?,
             concurrent_commits: self.parse("limits.concurrent_commits", "a whole number")?,
         })
     }
@@ -344,6 +344,8 @@ impl Config {
     /// Checks every setting, so that a mistake shows at the start and not at first use.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.listen()?;
+        self.tls_files()?;
+        self.trusted_proxies()?;
         self.ssh_listen()?;
         self.limits()?;
         self.clocks()?;
@@ -398,6 +400,10 @@ fn flatten(prefix: &str, table: &toml::Table, flat: &mut Vec<(String, String)>) 
         match value {
             toml::Value::Table(inner) => flatten(&key, inner, flat),
             toml::Value::String(text) => flat.push((key, text.clone())),
+            toml::Value::Array(parts) if parts.iter().all(toml::Value::is_str) => {
+                let texts: Vec<_> = parts.iter().filter_map(toml::Value::as_str).collect();
+                flat.push((key, texts.join(",")));
+            }
             other => flat.push((key, other.to_string())),
         }
     }
@@ -473,9 +479,18 @@ mod tests {
     }
 
     #[test]
-    fn plain_http_beyond_loopback_is_refused() {
-        let error = load("[server]\nlisten = \"0.0.0.0:80\"", &[], &[]).unwrap().listen().unwrap_err().to_string();
-        assert!(error.contains("loopback only"), "{error}");
+    fn plain_http_beyond_loopback_needs_proxies_and_the_refusal_names_both_ways() {
+        let plain = "[server]\nlisten = \"0.0.0.0:80\"\n";
+        let error = load(plain, &[], &[]).unwrap().listen().unwrap_err().to_string();
+        assert!(error.contains("server.tls.cert_file") && error.contains("server.trusted_proxies"), "{error}");
+        let behind = format!("{plain}trusted_proxies = [\"10.0.0.0/8\", \"::1\"]\n");
+        let config = load(&behind, &[], &[]).unwrap();
+        assert!(config.listen().is_ok() && config.trusted_proxies().unwrap().contain([10, 1, 2, 3].into()));
+        let with_tls = format!("{plain}[server.tls]\ncert_file = \"/a\"\nkey_file = \"/b\"\n");
+        assert!(load(&with_tls, &[], &[]).unwrap().listen().is_ok());
+        let half = format!("{plain}[server.tls]\ncert_file = \"/a\"\n");
+        assert!(load(&half, &[], &[]).unwrap().listen().unwrap_err().to_string().contains("server.tls.key_file"));
+        assert!(load("[server]\ntrusted_proxies = \"10.0.0.0/99\"", &[], &[]).unwrap().check().is_err());
     }
 
     #[test]

@@ -11,10 +11,12 @@ pub mod control;
 pub mod domain;
 pub mod exit;
 pub mod http;
+pub mod networks;
 pub mod output;
 pub mod socket;
 pub mod store;
 pub mod tasks;
+pub mod tls;
 pub mod token;
 pub mod tunnel;
 pub mod upkeep;
@@ -41,12 +43,15 @@ use domain::Limits;
 use domain::access::Access;
 use domain::admission::AdmissionDesk;
 use domain::devices::Clocks;
+use domain::events::Streams;
 use exit::{Exit, Failure};
+use networks::Networks;
 use store::admissions::Admissions;
 use store::cluster::{Cluster, ClusterError};
 use store::migrate::MigrateError;
 use store::{Database, OpenError, Store};
 use tasks::Tasks;
+use tls::Tls;
 use tunnel::{Admission, Arrival, HostKey, Verdict};
 use wake::Wake;
 
@@ -57,6 +62,11 @@ pub struct Settings {
     pub state_dir: PathBuf,
     /// The public API's address; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Certificate and key of the public API; without them it is plain HTTP.
+    pub tls: Option<tls::Files>,
+    /// Proxies whose word is taken for where a caller is. Without TLS, nobody else may connect
+    /// beyond loopback.
+    pub trusted_proxies: Networks,
     /// What backends use, without `/api/v1`; otherwise the listening address.
     pub public_url: Option<String>,
     /// The SSH listener for devices.
@@ -102,6 +112,8 @@ impl Settings {
         Self {
             state_dir,
             listen,
+            tls: None,
+            trusted_proxies: Networks::default(),
             public_url: None,
             ssh_listen: None,
             ssh_public_address: None,
@@ -130,6 +142,9 @@ pub enum StartError {
     /// The control token.
     #[error(transparent)]
     Token(#[from] token::TokenError),
+    /// The certificate or its key.
+    #[error(transparent)]
+    Tls(#[from] tls::TlsError),
     /// A listener.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -146,7 +161,7 @@ impl From<StartError> for Failure {
         let exit = match &error {
             StartError::Cluster(error) if error.needs_a_person() => Exit::NotSetUp,
             StartError::Cluster(_) => Exit::CannotReach,
-            StartError::HostKey(_) | StartError::Token(_) => Exit::NotSetUp,
+            StartError::HostKey(_) | StartError::Token(_) | StartError::Tls(_) => Exit::NotSetUp,
             StartError::Database(OpenError::Migrate(MigrateError::Ahead { .. }) | OpenError::Behind { .. }) => {
                 Exit::VersionMismatch
             }
@@ -168,6 +183,7 @@ pub struct Gateway {
     addresses: Addresses,
     door: Door,
     token: ControlToken,
+    tls: Option<Tls>,
     cluster: Option<Cluster>,
 }
 
@@ -201,6 +217,7 @@ impl Gateway {
     }
 
     async fn start_on(settings: Settings, cluster_url: Option<String>) -> Result<Self, StartError> {
+        let tls = settings.tls.clone().map(Tls::load).transpose()?;
         let (wake, outgoing) = Wake::new();
         let (database, migrate) = match (&settings.database, &cluster_url) {
             (Some(external), _) => {
@@ -229,9 +246,10 @@ impl Gateway {
             listener.local_addr().map_err(|source| StartError::Listen { address: "a bound socket".to_owned(), source })
         };
         let (http_address, ssh_address) = (bound(&http)?, ssh.as_ref().map(bound).transpose()?);
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let addresses = Addresses {
             http: http_address,
-            public_url: settings.public_url.clone().unwrap_or_else(|| format!("http://{http_address}")),
+            public_url: settings.public_url.clone().unwrap_or_else(|| format!("{scheme}://{http_address}")),
             ssh: ssh_address,
             ssh_public: settings.ssh_public_address.clone().or(ssh_address.map(|address| address.to_string())),
         };
@@ -259,15 +277,25 @@ impl Gateway {
         works.spawn("upkeep", upkeep::run(store.clone(), settings.limits.retention, stop.clone()));
         let admissions = Admissions::start(&store, &works, settings.limits.concurrent_commits);
         let http_limits = http::server::Limits::default();
+        let access = Access::new(store.clone());
+        let (streams, streaming) =
+            Streams::new(store.clone(), access.clone(), &settings.limits, draining.clone(), stop.clone());
+        works.spawn("streams", streaming);
         let api = http::Api {
             store: store.clone(),
-            access: Access::new(store.clone()),
+            access,
+            streams,
             desk: AdmissionDesk::new(store.clone(), admissions, &settings.limits),
             draining: draining.clone(),
             time_for_body: http_limits.body,
             retention: settings.limits.retention,
         };
-        doors.spawn("http", http::server::serve(http, http::router(api), http_limits, draining.clone()));
+        let entrance = http::server::Entrance {
+            tls: tls.clone(),
+            proxies: settings.trusted_proxies.clone(),
+            proxies_only: tls.is_none() && !http_address.ip().is_loopback(),
+        };
+        doors.spawn("http", http::server::serve(http, entrance, http::router(api), http_limits, draining.clone()));
         if let (Some(ssh), Some(host_key)) = (ssh, host_key.clone()) {
             let name = settings.control_socket.clone().unwrap_or_else(|| PathBuf::from(CONTROL_SOCKET));
             let config = tunnel::Config::new(name.display().to_string());
@@ -287,10 +315,11 @@ impl Gateway {
                 control_socket: settings.control_socket.clone(),
                 token_file: settings.control_token.is_none().then(|| settings.state_dir.join(token::FILE)),
                 retention: settings.limits.retention,
+                tls: tls.clone(),
             };
             works.spawn("admin socket", admin::office::serve(listener, office, stop));
         }
-        Ok(Self { doors, works, broken, addresses, door, token, cluster: None })
+        Ok(Self { doors, works, broken, addresses, door, token, tls, cluster: None })
     }
 
     /// Where it can be reached.
@@ -311,6 +340,12 @@ impl Gateway {
     /// Control channels inside this process.
     pub fn pipes(&self) -> Pipes {
         Pipes { doors: self.doors.clone(), door: self.door.clone() }
+    }
+
+    /// Reads again what can change without a restart: the certificate. After an error, which the
+    /// log tells, everything is as it was.
+    pub fn reload(&self) -> Result<&'static str, tls::TlsError> {
+        tls::reload(self.tls.as_ref())
     }
 
     /// Cancelled when a part of it broke; whoever owns it should stop it then.

@@ -11,12 +11,13 @@ use deskgate_gateway::admin::check::{self, Verdict};
 use deskgate_gateway::admin::commands::{self, Admin};
 use deskgate_gateway::config::{self, Config};
 use deskgate_gateway::exit::{self, Exit, Failure};
+use deskgate_gateway::http::openapi;
 use deskgate_gateway::output::{Output, table};
 use deskgate_gateway::store::Database;
 use deskgate_gateway::store::migrate::{self, MIGRATIONS, MigrateError, Standing};
 use deskgate_gateway::{DatabaseSettings, Gateway, Settings, token};
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -56,6 +57,8 @@ enum Role {
     Check,
     /// How the running gateway is
     Status,
+    /// Have the running gateway read its certificate again
+    Reload,
     /// The database's schema
     #[command(subcommand)]
     Migrate(Migrate),
@@ -67,6 +70,8 @@ enum Role {
     Admin(Admin),
     /// Print the version
     Version,
+    /// Print the OpenAPI document of the HTTP API
+    Openapi,
     /// Print a completion script
     Completions {
         /// For which shell
@@ -143,6 +148,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
             }
         }
         Role::Status => commands::status(&socket()?, out).await,
+        Role::Reload => commands::reload(&socket()?, out).await,
         Role::Admin(command) => commands::run(&socket()?, command, out).await,
         Role::Migrate(command) => migrate(&load()?, command, out).await,
         Role::Config(ConfigCommand::Example) => {
@@ -167,6 +173,10 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Role::Version => {
             let value = json!({ "version": deskgate_protocol::VERSION, "protocol": deskgate_protocol::PROTOCOL });
             out.result("version/1", &value, || format!("deskgate-gateway {}", deskgate_protocol::VERSION));
+            Ok(())
+        }
+        Role::Openapi => {
+            print!("{}", openapi::json());
             Ok(())
         }
         Role::Completions { shell } => {
@@ -194,15 +204,10 @@ async fn serve(config: Config, migrate: bool) -> Result<(), Failure> {
         })?;
     }
     let database = settings.database.as_ref().map_or("a private cluster", |_| "external");
-    let mut terminate =
-        signal(SignalKind::terminate()).map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
-    let mut interrupt =
-        signal(SignalKind::interrupt()).map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
-    let starting = Gateway::start(settings);
+    let mut signals = Signals::new().map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
     let gateway = tokio::select! {
-        started = starting => started.map_err(Failure::from)?,
-        _ = terminate.recv() => return Ok(()),
-        _ = interrupt.recv() => return Ok(()),
+        started = Gateway::start(settings) => started.map_err(Failure::from)?,
+        () = signals.stop() => return Ok(()),
     };
     let addresses = gateway.addresses();
     tracing::info!(
@@ -215,15 +220,64 @@ async fn serve(config: Config, migrate: bool) -> Result<(), Failure> {
         "gateway ready"
     );
     let broken = gateway.broken();
-    let outcome = tokio::select! {
-        _ = terminate.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
-        () = broken.cancelled() => Err(Failure::new(Exit::Failed, "a part of the gateway broke; see the log")),
+    let outcome = loop {
+        tokio::select! {
+            told = signals.next() => match told {
+                Told::Stop => break Ok(()),
+                // What went wrong is in the log, and nothing has changed.
+                Told::Reload => drop(gateway.reload()),
+            },
+            () = broken.cancelled() => {
+                break Err(Failure::new(Exit::Failed, "a part of the gateway broke; see the log"));
+            }
+        }
     };
     tracing::info!("gateway stopping");
-    gateway.stop().await;
+    tokio::select! {
+        () = gateway.stop() => {}
+        () = signals.stop() => {
+            return Err(Failure::new(Exit::Interrupted, "told to stop a second time: not everything was finished"));
+        }
+    }
     tracing::info!("gateway stopped");
     outcome
+}
+
+/// What a running gateway is told from outside.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.terminate.recv() => Told::Stop,
+            _ = self.interrupt.recv() => Told::Stop,
+            _ = self.hangup.recv() => Told::Reload,
+        }
+    }
+
+    /// Waits until somebody wants it to stop.
+    async fn stop(&mut self) {
+        while self.next().await != Told::Stop {}
+    }
+}
+
+/// What a signal says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Stop,
+    Reload,
 }
 
 fn settings(config: &Config, migrate: bool) -> Result<Settings, Failure> {
@@ -234,6 +288,8 @@ fn settings(config: &Config, migrate: bool) -> Result<Settings, Failure> {
     Ok(Settings {
         state_dir: config.state_dir(),
         listen: config.listen().map_err(not_set_up)?,
+        tls: config.tls_files().map_err(not_set_up)?,
+        trusted_proxies: config.trusted_proxies().map_err(not_set_up)?,
         public_url: text("server.public_url").map(|url| url.trim_end_matches('/').to_owned()),
         ssh_listen: config.ssh_listen().map_err(not_set_up)?,
         ssh_public_address: text("ssh.public_address"),

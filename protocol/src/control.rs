@@ -32,6 +32,9 @@ use crate::operation::OutcomeCode;
 use crate::run::{Input, Outcome, Usage};
 use crate::{Half, ProtocolRange};
 
+/// Management requests of one session that may be under way at once; a gateway refuses more.
+pub const MAX_REQUESTS: usize = 32;
+
 /// What a gateway sends to a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "frame", rename_all = "snake_case")]

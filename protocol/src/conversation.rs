@@ -9,6 +9,7 @@ use crate::time::Timestamp;
 
 /// A conversation as its owner sees it (http-api, section "Records").
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Conversation {
     /// Its identifier.
     pub conversation_id: ConversationId,
@@ -31,6 +32,7 @@ pub struct Conversation {
 
 /// Where a conversation stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ConversationState {
     /// A message is accepted.

@@ -11,6 +11,7 @@ use crate::time::Timestamp;
 
 /// A control operation as its owner sees it (http-api, section "Records").
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ControlOperation {
     /// Its identifier.
     pub operation_id: OperationId,
@@ -38,6 +39,7 @@ pub struct ControlOperation {
 
 /// What a control operation is about: the member that belongs to its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct OperationTarget {
     /// The run to stop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -49,6 +51,7 @@ pub struct OperationTarget {
 
 /// What came of a control operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct OperationOutcome {
     /// For programs.
     pub code: OutcomeCode,
@@ -62,6 +65,7 @@ pub struct OperationOutcome {
 
 /// Why nothing can come of a control operation any more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct OperationError {
     /// For programs.
     pub code: OperationErrorCode,
@@ -71,6 +75,7 @@ pub struct OperationError {
 
 /// The codes of [`OperationError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OperationErrorCode {
     /// The device was removed from the gateway before it acknowledged.
@@ -92,6 +97,7 @@ macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
         pub enum $name {
             $($(#[$about])* #[serde(rename = $word)] $variant,)*
         }
@@ -174,6 +180,7 @@ words! {
 
 /// A stop that was asked for, as the run's record shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Stop {
     /// When.
     pub requested_at: Timestamp,

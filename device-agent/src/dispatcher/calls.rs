@@ -2,16 +2,13 @@
 
 use std::collections::HashMap;
 
-use deskgate_protocol::control::{DeviceFrame, ManagementResult};
+use deskgate_protocol::control::{DeviceFrame, MAX_REQUESTS, ManagementResult};
 use deskgate_protocol::frame;
 use deskgate_protocol::management::{ManagementError, ManagementErrorCode, ManagementRequest};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::services::CallError;
-
-/// Requests under way at the same time.
-const LIMIT: usize = 64;
 
 type Answer = oneshot::Sender<Result<Value, CallError>>;
 
@@ -27,7 +24,7 @@ impl Calls {
     pub(super) fn begin(&mut self, request: ManagementRequest, answer: Answer) -> Option<DeviceFrame> {
         // Whoever gave up waiting makes room.
         self.waiting.retain(|_, answer| !answer.is_closed());
-        if self.waiting.len() >= LIMIT {
+        if self.waiting.len() >= MAX_REQUESTS {
             let _ = answer.send(Err(CallError::Busy));
             return None;
         }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::config::Config;
 use crate::store::Database;
 use crate::store::migrate::{self, Standing};
-use crate::token;
+use crate::{tls, token};
 
 /// How a look at one thing ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -52,6 +52,7 @@ pub async fn run(config: &Config) -> Vec<Finding> {
         Finding::of("state directory", writable(&config.state_dir()), |()| config.state_dir().display().to_string()),
         Finding::of("run directory", writable(&config.run_dir()), |()| config.run_dir().display().to_string()),
         control_token(config),
+        certificate(config),
         database(config).await,
     ]
 }
@@ -70,6 +71,15 @@ fn control_token(config: &Config) -> Finding {
         Some(path) => Finding::of(name, token::load(&path), |_| path.display().to_string()),
         None if own.exists() => Finding::of(name, token::load(&own), |_| own.display().to_string()),
         None => Finding::new(name, Verdict::Skip, format!("{} is made at the first start", own.display())),
+    }
+}
+
+fn certificate(config: &Config) -> Finding {
+    let name = "TLS";
+    match config.tls_files() {
+        Ok(Some(files)) => Finding::of(name, tls::read(&files), |_| files.certificate.display().to_string()),
+        Ok(None) => Finding::new(name, Verdict::Skip, "no certificate is configured: plain HTTP"),
+        Err(error) => Finding::new(name, Verdict::Fail, error.to_string()),
     }
 }
 

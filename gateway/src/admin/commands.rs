@@ -154,6 +154,17 @@ pub async fn status(socket: &Path, out: Output) -> Result<(), Failure> {
     if status.database { Ok(()) } else { Err(Failure::new(Exit::CannotReach, "the database does not answer")) }
 }
 
+/// `deskgate-gateway reload`
+pub async fn reload(socket: &Path, out: Output) -> Result<(), Failure> {
+    match ask(socket, Ask::Reload).await? {
+        Answer::Reloaded { what } => {
+            out.result("reload/1", &json!({ "what": what }), || what.clone());
+            Ok(())
+        }
+        other => Err(unexpected(&other)),
+    }
+}
+
 async fn ask(socket: &Path, ask: Ask) -> Result<Answer, Failure> {
     let answer = socket::call(socket, &ask).await.map_err(|error| match error {
         CallError::NotRunning { .. } => Failure::new(

@@ -47,6 +47,8 @@ pub enum Ask {
     },
     /// The SSH host key.
     HostKey,
+    /// Read again what can change without a restart.
+    Reload,
 }
 
 /// What the running gateway answers.
@@ -64,6 +66,11 @@ pub enum Answer {
     },
     /// Done.
     Done,
+    /// What was read again, in words.
+    Reloaded {
+        /// What.
+        what: String,
+    },
     /// A new control token. Written to a file, never to the screen.
     Token {
         /// The text.

@@ -15,6 +15,7 @@ use crate::addresses::Addresses;
 use crate::domain::devices::{PairError, pair};
 use crate::store::devices::{Device, Presence};
 use crate::store::{self, Store};
+use crate::tls::{self, Tls};
 use crate::{socket, token};
 
 /// What the answers are made from.
@@ -32,6 +33,8 @@ pub struct Office {
     pub token_file: Option<PathBuf>,
     /// How long ended runs are kept.
     pub retention: Duration,
+    /// The public listener's certificate.
+    pub tls: Option<Tls>,
 }
 
 /// Answers until `stop`. The socket's mode decides who may ask.
@@ -66,6 +69,7 @@ impl Office {
                 Err(no(No::Refused, message))
             }
             Ask::TokenRotate { overlap_s, .. } => self.rotate(Duration::from_secs(overlap_s)).await,
+            Ask::Reload => self.reload(),
             Ask::HostKey => Ok(Answer::HostKey { key: self.host_key.clone() }),
         }
     }
@@ -101,6 +105,11 @@ impl Office {
             token_file: shown(&self.token_file),
         };
         Ok(Answer::Paired(Box::new(Paired { device: view(device), invitation })))
+    }
+
+    fn reload(&self) -> Result<Answer, Answer> {
+        let what = tls::reload(self.tls.as_ref()).map_err(|error| no(No::Refused, error.to_string()))?;
+        Ok(Answer::Reloaded { what: what.to_owned() })
     }
 
     async fn rotate(&self, overlap: Duration) -> Result<Answer, Answer> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use deskgate_protocol::control::{ByeCode, DeviceFrame, GatewayFrame, ManagementResult, RefuseCode};
+use deskgate_protocol::control::{ByeCode, DeviceFrame, GatewayFrame, MAX_REQUESTS, ManagementResult, RefuseCode};
 use deskgate_protocol::management::{ManagementError, ManagementErrorCode, ManagementRequest};
 use deskgate_protocol::run::EventType;
 use tokio::sync::{mpsc, watch};
@@ -27,8 +27,6 @@ const OUTGOING: usize = 256;
 /// Reports that may wait to be written. When they do, nothing more is read until the recorder has
 /// room: it either goes on within a moment or ends the session.
 const REPORTS: usize = 128;
-/// Management requests under way at once.
-const REQUESTS: usize = 32;
 /// Slots that a device may declare at once.
 const MAX_SLOTS: u32 = 1024;
 /// Numbers beyond this are nobody's.
@@ -219,8 +217,8 @@ impl Session<'_> {
     }
 
     fn answer(&mut self, request_id: u64, request: ManagementRequest) -> Result<(), Why> {
-        if self.requests.len() >= REQUESTS {
-            let message = format!("{REQUESTS} requests are under way already; try again when one is answered");
+        if self.requests.len() >= MAX_REQUESTS {
+            let message = format!("{MAX_REQUESTS} requests are under way already; try again when one is answered");
             let error = ManagementError { code: ManagementErrorCode::Conflict, message };
             self.say(GatewayFrame::Reply { request_id, result: ManagementResult::Error(error) });
             return Ok(());

@@ -83,6 +83,11 @@ impl Caller {
         self.key.key.app_id
     }
 
+    /// The key it calls with.
+    pub fn key_id(&self) -> KeyId {
+        self.key.key.key_id
+    }
+
     /// The business user it calls for.
     pub fn subject(&self) -> &str {
         &self.subject
@@ -91,6 +96,11 @@ impl Caller {
     /// Checks a scope that only what was asked for could name.
     pub fn needs(&self, scope: Scope) -> Result<(), Refusal> {
         if self.key.key.scopes.contains(&scope) { Ok(()) } else { Err(Refusal::InsufficientScope(scope)) }
+    }
+
+    /// The services the key is limited to; empty: it is good for all.
+    pub fn limited_to(&self) -> &[EndpointId] {
+        &self.key.key.endpoints
     }
 
     /// Whether the key is good for this service. One that is not does not learn that it exists.
@@ -145,6 +155,11 @@ impl Access {
         let fits = known.as_ref().is_some_and(|known| digests_equal(&known.digest, &sent.digest()));
         let key = known.filter(|key| fits && key.live).ok_or(Refusal::CredentialInvalid { hint: String::new() })?;
         Ok(Authenticated { key, subject })
+    }
+
+    /// Whether a key that was good is so still.
+    pub async fn is_good(&self, key_id: KeyId) -> Result<bool, Refusal> {
+        Ok(self.key(key_id).await?.is_some_and(|key| key.live))
     }
 
     async fn key(&self, key_id: KeyId) -> Result<Option<Arc<StoredKey>>, Refusal> {

@@ -96,7 +96,8 @@ impl AdmissionDesk {
             return Err(Refusal::IdempotencyKeyReused { existing: Existing::Run(run_id) });
         }
         let stored = self.store.run(caller.app_id(), caller.subject(), run_id).await?;
-        let run = stored.map(seen).ok_or(Refusal::NotFound)?;
+        // It was there a moment ago.
+        let run = stored.map(seen).ok_or(Refusal::RunPurged)?;
         Ok(Admitted { run, replayed: true })
     }
 
@@ -125,10 +126,23 @@ impl AdmissionDesk {
     }
 }
 
-/// The identity of a request that creates work. Lengths stand before the parts, so that no two
-/// requests make the same text.
+/// The identity of a request that creates work. Its first half is [`under_key`], so that what was accepted
+/// under a key is found without knowing where it was sent.
 pub(super) fn identity(caller: &Caller, route: &str, target: &str, key: &str) -> Sha256Digest {
-    let parts = [&caller.app_id().to_string(), caller.subject(), route, target, key];
+    let mut identity = digest_of(&[route, target, key]);
+    identity.0[..16].copy_from_slice(&under_key(caller, key));
+    identity
+}
+
+/// What the identities of all requests of this application and subject under one Idempotency-Key
+/// begin with.
+pub(super) fn under_key(caller: &Caller, key: &str) -> [u8; 16] {
+    let digest = digest_of(&[&caller.app_id().to_string(), caller.subject(), key]);
+    std::array::from_fn(|place| digest.0[place])
+}
+
+/// Lengths stand before the parts, so that no two requests make the same text.
+fn digest_of(parts: &[&str]) -> Sha256Digest {
     let text = parts.iter().fold(String::new(), |text, part| text + &format!("{}:{part}", part.len()));
     Sha256Digest::of(text.as_bytes())
 }

@@ -7,6 +7,11 @@
 //! | [`conversations`] | who may have a conversation, and speak in it |
 //! | [`operations`] | who may stop a run or reset a conversation |
 //! | [`runs`] | how a stored run is seen |
+//! | [`run_list`] | which runs a list shows |
+//! | [`events`] | what a stream of a run's events shows, from where, and until when |
+//! | [`feeds`] | one reader for all open streams |
+//! | [`places`] | how many of a kind may be there at once |
+//! | [`vigil`] | ends what a revoked key left open |
 //! | [`devices`] | who may open a session, and what happens to the runs it holds |
 //! | [`desktop`] | what a device may ask about its own applications and services |
 //! | [`refusal`] | why not, for a person |
@@ -16,9 +21,14 @@ pub mod admission;
 pub mod conversations;
 pub mod desktop;
 pub mod devices;
+pub mod events;
+pub mod feeds;
 pub mod operations;
+pub mod places;
 pub mod refusal;
+pub mod run_list;
 pub mod runs;
+pub mod vigil;
 
 use std::time::Duration;
 
@@ -29,6 +39,8 @@ pub struct Limits {
     pub waiting_runs_per_application: u32,
     /// How long ended runs are kept.
     pub retention: Duration,
+    /// Streams of one application that may be open on one gateway.
+    pub streams_per_application: usize,
     /// Commits of submissions that may be under way at once.
     pub concurrent_commits: usize,
 }
@@ -38,6 +50,7 @@ impl Default for Limits {
         Self {
             waiting_runs_per_application: 10_000,
             retention: Duration::from_secs(30 * 24 * 3600),
+            streams_per_application: 1000,
             concurrent_commits: 2,
         }
     }

@@ -11,6 +11,7 @@ use super::access::Caller;
 use super::admission::identity;
 use super::conversations;
 use super::refusal::Refusal;
+use super::runs;
 use crate::store::Store;
 use crate::store::operations::{Answer, Asked, What};
 use crate::store::requests;
@@ -51,10 +52,7 @@ pub async fn stop(
     request: Request,
     retention: Duration,
 ) -> Result<Underway, Refusal> {
-    let run = store.run(caller.app_id(), caller.subject(), run_id).await?.ok_or(Refusal::NotFound)?;
-    if !caller.may_use(run.run.endpoint_id) {
-        return Err(Refusal::NotFound);
-    }
+    runs::read(store, caller, run_id, Duration::ZERO).await?;
     let Stop { expected_attempt, reason } = stop;
     let identity = identity(caller, "POST stop", &run_id.to_string(), &request.idempotency_key);
     ask(store, caller, identity, request, What::Stop { run_id, expected_attempt, reason, retention }).await

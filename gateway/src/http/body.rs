@@ -123,8 +123,12 @@ fn submitted(
     }
 }
 
-const MEMBERS: [&str; 4] = ["input", "metadata", "queue_ttl_s", "max_duration_s"];
-const MESSAGE_MEMBERS: [&str; 5] = ["expected_generation", "input", "metadata", "queue_ttl_s", "max_duration_s"];
+pub(super) const MEMBERS: [&str; 4] = ["input", "metadata", "queue_ttl_s", "max_duration_s"];
+pub(super) const MESSAGE_MEMBERS: [&str; 5] =
+    ["expected_generation", "input", "metadata", "queue_ttl_s", "max_duration_s"];
+pub(super) const CONVERSATION_MEMBERS: [&str; 2] = ["endpoint_id", "conversation_key"];
+pub(super) const RESET_MEMBERS: [&str; 1] = ["expected_generation"];
+pub(super) const STOP_MEMBERS: [&str; 2] = ["expected_attempt", "reason"];
 
 /// The input and its JSON text.
 fn input(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<(Input, String)> {

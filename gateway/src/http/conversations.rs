@@ -10,11 +10,17 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use deskgate_protocol::conversation::Conversation;
 use deskgate_protocol::management::Scope;
+use deskgate_protocol::operation::ControlOperation;
+use deskgate_protocol::run::Run;
 use deskgate_protocol::{ConversationId, EndpointId};
 use serde_json::Value;
 
 use super::error::Error;
+use super::openapi::bodies::{Message, NewConversation, NewReset};
+use super::openapi::examples;
+use super::openapi::refusals::{EVERY_CALL, JSON_BODY, NEW_WORK, refusals};
 use super::operations::underway;
+use super::problems::Code;
 use super::runs::{accepted, identifier, request};
 use super::{Api, body, caller, replayed_if};
 use crate::domain::access::Authenticated;
@@ -22,7 +28,46 @@ use crate::domain::conversations::{self, There, Wanted};
 use crate::domain::operations;
 use crate::domain::refusal::{Flaw, Refusal};
 
-/// `POST /conversations`: 201 with a new one, 200 with the one that is there already.
+refusals!(OpenRefusals = EVERY_CALL, JSON_BODY, NEW_WORK, &[Code::NotFound, Code::AccessPaused]);
+
+/// Opens a conversation.
+///
+/// 201 with a new one, 200 with the one that is there already under the same key, for the same subject and service.
+/// Needs the scope `conversations:write`.
+#[utoipa::path(
+    post,
+    path = "/api/v1/conversations",
+    operation_id = "open_conversation",
+    tag = "Conversations",
+    request_body(
+        content = NewConversation,
+        description = "Which conversation is to be there.",
+        example = json!(examples::new_conversation()),
+    ),
+    responses(
+        (
+            status = 201,
+            description = "It is new.",
+            body = Conversation,
+            headers(
+                ("Location" = String, description = "The path of the conversation."),
+                ("Idempotency-Replayed" = String, description = "`true`: the request was made before."),
+            ),
+            example = json!(examples::conversation()),
+        ),
+        (
+            status = 200,
+            description = "It is there already.",
+            body = Conversation,
+            headers(
+                ("Location" = String, description = "The path of the conversation."),
+                ("Idempotency-Replayed" = String, description = "`true`: the request was made before."),
+            ),
+            example = json!(examples::conversation()),
+        ),
+        OpenRefusals,
+    ),
+)]
 pub(super) async fn open(
     State(api): State<Arc<Api>>,
     authenticated: Authenticated,
@@ -33,7 +78,7 @@ pub(super) async fn open(
     let caller = authenticated.authorise(Scope::ConversationsWrite)?;
     let idempotency_key = caller::idempotency_key(&headers)?;
     let (fingerprint, mut members) =
-        body::members(&headers, body, api.time_for_body, &["endpoint_id", "conversation_key"]).await?;
+        body::members(&headers, body, api.time_for_body, &body::CONVERSATION_MEMBERS).await?;
     let mut flaws = Vec::new();
     let endpoint_id = text(members.remove("endpoint_id"), "/endpoint_id", &mut flaws);
     let conversation_key = text(members.remove("conversation_key"), "/conversation_key", &mut flaws);
@@ -51,7 +96,27 @@ pub(super) async fn open(
     Ok(replayed_if(replayed, response))
 }
 
-/// `GET /conversations/{conversation_id}`.
+refusals!(ReadRefusals = EVERY_CALL, &[Code::NotFound]);
+
+/// Reads a conversation.
+///
+/// A message has to name the `generation` that stands here. Needs the scope `conversations:read`.
+#[utoipa::path(
+    get,
+    path = "/api/v1/conversations/{conversation_id}",
+    operation_id = "read_conversation",
+    tag = "Conversations",
+    params(("conversation_id" = ConversationId, Path, description = "The conversation.")),
+    responses(
+        (
+            status = 200,
+            description = "The conversation as it is now.",
+            body = Conversation,
+            example = json!(examples::conversation()),
+        ),
+        ReadRefusals,
+    ),
+)]
 pub(super) async fn read(
     State(api): State<Arc<Api>>,
     authenticated: Authenticated,
@@ -61,7 +126,38 @@ pub(super) async fn read(
     Ok(Json(conversations::read(&api.store, &caller, identifier(conversation_id)?).await?))
 }
 
-/// `POST /conversations/{conversation_id}/messages`: 202 after the commit.
+refusals!(
+    SayRefusals = EVERY_CALL,
+    JSON_BODY,
+    NEW_WORK,
+    &[Code::NotFound, Code::GenerationMismatch, Code::ConversationBusy, Code::QueueFull, Code::AccessPaused]
+);
+
+/// Sends a message.
+///
+/// It becomes a run that sees what was said in the same generation before. A conversation has one run at a time. Needs
+/// the scopes `conversations:write` and `runs:write`.
+#[utoipa::path(
+    post,
+    path = "/api/v1/conversations/{conversation_id}/messages",
+    operation_id = "send_message",
+    tag = "Conversations",
+    params(("conversation_id" = ConversationId, Path, description = "The conversation.")),
+    request_body(content = Message, description = "What is said.", example = json!(examples::message())),
+    responses(
+        (
+            status = 202,
+            description = "The run is stored.",
+            body = Run,
+            headers(
+                ("Location" = String, description = "The path of the run."),
+                ("Idempotency-Replayed" = String, description = "`true`: the run was accepted before."),
+            ),
+            example = json!(examples::said()),
+        ),
+        SayRefusals,
+    ),
+)]
 pub(super) async fn say(
     State(api): State<Arc<Api>>,
     authenticated: Authenticated,
@@ -79,7 +175,42 @@ pub(super) async fn say(
     Ok(accepted(api.desk.say(&caller, conversation_id, expected_generation, request).await?))
 }
 
-/// `POST /conversations/{conversation_id}/reset`: 202 with the operation.
+refusals!(
+    ResetRefusals = EVERY_CALL,
+    JSON_BODY,
+    NEW_WORK,
+    &[Code::NotFound, Code::GenerationMismatch, Code::ConversationBusy]
+);
+
+/// Resets a conversation.
+///
+/// The device forgets what was said, and the next generation begins; files and other effects stay. While the device is
+/// away the operation waits. Needs the scope `conversations:control`.
+#[utoipa::path(
+    post,
+    path = "/api/v1/conversations/{conversation_id}/reset",
+    operation_id = "reset_conversation",
+    tag = "Conversations",
+    params(("conversation_id" = ConversationId, Path, description = "The conversation.")),
+    request_body(
+        content = NewReset,
+        description = "The generation that is meant.",
+        example = json!({ "expected_generation": 1 }),
+    ),
+    responses(
+        (
+            status = 202,
+            description = "The operation: a new one, or the reset that is under way already.",
+            body = ControlOperation,
+            headers(
+                ("Location" = String, description = "The path of the operation."),
+                ("Idempotency-Replayed" = String, description = "`true`: the request was made before."),
+            ),
+            example = json!(examples::reset()),
+        ),
+        ResetRefusals,
+    ),
+)]
 pub(super) async fn reset(
     State(api): State<Arc<Api>>,
     authenticated: Authenticated,
@@ -90,7 +221,7 @@ pub(super) async fn reset(
     api.admits()?;
     let caller = authenticated.authorise(Scope::ConversationsControl)?;
     let idempotency_key = caller::idempotency_key(&headers)?;
-    let (fingerprint, mut members) = body::members(&headers, body, api.time_for_body, &["expected_generation"]).await?;
+    let (fingerprint, mut members) = body::members(&headers, body, api.time_for_body, &body::RESET_MEMBERS).await?;
     let mut flaws = Vec::new();
     let Some(expected) = body::generation(members.remove("expected_generation"), &mut flaws) else {
         return Err(Refusal::Invalid(flaws).into());

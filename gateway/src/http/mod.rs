@@ -3,21 +3,41 @@
 //! | file | what it does |
 //! |---|---|
 //! | [`server`] | the accept loop: time limits, connection limits, graceful stop |
+//! | `connection` | one connection: TLS, HTTP/1.1 or HTTP/2 |
 //! | `first_bytes` | a connection that must begin in time |
+//! | `unread` | a connection whose peer must take what is sent |
+//! | [`guest`] `sources` | where a caller is, and how much it has under way |
 //! | `caller` | the extractor that makes a `Caller` |
 //! | `body` | JSON bodies, with their limits |
+//! | `query` `cursor` | parameters, and the places where pages end |
 //! | [`error`] | every refusal as a problem document |
-//! | `endpoints` `runs` `conversations` `operations` | the resources |
+//! | [`openapi`] | the document of all calls, and its readable page |
+//! | [`problems`] | the closed list of problems, with a page for each |
+//! | `html` | pages for people |
+//! | `accept` | which form of an answer a caller wants |
+//! | `endpoints` `runs` `run_list` `events` `conversations` `operations` | the resources |
 
+mod accept;
 mod body;
 mod caller;
+mod connection;
 mod conversations;
+mod cursor;
 mod endpoints;
 pub mod error;
+mod events;
 mod first_bytes;
+pub mod guest;
+mod html;
+pub mod openapi;
 mod operations;
+pub mod problems;
+mod query;
+mod run_list;
 mod runs;
 pub mod server;
+mod sources;
+mod unread;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,15 +47,19 @@ use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::{HeaderName, HeaderValue, Method, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::get;
 use deskgate_protocol::VERSION;
 use tokio_util::sync::CancellationToken;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::domain::access::Access;
 use crate::domain::admission::AdmissionDesk;
+use crate::domain::events::Streams;
 use crate::domain::refusal::Refusal;
 use crate::store::Store;
 use error::Error;
+use guest::Crowded;
 
 /// What the handlers need.
 pub struct Api {
@@ -45,6 +69,8 @@ pub struct Api {
     pub access: Access,
     /// Admits runs.
     pub desk: AdmissionDesk,
+    /// Opens event streams.
+    pub streams: Streams,
     /// Cancelled when nothing more is to be admitted.
     pub draining: CancellationToken,
     /// Time for a body to arrive.
@@ -68,18 +94,31 @@ fn replayed_if(replayed: bool, mut response: Response) -> Response {
     response
 }
 
-/// Every route, in one list.
+/// Every call, in one list. Paths, methods and what the document says of them stand beside the handlers.
+fn calls() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::with_openapi(openapi::base())
+        .routes(routes!(endpoints::list))
+        .routes(routes!(runs::submit))
+        .routes(routes!(runs::read))
+        .routes(routes!(run_list::list))
+        .routes(routes!(events::read))
+        .routes(routes!(operations::stop))
+        .routes(routes!(conversations::open))
+        .routes(routes!(conversations::read))
+        .routes(routes!(conversations::say))
+        .routes(routes!(conversations::reset))
+        .routes(routes!(operations::read))
+}
+
+/// Every call, and the pages that explain them.
 pub fn router(api: Api) -> Router {
-    Router::new()
-        .route("/api/v1/agent-endpoints", get(endpoints::list))
-        .route("/api/v1/agent-endpoints/{endpoint_id}/runs", post(runs::submit))
-        .route("/api/v1/runs/{run_id}", get(runs::read))
-        .route("/api/v1/runs/{run_id}/stop", post(operations::stop))
-        .route("/api/v1/conversations", post(conversations::open))
-        .route("/api/v1/conversations/{conversation_id}", get(conversations::read))
-        .route("/api/v1/conversations/{conversation_id}/messages", post(conversations::say))
-        .route("/api/v1/conversations/{conversation_id}/reset", post(conversations::reset))
-        .route("/api/v1/control-operations/{operation_id}", get(operations::read))
+    let (calls, _) = calls().split_for_parts();
+    calls
+        .route("/api/v1/openapi.json", get(openapi::document))
+        .route("/api/v1/docs", get(openapi::page))
+        .route("/api/v1/docs/style.css", get(html::style))
+        .route("/problems", get(problems::index))
+        .route("/problems/{code}", get(problems::page))
         .fallback(async || Error::not_found())
         .method_not_allowed_fallback(async |method: Method| Error::method_not_allowed(&method))
         .layer(DefaultBodyLimit::disable())
@@ -98,9 +137,9 @@ const GATEWAY_VERSION: HeaderName = HeaderName::from_static("gateway-version");
 async fn envelope(mut request: Request, next: Next) -> Response {
     let id = request.headers().get(&REQUEST_ID).filter(|id| usable(id)).cloned().unwrap_or_else(fresh_id);
     request.extensions_mut().insert(RequestId(id.clone()));
-    let mut response = match caller::credential_in_url(request.uri()) {
-        true => Error::credential_in_url().into_response(),
-        false => next.run(request).await,
+    let mut response = match unacceptable(&request) {
+        Some(error) => error.into_response(),
+        None => next.run(request).await,
     };
     error::complete(&mut response, &id);
     let headers = response.headers_mut();
@@ -109,6 +148,24 @@ async fn envelope(mut request: Request, next: Next) -> Response {
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
+}
+
+/// What is refused whoever asks, and for whatever.
+fn unacceptable(request: &Request) -> Option<Error> {
+    if head_bytes(request) > server::MAX_HEAD {
+        return Some(Error::head_too_large(server::MAX_HEAD));
+    }
+    if caller::credential_in_url(request.uri()) {
+        return Some(Error::credential_in_url());
+    }
+    request.extensions().get::<Crowded>().map(|_| Error::too_many_at_once())
+}
+
+/// About as many bytes as the head had in HTTP/1.1.
+fn head_bytes(request: &Request) -> usize {
+    let target = request.uri().path().len() + request.uri().query().map_or(0, |query| query.len() + 1);
+    let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len());
+    target + headers.sum::<usize>()
 }
 
 fn usable(id: &HeaderValue) -> bool {

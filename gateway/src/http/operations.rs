@@ -8,19 +8,53 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use deskgate_protocol::RunId;
 use deskgate_protocol::management::Scope;
 use deskgate_protocol::operation::ControlOperation;
+use deskgate_protocol::{OperationId, RunId};
 use serde_json::Value;
 
 use super::error::Error;
+use super::openapi::bodies::NewStop;
+use super::openapi::examples;
+use super::openapi::refusals::{EVERY_CALL, JSON_BODY, NEW_WORK, refusals};
+use super::problems::Code;
 use super::runs::identifier;
 use super::{Api, body, caller, replayed_if};
 use crate::domain::access::Authenticated;
 use crate::domain::operations::{self, Request, Stop, Underway};
 use crate::domain::refusal::{Flaw, Refusal};
 
-/// `POST /runs/{run_id}/stop`: 202 with the operation. The body may be left out.
+refusals!(StopRefusals = EVERY_CALL, JSON_BODY, NEW_WORK, &[Code::NotFound, Code::RunPurged, Code::AttemptMismatch]);
+
+/// Stops a run.
+///
+/// What has not started is cancelled at once. What has started is `cancelling` until the device confirms that nothing of
+/// it works any more. Repeated, it answers with the same open operation. Needs the scope `runs:control`.
+#[utoipa::path(
+    post,
+    path = "/api/v1/runs/{run_id}/stop",
+    operation_id = "stop_run",
+    tag = "Runs",
+    params(("run_id" = RunId, Path, description = "The run, as the submission's answer names it.")),
+    request_body(
+        content = Option<NewStop>,
+        description = "May be left out.",
+        example = json!({ "reason": "no longer needed" }),
+    ),
+    responses(
+        (
+            status = 202,
+            description = "The operation: a new one, or the stop that is under way already.",
+            body = ControlOperation,
+            headers(
+                ("Location" = String, description = "The path of the operation."),
+                ("Idempotency-Replayed" = String, description = "`true`: the request was made before."),
+            ),
+            example = json!(examples::stop()),
+        ),
+        StopRefusals,
+    ),
+)]
 pub(super) async fn stop(
     State(api): State<Arc<Api>>,
     authenticated: Authenticated,
@@ -32,7 +66,7 @@ pub(super) async fn stop(
     let caller = authenticated.authorise(Scope::RunsControl)?;
     let idempotency_key = caller::idempotency_key(&headers)?;
     let (fingerprint, mut members) =
-        body::optional_members(&headers, body, api.time_for_body, &["expected_attempt", "reason"]).await?;
+        body::optional_members(&headers, body, api.time_for_body, &body::STOP_MEMBERS).await?;
     let mut flaws = Vec::new();
     let expected_attempt = members.remove("expected_attempt").and_then(|value| {
         let attempt = body::whole(&value);
@@ -50,7 +84,28 @@ pub(super) async fn stop(
     Ok(underway(operations::stop(&api.store, &caller, run_id, stop, request, api.retention).await?))
 }
 
-/// `GET /control-operations/{operation_id}`.
+refusals!(ReadRefusals = EVERY_CALL, &[Code::NotFound]);
+
+/// Reads a control operation.
+///
+/// It is confirmed when its `state` is `completed`. Needs the scope `runs:read` for a stop, `conversations:read` for a
+/// reset.
+#[utoipa::path(
+    get,
+    path = "/api/v1/control-operations/{operation_id}",
+    operation_id = "read_control_operation",
+    tag = "Control operations",
+    params(("operation_id" = OperationId, Path, description = "The operation, as the request's answer names it.")),
+    responses(
+        (
+            status = 200,
+            description = "The operation as it is now.",
+            body = ControlOperation,
+            example = json!(examples::stopped()),
+        ),
+        ReadRefusals,
+    ),
+)]
 pub(super) async fn read(
     State(api): State<Arc<Api>>,
     authenticated: Authenticated,

@@ -6,7 +6,7 @@
 //! | [`migrate`] | the schema |
 //! | [`listen`] | "something changed", between replicas |
 //! | [`admissions`] | the shared commit that stands before every 202 |
-//! | [`runs`] [`events`] | reading runs and their events |
+//! | [`runs`] [`run_list`] [`events`] | reading runs, lists of them, and their events |
 //! | [`conversations`] [`messages`] | conversations, and the runs that are their messages |
 //! | [`operations`] | stops and resets: asked for, delivered, confirmed |
 //! | [`requests`] | what a repeated request is answered with, when it made no run |
@@ -14,6 +14,7 @@
 //! | [`devices`] | pairing, sessions, presence, access |
 //! | [`applications`] [`endpoints`] | what devices publish, and the keys to it |
 //! | [`upkeep`] | time passing: offers, queue time, leases |
+//! | [`retention`] | the end of ended runs |
 //!
 //! Time is the database's: `now()` in the statements. So no replica's clock can expire, order or
 //! extend anything.
@@ -33,12 +34,15 @@ pub mod migrate;
 pub mod operations;
 mod pool;
 pub mod requests;
+pub mod retention;
+pub mod run_list;
 pub mod runs;
 pub mod upkeep;
 
 pub use error::Error;
 pub(crate) use pool::check_server;
 pub use pool::{Database, OpenError};
+pub use run_list::Place;
 
 use std::time::Duration;
 

@@ -33,11 +33,23 @@ pub(crate) const PARTS: [Part; 3] = [
         rooms: &[
             // The doors. They decide nothing: domain does, and store keeps what was decided. They hold
             // the store's handle and pass its values on.
-            ("http", &["domain", "store", "wake", "clock", "tasks", "config"]),
+            ("http", &["domain", "store", "wake", "clock", "tasks", "config", "networks", "tls"]),
             ("control", &["domain", "store", "wake", "clock", "tasks", "config", "socket", "token"]),
             (
                 "admin",
-                &["domain", "store", "clock", "tasks", "config", "socket", "token", "addresses", "exit", "output"],
+                &[
+                    "domain",
+                    "store",
+                    "clock",
+                    "tasks",
+                    "config",
+                    "socket",
+                    "token",
+                    "tls",
+                    "addresses",
+                    "exit",
+                    "output",
+                ],
             ),
             ("callbacks", &["domain", "store", "wake", "clock", "tasks", "config"]),
             ("upkeep", &["domain", "store", "clock", "tasks", "config"]),
@@ -46,7 +58,9 @@ pub(crate) const PARTS: [Part; 3] = [
             ("store", &["wake", "clock", "tasks"]),
             ("tunnel", &["domain::devices", "clock", "tasks"]),
             // The leaves. The configuration speaks of limits in domain's own words.
-            ("config", &["domain"]),
+            ("config", &["domain", "networks", "tls"]),
+            ("networks", &[]),
+            ("tls", &[]),
             ("wake", &[]),
             ("clock", &[]),
             ("tasks", &[]),
@@ -67,6 +81,11 @@ pub(crate) const PARTS: [Part; 3] = [
                 crates: &["axum", "hyper", "http", "http_body_util", "tower"],
                 rooms: &["http"],
                 rule: "only http names axum and status codes",
+            },
+            Keeper {
+                crates: &["askama", "utoipa", "utoipa_axum"],
+                rooms: &["http"],
+                rule: "only http writes pages and the OpenAPI document",
             },
         ],
     },
@@ -160,6 +179,7 @@ pub(crate) const PURE: [Pure; 2] = [
             "sha2",
             "subtle",
             "thiserror",
+            "utoipa",
             "uuid",
             "zeroize",
         ],

@@ -1,9 +1,11 @@
 //! What the tests stand on: a real database, a real gateway on a real port, and callers.
 
 pub(crate) mod call;
+pub(crate) mod certificate;
 pub(crate) mod cluster;
 pub(crate) mod door;
 pub(crate) mod raw;
+pub(crate) mod stream;
 pub(crate) mod world;
 
 use std::time::{Duration, Instant};

@@ -3,16 +3,24 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// A connection without manners.
-pub(crate) struct Raw(TcpStream);
+pub(crate) struct Raw(Box<dyn Stream>);
+
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 impl Raw {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
-        Self(TcpStream::connect(address).await.expect("connected"))
+        Self::over(TcpStream::connect(address).await.expect("connected"))
+    }
+
+    pub(crate) fn over(stream: impl Stream + 'static) -> Self {
+        Self(Box::new(stream))
     }
 
     /// False when the other side is gone.
@@ -27,6 +35,11 @@ impl Raw {
 
     /// Everything the other side says until it closes. A reset counts as closing.
     pub(crate) async fn hear(&mut self) -> String {
+        String::from_utf8_lossy(&self.hear_bytes().await).into_owned()
+    }
+
+    /// As [`Self::hear`], as it was said.
+    pub(crate) async fn hear_bytes(&mut self) -> Vec<u8> {
         let mut heard = Vec::new();
         let mut buffer = [0; 4096];
         let reading = async {
@@ -35,7 +48,7 @@ impl Raw {
             }
         };
         timeout(Duration::from_secs(60), reading).await.expect("the connection is closed");
-        String::from_utf8_lossy(&heard).into_owned()
+        heard
     }
 
     /// What the other side says, until `enough`.
@@ -55,7 +68,7 @@ impl Raw {
 
     /// Says `bytes` one by one with a pause, until the other side closes; returns what it said.
     pub(crate) async fn drip(self, bytes: &[u8], pause: Duration) -> String {
-        let (mut reader, mut writer) = self.0.into_split();
+        let (mut reader, mut writer) = split(self.0);
         let dripping = async {
             for byte in bytes.iter().cycle() {
                 if writer.write_all(&[*byte]).await.is_err() {

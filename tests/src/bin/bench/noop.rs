@@ -40,6 +40,6 @@ async fn serve() -> anyhow::Result<()> {
         (StatusCode::ACCEPTED, json, answer.clone())
     };
     let router = Router::new().route("/api/v1/agent-endpoints/{endpoint_id}/runs", post(submit));
-    server::serve(listener, router, Default::default(), CancellationToken::new()).await;
+    server::serve(listener, server::Entrance::default(), router, Default::default(), CancellationToken::new()).await;
     Ok(())
 }

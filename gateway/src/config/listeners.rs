@@ -1,0 +1,48 @@
+//! The settings of what listens: addresses, TLS, and the proxies that are believed.
+
+use std::net::SocketAddr;
+
+use super::{Config, ConfigError};
+use crate::networks::Networks;
+use crate::tls;
+
+impl Config {
+    /// The public listener. Beyond loopback it needs TLS of its own, or proxies that do it.
+    pub fn listen(&self) -> Result<SocketAddr, ConfigError> {
+        let address: SocketAddr = self.parse("server.listen", "an address and a port, such as 127.0.0.1:8484,")?;
+        let guarded = address.ip().is_loopback() || self.tls_files()?.is_some() || !self.trusted_proxies()?.is_empty();
+        if guarded {
+            return Ok(address);
+        }
+        Err(self.refused(
+            "server.listen",
+            "plain HTTP is served on loopback only. Name a certificate in server.tls.cert_file and server.tls.key_file, \
+             or name the proxies that do TLS before this gateway in server.trusted_proxies",
+        ))
+    }
+
+    /// Certificate and key of the public listener, if it does TLS itself.
+    pub fn tls_files(&self) -> Result<Option<tls::Files>, ConfigError> {
+        match (self.path("server.tls.cert_file"), self.path("server.tls.key_file")) {
+            (Some(certificate), Some(key)) => Ok(Some(tls::Files { certificate, key })),
+            (None, None) => Ok(None),
+            (Some(_), None) => Err(self.refused("server.tls.key_file", "the key of server.tls.cert_file is needed")),
+            (None, Some(_)) => {
+                Err(self.refused("server.tls.cert_file", "the certificate of server.tls.key_file is needed"))
+            }
+        }
+    }
+
+    /// Whose word is taken for where a caller is.
+    pub fn trusted_proxies(&self) -> Result<Networks, ConfigError> {
+        self.parse("server.trusted_proxies", "a list of addresses or ranges, such as 10.0.0.0/8,")
+    }
+
+    /// The SSH listener, if there is to be one.
+    pub fn ssh_listen(&self) -> Result<Option<SocketAddr>, ConfigError> {
+        match self.text("ssh.listen") {
+            "" => Ok(None),
+            _ => self.parse("ssh.listen", "an address and a port, such as 0.0.0.0:7822,").map(Some),
+        }
+    }
+}

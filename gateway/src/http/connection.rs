@@ -1,0 +1,78 @@
+//! One connection: TLS if there is to be, then HTTP/1.1 or HTTP/2, with a time for every step.
+
+use std::time::Duration;
+
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::Watcher;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use super::first_bytes::FirstBytes;
+use super::guest::Guest;
+use super::server::Limits;
+use super::unread::Unread;
+use crate::tls::Tls;
+
+/// Beyond this a head is answered by the HTTP stack, without a problem document.
+const HEAD_MARGIN: usize = 8 * 1024;
+
+/// How connections of a listener are spoken with.
+pub(super) struct Protocol {
+    http: auto::Builder<TokioExecutor>,
+    tls: Option<Tls>,
+    time_for_handshake: Duration,
+    time_for_first_bytes: Duration,
+    time_unread: Duration,
+}
+
+impl Protocol {
+    pub(super) fn new(limits: &Limits, tls: Option<Tls>) -> Self {
+        let mut http = auto::Builder::new(TokioExecutor::new());
+        let head_bytes = limits.head_bytes + HEAD_MARGIN;
+        http.http1().timer(TokioTimer::new()).header_read_timeout(limits.head).max_buf_size(head_bytes);
+        http.http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(limits.streams)
+            .max_header_list_size(u32::try_from(head_bytes).unwrap_or(u32::MAX))
+            .max_pending_accept_reset_streams(Some(MAX_RESETS))
+            .max_local_error_reset_streams(Some(MAX_RESETS))
+            .keep_alive_interval(Some(limits.head / 2))
+            .keep_alive_timeout(limits.head);
+        let (time_for_handshake, time_for_first_bytes) = (limits.handshake, limits.head / 2);
+        Self { http, tls, time_for_handshake, time_for_first_bytes, time_unread: limits.unread }
+    }
+
+    /// Serves a connection to its end. Told to stop, it finishes what is under way.
+    pub(super) async fn serve(&self, stream: TcpStream, guest: Guest, watcher: Watcher, stop: CancellationToken) {
+        let Some(tls) = &self.tls else { return self.speak(stream, guest, watcher).await };
+        let handshake = TlsAcceptor::from(tls.config()).accept(stream);
+        let handshake = tokio::time::timeout(self.time_for_handshake, handshake);
+        match stop.run_until_cancelled(handshake).await {
+            Some(Ok(Ok(stream))) => self.speak(stream, guest, watcher).await,
+            Some(Ok(Err(error))) => tracing::debug!(%error, "a TLS handshake failed"),
+            Some(Err(_)) => tracing::debug!("a TLS handshake took too long"),
+            None => {}
+        }
+    }
+
+    async fn speak(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        guest: Guest,
+        watcher: Watcher,
+    ) {
+        let stream = Unread::new(FirstBytes::new(stream, self.time_for_first_bytes), self.time_unread);
+        let connection = self.http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(guest));
+        if let Err(error) = watcher.watch(connection).await {
+            tracing::debug!(%error, "a connection ended");
+        }
+    }
+}
+
+/// Streams that a client may have reset before they were looked at, and that it may make us reset.
+/// One that resets more is closed (CVE-2023-44487).
+const MAX_RESETS: usize = 20;

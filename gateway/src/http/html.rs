@@ -1,0 +1,69 @@
+//! Pages for people: rendered here, without a script, without a request to anywhere else.
+
+use std::fmt;
+
+use askama::Template;
+use askama::filters::{Html, HtmlSafe, escape};
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+
+use super::error::Error;
+use crate::domain::refusal::Refusal;
+
+/// Nothing may be loaded but the one style sheet beside the page.
+const POLICY: &str =
+    "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// The public pages hold no data of anybody and change with the program only.
+pub(super) const CACHE: HeaderValue = HeaderValue::from_static("public, max-age=300");
+
+/// A page as an answer.
+pub(super) fn answer(page: &impl Template) -> Result<Response, Error> {
+    let text = page.render().map_err(|error| {
+        tracing::error!(%error, "a page could not be written");
+        Refusal::Internal
+    })?;
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
+        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+        (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        (header::CACHE_CONTROL, CACHE),
+    ];
+    Ok((headers, text).into_response())
+}
+
+/// `GET /api/v1/docs/style.css`.
+pub(super) async fn style() -> impl IntoResponse {
+    let headers =
+        [(header::CONTENT_TYPE, HeaderValue::from_static("text/css; charset=utf-8")), (header::CACHE_CONTROL, CACHE)];
+    (headers, include_str!("../../templates/style.css"))
+}
+
+/// Prose with `code` in backquotes.
+pub(super) struct Text<'a>(pub(super) &'a str);
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, part) in self.0.split('`').enumerate() {
+            let escaped = escape(part, Html).map_err(|_| fmt::Error)?;
+            if place % 2 == 1 { write!(f, "<code>{escaped}</code>")? } else { write!(f, "{escaped}")? }
+        }
+        Ok(())
+    }
+}
+
+/// What [`Text`] writes is escaped already.
+impl HtmlSafe for Text<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prose_is_escaped_inside_and_outside_of_code() {
+        assert_eq!(
+            Text("a <b> `<c>` & `d`").to_string(),
+            "a &#60;b&#62; <code>&#60;c&#62;</code> &#38; <code>d</code>"
+        );
+    }
+}

@@ -1,0 +1,218 @@
+//! One example for each answer, as the gateway would write it.
+
+use serde_json::{Value, json};
+
+const RUN: &str = "run_01a1fdacce837753badf368b3b8b6a04";
+const CONVERSATION: &str = "conv_01a1fdacce8377c1b2d3e4f5a6b7c8d9";
+const OPERATION: &str = "op_01a1fdacce8377d0a8e1b3a0c5d9e6f7";
+const ENDPOINT: &str = "ep_01a1fd9b2f7c7a10b5d2f0a9c3e4d5f6";
+
+/// The directory of services.
+pub(in crate::http) fn directory() -> Value {
+    json!({
+        "endpoints": [{
+            "id": ENDPOINT,
+            "name": "Invoices",
+            "description": "Answers questions about our invoices.",
+            "version": 3,
+            "device": { "connected": true, "last_seen_at": "2026-11-21T09:14:48.907Z" },
+        }],
+    })
+}
+
+/// The body of a submission.
+pub(in crate::http) fn submission() -> Value {
+    json!({
+        "input": { "text": "Which invoices are open?", "customer": 4711 },
+        "metadata": { "ticket": "T-1880" },
+        "queue_ttl_s": 3600,
+    })
+}
+
+/// A run that was just accepted.
+pub(in crate::http) fn accepted() -> Value {
+    json!({
+        "run_id": RUN,
+        "endpoint_id": ENDPOINT,
+        "endpoint_version": 3,
+        "phase": "accepted",
+        "state": "queued",
+        "state_reason": {
+            "code": "device_busy",
+            "message": "The device is connected and starts this run as soon as it has room.",
+        },
+        "attempt": 0,
+        "input": { "text": "Which invoices are open?", "customer": 4711 },
+        "metadata": { "ticket": "T-1880" },
+        "queue_position": 0,
+        "last_sequence": 1,
+        "created_at": "2026-11-21T09:14:50.123Z",
+        "queue_expires_at": "2026-11-21T10:14:50.123Z",
+        "links": links(),
+    })
+}
+
+/// The same run after it succeeded.
+pub(in crate::http) fn succeeded() -> Value {
+    json!({
+        "run_id": RUN,
+        "endpoint_id": ENDPOINT,
+        "endpoint_version": 3,
+        "phase": "final",
+        "state": "succeeded",
+        "attempt": 1,
+        "input": { "text": "Which invoices are open?", "customer": 4711 },
+        "result": { "text": "Two are open: 2026-102 and 2026-103.", "finish_reason": "completed" },
+        "usage": {
+            "input_tokens": 1412,
+            "output_tokens": 63,
+            "model_calls": 2,
+            "tool_calls": 1,
+            "active_seconds": 4.2,
+        },
+        "metadata": { "ticket": "T-1880" },
+        "last_sequence": 9,
+        "created_at": "2026-11-21T09:14:50.123Z",
+        "queue_expires_at": "2026-11-21T10:14:50.123Z",
+        "started_at": "2026-11-21T09:14:50.411Z",
+        "finished_at": "2026-11-21T09:14:54.617Z",
+        "purge_at": "2026-12-21T09:14:54.617Z",
+        "links": links(),
+    })
+}
+
+/// A conversation that is ready for a message.
+pub(in crate::http) fn conversation() -> Value {
+    json!({
+        "conversation_id": CONVERSATION,
+        "endpoint_id": ENDPOINT,
+        "conversation_key": "ticket T-1880",
+        "generation": 1,
+        "state": "idle",
+        "created_at": "2026-11-21T09:14:50.123Z",
+        "updated_at": "2026-11-21T09:14:50.123Z",
+    })
+}
+
+/// The body that opens it.
+pub(in crate::http) fn new_conversation() -> Value {
+    json!({ "endpoint_id": ENDPOINT, "conversation_key": "ticket T-1880" })
+}
+
+/// The body of a message.
+pub(in crate::http) fn message() -> Value {
+    json!({ "expected_generation": 1, "input": { "text": "And which of them are overdue?" } })
+}
+
+/// The run of a message that was just accepted.
+pub(in crate::http) fn said() -> Value {
+    let mut run = accepted();
+    let members = run.as_object_mut().expect("a run is an object");
+    members.insert("conversation_id".to_owned(), CONVERSATION.into());
+    members.insert("generation".to_owned(), 1.into());
+    run
+}
+
+/// A stop that waits for the device.
+pub(in crate::http) fn stop() -> Value {
+    json!({
+        "operation_id": OPERATION,
+        "kind": "run.stop",
+        "target": { "run_id": RUN },
+        "state": "pending",
+        "created_at": "2026-11-21T09:14:52.002Z",
+    })
+}
+
+/// A reset that waits for the device.
+pub(in crate::http) fn reset() -> Value {
+    json!({
+        "operation_id": OPERATION,
+        "kind": "conversation.reset",
+        "target": { "conversation_id": CONVERSATION },
+        "state": "pending",
+        "created_at": "2026-11-21T09:14:52.002Z",
+    })
+}
+
+/// A stop that the executor confirmed.
+pub(in crate::http) fn stopped() -> Value {
+    json!({
+        "operation_id": OPERATION,
+        "kind": "run.stop",
+        "target": { "run_id": RUN },
+        "state": "completed",
+        "outcome": { "code": "stopped", "run_state": "cancelled" },
+        "created_at": "2026-11-21T09:14:52.002Z",
+        "delivered_at": "2026-11-21T09:14:52.009Z",
+        "completed_at": "2026-11-21T09:14:52.117Z",
+    })
+}
+
+/// A page of a list of runs.
+pub(in crate::http) fn runs() -> Value {
+    let mut run = succeeded();
+    for member in ["input", "result"] {
+        run.as_object_mut().expect("a run is an object").remove(member);
+    }
+    json!({ "data": [run], "next_cursor": "AQAAAAAAAAAABkQ", "has_more": true })
+}
+
+fn links() -> Value {
+    json!({ "self": format!("/api/v1/runs/{RUN}"), "events": format!("/api/v1/runs/{RUN}/events") })
+}
+
+/// The last event of a run.
+fn ending() -> Value {
+    json!({
+        "event_id": "evt_01a1fdacce83775ac2f36c1e9a40b7d1",
+        "run_id": RUN,
+        "sequence": 9,
+        "type": "run.succeeded",
+        "created_at": "2026-11-21T09:14:54.617Z",
+        "data": {},
+    })
+}
+
+/// A page of events.
+pub(in crate::http) fn events() -> Value {
+    json!({ "data": [ending()], "next_cursor": "9", "has_more": false })
+}
+
+/// The beginning and the end of a stream.
+pub(in crate::http) fn stream() -> String {
+    let snapshot = json!({ "run_id": RUN, "type": "run.snapshot", "data": accepted() });
+    format!("retry: 3000\nevent: run.snapshot\ndata: {snapshot}\n\nid: 9\nevent: run.succeeded\ndata: {}\n\n", ending())
+}
+
+#[cfg(test)]
+mod tests {
+    use deskgate_protocol::conversation::Conversation;
+    use deskgate_protocol::operation::ControlOperation;
+    use deskgate_protocol::run::{Run, RunEvent};
+    use deskgate_protocol::service::Endpoint;
+    use serde::Serialize;
+    use serde::de::DeserializeOwned;
+
+    use super::*;
+
+    #[track_caller]
+    fn reads_back<T: Serialize + DeserializeOwned>(example: Value) {
+        let read: T = serde_json::from_value(example.clone()).expect("it is such a record");
+        assert_eq!(serde_json::to_value(read).expect("serialises"), example);
+    }
+
+    #[test]
+    fn every_example_is_what_its_type_writes() {
+        reads_back::<Run>(accepted());
+        reads_back::<Run>(succeeded());
+        reads_back::<Run>(said());
+        reads_back::<Conversation>(conversation());
+        for operation in [stop(), reset(), stopped()] {
+            reads_back::<ControlOperation>(operation);
+        }
+        reads_back::<Vec<Run>>(runs()["data"].clone());
+        reads_back::<Vec<RunEvent>>(events()["data"].clone());
+        reads_back::<Vec<Endpoint>>(directory()["endpoints"].clone());
+    }
+}

@@ -1,0 +1,147 @@
+//! The closed list of problems that a caller can be told of, and the pages that explain them.
+//!
+//! Every refusal is one of these kinds (http-api, section "Errors"). What a kind means is said once, in
+//! `texts`: the problem documents, the OpenAPI document and the pages under `/problems/` read it there,
+//! so a kind without a page does not compile.
+
+mod pages;
+mod texts;
+
+use axum::http::StatusCode;
+
+pub(super) use pages::{index, page};
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
+        /// What kind of problem it is: the member `code` of a problem document.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Code {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Code {
+            /// Every code, in the order of the statuses.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The word for it in documents and addresses.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $code,)*
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The body is not JSON.
+    MalformedJson = "malformed_json",
+    /// No subject was named.
+    SubjectMissing = "subject_missing",
+    /// The subject is not a usable name.
+    SubjectInvalid = "subject_invalid",
+    /// A request that creates work has no Idempotency-Key.
+    IdempotencyKeyMissing = "idempotency_key_missing",
+    /// The Idempotency-Key cannot be used.
+    IdempotencyKeyInvalid = "idempotency_key_invalid",
+    /// A credential was sent in the URL.
+    CredentialInUrl = "credential_in_url",
+    /// A cursor is not one that was handed out.
+    InvalidCursor = "invalid_cursor",
+    /// No application key was sent.
+    CredentialMissing = "credential_missing",
+    /// The application key is unknown, revoked or expired.
+    CredentialInvalid = "credential_invalid",
+    /// The key may not do this.
+    InsufficientScope = "insufficient_scope",
+    /// The key is bound to another subject.
+    SubjectNotAllowed = "subject_not_allowed",
+    /// The application was switched off.
+    ApplicationDisabled = "application_disabled",
+    /// Nothing there, or nothing this caller may see.
+    NotFound = "not_found",
+    /// The address does not take this method.
+    MethodNotAllowed = "method_not_allowed",
+    /// None of the forms that the caller takes can be given.
+    NotAcceptable = "not_acceptable",
+    /// The body did not arrive in time.
+    BodyTimeout = "body_timeout",
+    /// The conversation is in another generation.
+    GenerationMismatch = "generation_mismatch",
+    /// The conversation works on a run.
+    ConversationBusy = "conversation_busy",
+    /// The key was used for a request with a different body.
+    IdempotencyKeyReused = "idempotency_key_reused",
+    /// The run is in another attempt.
+    AttemptMismatch = "attempt_mismatch",
+    /// The run was deleted when its time was over.
+    RunPurged = "run_purged",
+    /// The body is over the limit.
+    PayloadTooLarge = "payload_too_large",
+    /// The body is not announced as JSON.
+    UnsupportedMediaType = "unsupported_media_type",
+    /// Values that are not acceptable.
+    InvalidInput = "invalid_input",
+    /// A member that callers cannot set.
+    UnknownField = "unknown_field",
+    /// Too many requests in too short a time.
+    RateLimited = "rate_limited",
+    /// Too many runs wait.
+    QueueFull = "queue_full",
+    /// The head is over the limit.
+    HeadTooLarge = "head_too_large",
+    /// A fault of the gateway.
+    Internal = "internal",
+    /// The desktop user paused access.
+    AccessPaused = "access_paused",
+    /// The database does not work at the moment.
+    StoreUnavailable = "store_unavailable",
+    /// This gateway is stopping.
+    Draining = "draining",
+}
+
+/// What is true of every problem of one kind.
+pub(super) struct Facts {
+    /// The status it is sent with.
+    pub(super) status: StatusCode,
+    /// A short name.
+    pub(super) title: &'static str,
+    /// Whether the same request may succeed later.
+    pub(super) retry: Retry,
+    /// What happened, in a sentence.
+    pub(super) what: &'static str,
+    /// How it comes to this.
+    pub(super) why: &'static str,
+    /// What the caller does next.
+    pub(super) next: &'static str,
+    /// The members that a document of this kind has beyond those that all have.
+    pub(super) members: &'static [Member],
+}
+
+/// Whether, and how soon, the same request is worth another try.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Retry {
+    /// It would be refused again.
+    No,
+    /// At once, or whenever the caller likes.
+    Yes,
+    /// After so many seconds, which the header Retry-After names.
+    After(&'static str),
+}
+
+/// One further member of a problem document.
+pub(super) struct Member {
+    /// Its name.
+    pub(super) name: &'static str,
+    /// What it says.
+    pub(super) meaning: &'static str,
+    /// A value, as JSON.
+    pub(super) example: &'static str,
+}
+
+impl Code {
+    /// The code that a text names.
+    pub(super) fn find(text: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|code| code.as_str() == text)
+    }
+}

@@ -1,0 +1,56 @@
+//! The pages under `/problems/`: what a problem document's `type` leads to.
+
+use askama::Template;
+use axum::extract::Path;
+use axum::extract::rejection::PathRejection;
+use axum::response::Response;
+use deskgate_protocol::VERSION;
+
+use super::super::error::Error;
+use super::super::html::{self, Text};
+use super::{Code, Facts, Retry};
+
+/// What a template may ask of a code.
+struct Problem {
+    code: &'static str,
+    facts: &'static Facts,
+}
+
+impl Problem {
+    fn of(code: Code) -> Self {
+        Self { code: code.as_str(), facts: code.facts() }
+    }
+
+    fn retry(&self) -> String {
+        match self.facts.retry {
+            Retry::No => "The same request would be refused again.".to_owned(),
+            Retry::Yes => "The same request may succeed later.".to_owned(),
+            Retry::After(seconds) => {
+                format!("The same request may succeed later; `Retry-After` says when, usually {seconds} s.")
+            }
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "problem.html")]
+struct Page {
+    problem: Problem,
+}
+
+#[derive(Template)]
+#[template(path = "problems.html")]
+struct Index {
+    problems: Vec<Problem>,
+}
+
+/// `GET /problems/{code}`.
+pub(in crate::http) async fn page(code: Result<Path<String>, PathRejection>) -> Result<Response, Error> {
+    let code = code.ok().and_then(|Path(text)| Code::find(&text)).ok_or_else(Error::not_found)?;
+    html::answer(&Page { problem: Problem::of(code) })
+}
+
+/// `GET /problems`: all of them.
+pub(in crate::http) async fn index() -> Result<Response, Error> {
+    html::answer(&Index { problems: Code::ALL.iter().copied().map(Problem::of).collect() })
+}

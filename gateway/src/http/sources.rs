@@ -1,0 +1,56 @@
+//! How many connections, or requests through a proxy, each source has under way.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::networks::source;
+
+/// The sources of one listener.
+#[derive(Clone)]
+pub(super) struct Sources {
+    limit: usize,
+    counts: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+impl Sources {
+    /// Sources that may have `limit` each.
+    pub(super) fn new(limit: usize) -> Self {
+        Self { limit, counts: Arc::default() }
+    }
+
+    /// One more; `None` when the address has as many as it may.
+    pub(super) fn enter(&self, address: IpAddr) -> Option<Visit> {
+        let source = source(address);
+        let mut counts = self.lock();
+        let count = counts.entry(source).or_default();
+        if *count >= self.limit {
+            return None;
+        }
+        *count += 1;
+        Some(Visit { sources: self.clone(), source })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        // Nothing panics while it holds the lock.
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One that is counted until it is dropped.
+pub(super) struct Visit {
+    sources: Sources,
+    source: IpAddr,
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        let mut counts = self.sources.lock();
+        if let Some(count) = counts.get_mut(&self.source) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.source);
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The pages for people: public, complete, and without a request to anywhere else.
+
+use deskgate_gateway::http::problems::Code;
+
+use crate::support::call::{Reply, not_found};
+use crate::support::world::World;
+
+/// A page that a browser shows without a script and without asking another server.
+pub(crate) fn assert_page(reply: &Reply) {
+    assert_eq!((reply.status, reply.header("content-type")), (200, Some("text/html; charset=utf-8")), "{reply:?}");
+    let policy = reply.header("content-security-policy").expect("a policy");
+    assert!(policy.starts_with("default-src 'none'; style-src 'self';"), "{policy}");
+    assert_eq!(reply.header("x-content-type-options"), Some("nosniff"));
+    for elsewhere in ["<script", "http://", "https://", "src=", "style=", " on", "javascript:"] {
+        let found = reply.text.split('<').filter(|tag| tag.split('>').next().unwrap_or_default().contains(elsewhere));
+        assert_eq!(found.collect::<Vec<_>>(), [""; 0], "{elsewhere:?}");
+    }
+    for link in reply.text.split("href=\"").skip(1) {
+        assert!(link.starts_with('/') || link.starts_with('#'), "{}", &link[..40]);
+    }
+}
+
+#[tokio::test]
+async fn every_problem_has_a_page_that_says_what_why_and_what_next() {
+    let world = World::new().await;
+    let index = world.call("GET", "/problems").send().await;
+    assert_page(&index);
+    for code in Code::ALL {
+        let path = format!("/problems/{}", code.as_str());
+        let page = world.call("GET", &path).send().await;
+        assert_page(&page);
+        for part in [code.as_str(), "What happened", "Why", "What to do next"] {
+            assert!(page.text.contains(part), "{part:?} is missing at {path}");
+        }
+        assert!(index.text.contains(&format!("href=\"{path}\"")), "{path} is not in the list");
+    }
+    world.call("GET", "/problems/made_up").send().await.assert_problem(&not_found());
+    world.call("GET", "/problems/%ff").send().await.assert_problem(&not_found());
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn the_type_of_a_problem_leads_to_its_page() {
+    let world = World::new().await;
+    let problem = world.call("GET", "/api/v1/agent-endpoints").send().await.json();
+    let page = world.call("GET", problem["type"].as_str().expect("a text")).send().await;
+    assert_page(&page);
+    assert!(page.text.contains(problem["title"].as_str().expect("a text")), "{page:?}");
+    let style = world.call("GET", "/api/v1/docs/style.css").send().await;
+    assert_eq!((style.status, style.header("content-type")), (200, Some("text/css; charset=utf-8")));
+    assert!(!style.text.contains("url(") && !style.text.contains("@import"), "a style sheet that loads more");
+    world.stop().await;
+}

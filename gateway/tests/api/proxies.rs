@@ -1,0 +1,55 @@
+//! Behind a proxy that is trusted, and beside it.
+
+use deskgate_gateway::http::server::{Entrance, Limits};
+
+use crate::support::call::Call;
+use crate::support::door::Door;
+use crate::support::raw::Raw;
+use crate::support::world::World;
+
+fn entrance(proxies: &str, proxies_only: bool) -> Entrance {
+    Entrance { proxies: proxies.parse().expect("ranges"), proxies_only, ..Entrance::default() }
+}
+
+#[tokio::test]
+async fn where_only_proxies_may_connect_nobody_else_is_answered() {
+    let world = World::new().await;
+    for (proxies, answered) in [("127.0.0.0/8", true), ("192.0.2.0/24", false)] {
+        let door = Door::guarded(world.store(), entrance(proxies, true), Limits::default()).await;
+        let mut raw = Raw::connect(door.address).await;
+        let _ = raw.say("GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+        assert_eq!(raw.hear().await.contains("not_found"), answered, "{proxies}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn callers_behind_one_proxy_are_counted_each_and_none_takes_the_places_of_the_others() {
+    let world = World::new().await;
+    let limits = Limits { connections_per_source: 2, ..Limits::default() };
+    let door = Door::guarded(world.store(), entrance("127.0.0.1", false), limits).await;
+    let run_id = world.submit("waited-for").await;
+    let ask = |from: &str, path: String| {
+        let call = Call::new(door.address, "GET", &path).key(&world.desk.app.key).subject("anna");
+        call.header("X-Forwarded-For", format!("198.51.100.1, {from}"))
+    };
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..2 {
+        waiting.spawn(ask("203.0.113.1", format!("/api/v1/runs/{run_id}?wait=60")).send());
+    }
+    let quick = || "/api/v1/agent-endpoints".to_owned();
+    crate::support::until("both places to be taken", async || ask("203.0.113.1", quick()).send().await.status == 429)
+        .await;
+    let crowded = ask("203.0.113.1", quick()).send().await;
+    crowded.assert_envelope();
+    assert_eq!((crowded.code().as_str(), crowded.header("retry-after")), ("rate_limited", Some("1")));
+    for _ in 0..3 {
+        assert_eq!(ask("203.0.113.2", quick()).send().await.status, 200, "another caller of the same proxy");
+    }
+    door.draining.cancel();
+    for answer in waiting.join_all().await {
+        assert_eq!(answer.status, 200, "who waits is answered when the door closes");
+    }
+    assert_eq!(ask("203.0.113.1", quick()).send().await.status, 200, "its places are free again");
+    world.stop().await;
+}
