@@ -39,6 +39,8 @@ pub struct Round {
     pub lost: usize,
     /// Runs whose device was removed.
     pub removed: usize,
+    /// Resets whose device was removed.
+    pub resets_failed: usize,
     /// Ended runs that were deleted because their time was over.
     pub purged: usize,
     /// Deleted runs of which nothing is left now.
@@ -56,6 +58,7 @@ pub async fn run_once(store: &Store, retention: Duration) -> Result<Round, Error
         expired: store.expire_queued(retention).await?,
         lost: store.suspend_lost_runs().await?,
         removed: store.end_runs_of_revoked_devices(retention).await?,
+        resets_failed: store.fail_resets_of_revoked_devices().await?,
         purged: purge(store).await?,
         forgotten: store.forget_purged_runs().await?,
     };

@@ -19,6 +19,8 @@ pub enum Topic {
     Queue(DeviceId),
     /// Which session of a device is the newest, or whether it may have one.
     Session(DeviceId),
+    /// Control operations for a device.
+    Control(DeviceId),
     /// The record or the events of a run.
     Run(RunId),
 }
@@ -28,6 +30,7 @@ impl std::fmt::Display for Topic {
         match self {
             Self::Queue(id) => write!(f, "queue:{id}"),
             Self::Session(id) => write!(f, "session:{id}"),
+            Self::Control(id) => write!(f, "control:{id}"),
             Self::Run(id) => write!(f, "run:{id}"),
         }
     }
@@ -45,6 +48,7 @@ impl std::str::FromStr for Topic {
         match kind {
             "queue" => id.parse().map(Self::Queue).map_err(|_| UnknownTopic),
             "session" => id.parse().map(Self::Session).map_err(|_| UnknownTopic),
+            "control" => id.parse().map(Self::Control).map_err(|_| UnknownTopic),
             "run" => id.parse().map(Self::Run).map_err(|_| UnknownTopic),
             _ => Err(UnknownTopic),
         }

@@ -16,7 +16,10 @@
 //!    │ ack ──────────────────────────────► │
 //! ```
 //!
-//! Every frame that changes a run carries run and attempt. A frame of an attempt that is no longer
+//! A `control` frame (stop a run, reset a conversation) may come at any time, and is answered by
+//! `control_done` when it is carried out; a stop's answer follows the run's `finish`.
+//!
+//! Every other frame that changes a run carries run and attempt. A frame of an attempt that is no longer
 //! the run's changes nothing and is answered with `revoke`.
 
 use serde::{Deserialize, Serialize};
@@ -24,8 +27,9 @@ use serde_json::Value;
 
 use crate::canonical::Sha256Digest;
 use crate::identity::PublicKey;
-use crate::ids::{DeviceId, EndpointId, GatewayId, RunId};
+use crate::ids::{ConversationId, DeviceId, EndpointId, GatewayId, OperationId, RunId};
 use crate::management::{ManagementError, ManagementRequest};
+use crate::operation::OutcomeCode;
 use crate::run::{Input, Outcome, Usage};
 use crate::{Half, ProtocolRange};
 
@@ -50,6 +54,15 @@ pub enum GatewayFrame {
         run_id: RunId,
         /// Which attempt.
         attempt: u32,
+    },
+    /// A control operation to carry out, answered by `control_done`. Comes again in every session until it is
+    /// completed, and changes nothing the second time.
+    Control {
+        /// Which operation.
+        operation_id: OperationId,
+        /// What to do.
+        #[serde(flatten)]
+        order: Order,
     },
     /// This attempt is not the device's any more: stop it and forget it.
     Revoke {
@@ -149,6 +162,13 @@ pub enum DeviceFrame {
         seq: u64,
         /// How it ended.
         outcome: Outcome,
+    },
+    /// A control operation was carried out. For a stop it follows the `finish`.
+    ControlDone {
+        /// Which operation.
+        operation_id: OperationId,
+        /// What came of it.
+        outcome: OutcomeCode,
     },
     /// A management request of the desktop.
     Request {
@@ -295,11 +315,37 @@ pub struct Offer {
     pub definition_sha256: Sha256Digest,
     /// What was submitted.
     pub input: Input,
+    /// The conversation it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation: Option<ConversationId>,
+    /// The generation of the conversation it was accepted in; present when the conversation is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u32>,
     /// How long it may execute, in awake seconds.
     pub max_duration_s: u32,
     /// The caller's trace (W3C Trace Context), to be continued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
+}
+
+/// What a control operation asks of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind")]
+pub enum Order {
+    /// End the run, in whatever attempt it is, and everything it started.
+    #[serde(rename = "run.stop")]
+    Stop {
+        /// Which run.
+        run_id: RunId,
+    },
+    /// Forget what was said in this generation.
+    #[serde(rename = "conversation.reset")]
+    Reset {
+        /// Which conversation.
+        conversation: ConversationId,
+        /// The generation to close; older ones are meant too.
+        generation: u32,
+    },
 }
 
 /// Why an offer is not taken.

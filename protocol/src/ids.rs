@@ -103,6 +103,8 @@ identifiers! {
     RunId = "run_";
     /// A conversation of one subject with one service.
     ConversationId = "conv_";
+    /// A stop or a reset that was asked for.
+    OperationId = "op_";
     /// A stored event; receivers deduplicate by it.
     EventId = "evt_";
     /// A paired device.

@@ -9,6 +9,7 @@
 //! | [`secret`] | application keys and control tokens: typed prefix, checksum, digest |
 //! | [`time`] | timestamps as callers see them |
 //! | [`run`] | run states, the one transition table, outcomes, stored events |
+//! | [`conversation`] [`operation`] | conversations, and the control operations on them and on runs |
 //! | [`service`] | the public face of a service |
 //! | [`identity`] | the device identity file, fingerprints, challenge and proof |
 //! | [`control`] | the frames of the control channel, one closed enum for each direction |
@@ -19,10 +20,12 @@
 
 pub mod canonical;
 pub mod control;
+pub mod conversation;
 pub mod frame;
 pub mod identity;
 pub mod ids;
 pub mod management;
+pub mod operation;
 pub mod run;
 #[cfg(feature = "openapi")]
 mod schema;

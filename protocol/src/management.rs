@@ -187,11 +187,31 @@ pub enum Scope {
     /// Retrieve runs and their results.
     #[serde(rename = "runs:read")]
     RunsRead,
+    /// Stop runs.
+    #[serde(rename = "runs:control")]
+    RunsControl,
+    /// Create conversations; with `runs:write`, send messages in them.
+    #[serde(rename = "conversations:write")]
+    ConversationsWrite,
+    /// Read conversations.
+    #[serde(rename = "conversations:read")]
+    ConversationsRead,
+    /// Reset conversations.
+    #[serde(rename = "conversations:control")]
+    ConversationsControl,
 }
 
 impl Scope {
     /// Every scope, as a first key has them.
-    pub const ALL: [Self; 3] = [Self::EndpointsRead, Self::RunsWrite, Self::RunsRead];
+    pub const ALL: [Self; 7] = [
+        Self::EndpointsRead,
+        Self::RunsWrite,
+        Self::RunsRead,
+        Self::RunsControl,
+        Self::ConversationsWrite,
+        Self::ConversationsRead,
+        Self::ConversationsControl,
+    ];
 
     /// The word callers and people use.
     pub const fn as_str(self) -> &'static str {
@@ -199,6 +219,10 @@ impl Scope {
             Self::EndpointsRead => "endpoints:read",
             Self::RunsWrite => "runs:write",
             Self::RunsRead => "runs:read",
+            Self::RunsControl => "runs:control",
+            Self::ConversationsWrite => "conversations:write",
+            Self::ConversationsRead => "conversations:read",
+            Self::ConversationsControl => "conversations:control",
         }
     }
 }
@@ -219,7 +243,10 @@ impl std::str::FromStr for Scope {
 
 /// No such scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a scope; scopes are endpoints:read, runs:write and runs:read")]
+#[error(
+    "not a scope; scopes are endpoints:read, runs:write, runs:read, runs:control, conversations:write, \
+     conversations:read and conversations:control"
+)]
 pub struct UnknownScope;
 
 /// Publishes a version of a service.

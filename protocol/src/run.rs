@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::ids::{ConversationId, EndpointId, EventId, RunId};
+use crate::operation::Stop;
 use crate::time::Timestamp;
 
 /// What callers branch on. A run's phase never goes back.
@@ -382,6 +383,9 @@ pub enum EventType {
     /// The usage so far.
     #[serde(rename = "usage.updated")]
     UsageUpdated,
+    /// A stop was accepted.
+    #[serde(rename = "run.cancelling")]
+    RunCancelling,
     /// Final: it succeeded.
     #[serde(rename = "run.succeeded")]
     RunSucceeded,
@@ -398,12 +402,13 @@ pub enum EventType {
 
 impl EventType {
     /// Every event that is stored.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::RunAccepted,
         Self::RunStarted,
         Self::RunAwaitingReconciliation,
         Self::RunReconciled,
         Self::RunRestarted,
+        Self::RunCancelling,
         Self::ToolStarted,
         Self::ToolCompleted,
         Self::MessageCompleted,
@@ -422,6 +427,7 @@ impl EventType {
             Self::RunAwaitingReconciliation => "run.awaiting_reconciliation",
             Self::RunReconciled => "run.reconciled",
             Self::RunRestarted => "run.restarted",
+            Self::RunCancelling => "run.cancelling",
             Self::ToolStarted => "tool.started",
             Self::ToolCompleted => "tool.completed",
             Self::MessageCompleted => "message.completed",
@@ -518,6 +524,9 @@ pub struct Run {
     /// The reason, once it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<RunError>,
+    /// The newest stop that was asked for while it was not final.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<Stop>,
     /// What it used up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,

@@ -4,7 +4,7 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, Schema, SchemaFormat, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::ids::{ConversationId, EndpointId, EventId, RunId};
+use crate::ids::{ConversationId, EndpointId, EventId, OperationId, RunId};
 use crate::time::Timestamp;
 
 macro_rules! identifiers {
@@ -29,6 +29,7 @@ identifiers! {
     EndpointId: "A published service.";
     RunId: "One piece of accepted work.";
     ConversationId: "A conversation of one subject with one service.";
+    OperationId: "A stop or a reset that was asked for.";
     EventId: "A stored event; receivers deduplicate by it.";
 }
 

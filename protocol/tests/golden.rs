@@ -15,9 +15,11 @@ use std::path::PathBuf;
 
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::*;
+use deskgate_protocol::conversation::*;
 use deskgate_protocol::frame::{decode, encode};
 use deskgate_protocol::identity::{IdentityFile, PublicKey};
 use deskgate_protocol::management::*;
+use deskgate_protocol::operation::*;
 use deskgate_protocol::run::*;
 use deskgate_protocol::service::{Endpoint, EndpointDevice};
 use deskgate_protocol::*;
@@ -51,8 +53,11 @@ fn every_frame_of_a_gateway_is_written_and_read_as_ever() {
         Challenge: GatewayFrame::Challenge(challenge());
         Welcome: GatewayFrame::Welcome(welcome());
         Refused: GatewayFrame::Refused(refused()), GatewayFrame::Refused(refused_in_short());
-        Offer: GatewayFrame::Offer(offer()), GatewayFrame::Offer(Offer { traceparent: None, ..offer() });
+        Offer: GatewayFrame::Offer(offer()), GatewayFrame::Offer(Offer { traceparent: None, ..offer() }),
+            GatewayFrame::Offer(Offer { conversation: Some(id(8)), generation: Some(4), ..offer() });
         Start: GatewayFrame::Start { run_id, attempt };
+        Control: GatewayFrame::Control { operation_id: id(9), order: Order::Stop { run_id } },
+            GatewayFrame::Control { operation_id: id(9), order: Order::Reset { conversation: id(8), generation: 4 } };
         Revoke: GatewayFrame::Revoke { run_id, attempt, code: RevokeCode::StaleAttempt };
         Ack: GatewayFrame::Ack { run_id, attempt, through: 17 };
         Reply: GatewayFrame::Reply { request_id: 9, result: ManagementResult::Ok(json!({ "enabled": true })) },
@@ -82,6 +87,7 @@ fn every_frame_of_a_device_is_written_and_read_as_ever() {
         Event: event(DeviceEvent::UsageUpdated { usage: usage() });
         Delta: DeviceFrame::Delta { run_id, attempt, delta: delta() };
         Finish: finish(Outcome::Cancelled { effects: Effects::None, usage: Usage::default() });
+        ControlDone: DeviceFrame::ControlDone { operation_id: id(9), outcome: OutcomeCode::Stopped };
         Request: DeviceFrame::Request { request_id: 9, request: GetAccess {}.into() };
         Pong: DeviceFrame::Pong;
     });
@@ -163,6 +169,18 @@ fn records_are_written_and_read_as_ever() {
     file.sample("Run, just accepted".to_owned(), young_run());
     file.sample("Run, with everything".to_owned(), old_run());
     file.sample("RunEvent".to_owned(), run_event());
+    file.sample("Conversation".to_owned(), conversation());
+    let busy = Conversation { state: ConversationState::Busy, active_run_id: Some(run_id()), ..conversation() };
+    file.sample("Conversation, busy".to_owned(), busy);
+    file.sample("ControlOperation, a stop".to_owned(), stop_operation());
+    file.sample("ControlOperation, a completed reset".to_owned(), reset_operation());
+    let failed = ControlOperation {
+        state: OperationState::Failed,
+        outcome: None,
+        error: Some(OperationErrorCode::DeviceRemoved.error()),
+        ..reset_operation()
+    };
+    file.sample("ControlOperation, a failed reset".to_owned(), failed);
     file.sample("Endpoint".to_owned(), endpoint());
     let never_seen = EndpointDevice { connected: false, last_seen_at: None };
     file.sample("Endpoint, never seen".to_owned(), Endpoint { device: never_seen, ..endpoint() });
@@ -194,18 +212,24 @@ fn every_word_is_written_and_read_as_ever() {
         ToolStatus { Ok Error }
         Half { Gateway Device }
         ManagementErrorCode { Invalid NotFound Conflict Unavailable }
-        Scope { EndpointsRead RunsWrite RunsRead }
+        Scope { EndpointsRead RunsWrite RunsRead RunsControl ConversationsWrite ConversationsRead ConversationsControl }
         Phase { Accepted Started Final }
         RunState { Queued WaitingForDevice Running AwaitingApproval AwaitingReconciliation Cancelling Succeeded Failed
             Cancelled Expired }
+        ConversationState { Idle Busy Resetting }
+        OperationKind { RunStop ConversationReset }
+        OperationState { Pending Delivered Completed Failed }
+        OperationErrorCode { DeviceRemoved }
+        OutcomeCode { Stopped AlreadyFinal OutcomeUnknown Reset }
+        RequestedBy { Application DesktopUser }
         StateReasonCode { DeviceOffline DeviceAsleep DevicePaused DeviceIncompatible DeviceBusy ApprovalPending
             OutcomeUnknown StopRequested }
         FinishReason { Completed Length }
         RunErrorCode { ModelError ModelAuth ToolError MaxDurationExceeded MaxTurnsExceeded DeviceRemoved
             DefinitionMismatch Internal }
         Effects { None Possible Known }
-        EventType { RunAccepted RunStarted RunAwaitingReconciliation RunReconciled RunRestarted ToolStarted
-            ToolCompleted MessageCompleted UsageUpdated RunSucceeded RunFailed RunCancelled RunExpired }
+        EventType { RunAccepted RunStarted RunAwaitingReconciliation RunReconciled RunRestarted RunCancelling
+            ToolStarted ToolCompleted MessageCompleted UsageUpdated RunSucceeded RunFailed RunCancelled RunExpired }
     }
     file.close();
 }
@@ -364,6 +388,8 @@ fn offer() -> Offer {
         endpoint_version: 3,
         definition_sha256: digest(),
         input: input(),
+        conversation: None,
+        generation: None,
         max_duration_s: 3600,
         traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
     }
@@ -434,6 +460,45 @@ fn run_event() -> RunEvent {
     }
 }
 
+fn conversation() -> Conversation {
+    Conversation {
+        conversation_id: id(8),
+        endpoint_id: endpoint_id(),
+        conversation_key: "case 4711".to_owned(),
+        generation: 4,
+        state: ConversationState::Idle,
+        active_run_id: None,
+        created_at: moment(),
+        updated_at: moment(),
+    }
+}
+
+fn stop_operation() -> ControlOperation {
+    ControlOperation {
+        operation_id: id(9),
+        kind: OperationKind::RunStop,
+        target: OperationTarget { run_id: Some(run_id()), conversation_id: None },
+        state: OperationState::Pending,
+        outcome: None,
+        error: None,
+        created_at: moment(),
+        delivered_at: None,
+        completed_at: None,
+    }
+}
+
+fn reset_operation() -> ControlOperation {
+    ControlOperation {
+        kind: OperationKind::ConversationReset,
+        target: OperationTarget { run_id: None, conversation_id: Some(id(8)) },
+        state: OperationState::Completed,
+        outcome: Some(OperationOutcome { code: OutcomeCode::Reset, run_state: None, new_generation: Some(5) }),
+        delivered_at: Some(moment()),
+        completed_at: Some(moment()),
+        ..stop_operation()
+    }
+}
+
 /// Only the members that every run has.
 fn young_run() -> Run {
     Run {
@@ -449,6 +514,7 @@ fn young_run() -> Run {
         input: None,
         result: None,
         error: None,
+        stop: None,
         usage: None,
         metadata: BTreeMap::new(),
         queue_position: None,
@@ -474,6 +540,7 @@ fn old_run() -> Run {
         input: Some(input()),
         result: Some(result()),
         error: Some(run_error()),
+        stop: Some(Stop { requested_at: moment(), requested_by: RequestedBy::Application, operation_id: id(9) }),
         usage: Some(usage()),
         metadata: [("customer".to_owned(), "7".to_owned())].into(),
         queue_position: Some(3),

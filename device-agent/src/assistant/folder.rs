@@ -26,6 +26,7 @@ const TEXT: [&str; 22] = [
 
 /// The next turn.
 pub(super) fn respond(messages: &[Message], tools: &[ToolSpec]) -> Vec<ModelEvent> {
+    let (_, messages) = super::newest(messages);
     let question = messages.iter().find_map(question).unwrap_or_default();
     let may = |tool: ToolName| tools.iter().any(|spec| spec.name == tool.as_str());
     let results = results(messages);

@@ -36,7 +36,8 @@ pub trait Assistant: Send + Sync {
 pub struct ModelRequest {
     /// What the model is told before the conversation.
     pub system: Arc<str>,
-    /// The conversation so far; it begins with the caller's message.
+    /// The conversation so far. The last message of the caller begins this run; whatever stands before it was
+    /// said in earlier runs.
     pub messages: Arc<Vec<Message>>,
     /// What it may call.
     pub tools: Arc<[ToolSpec]>,
@@ -63,6 +64,12 @@ pub enum Message {
     },
     /// The results of all calls of the message before, in the same order.
     ToolResults(Vec<ToolAnswer>),
+}
+
+/// A conversation in two parts: what was said before the newest request, and what belongs to it.
+fn newest(messages: &[Message]) -> (&[Message], &[Message]) {
+    let request = messages.iter().rposition(|message| matches!(message, Message::User { .. }));
+    messages.split_at(request.unwrap_or(0))
 }
 
 /// A model's wish to call a tool.

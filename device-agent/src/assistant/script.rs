@@ -23,7 +23,9 @@
 //! gives an answer that says so.
 //!
 //! In a text, and in every text within arguments, `{{input}}` stands for what the caller submitted
-//! and `{{last_tool_result}}` for the text of the newest tool result (empty while there is none).
+//! and `{{last_tool_result}}` for the text of the newest tool result (empty while there is none). In a
+//! conversation `{{earlier}}` stands for what was said before: a line for each message, as
+//! `user: …` or `assistant: …`.
 //! Nothing else may stand in double braces.
 
 use std::path::Path;
@@ -185,6 +187,7 @@ impl Script {
     /// What the assistant does next. The conversation says how many turns have been played; only
     /// errors with `times` need a count of their own, which `played` returns and increases.
     pub(super) fn turn(&self, messages: &[Message], played: impl Fn(usize) -> u32) -> Vec<Action> {
+        let (earlier, messages) = super::newest(messages);
         let turns = messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
         let mut actions = Vec::new();
         let mut calls = 0;
@@ -195,13 +198,13 @@ impl Script {
                 Step::Tool { name, arguments } => {
                     calls += 1;
                     let id = format!("step_{}", index + 1);
-                    let arguments = fill_value(arguments, messages);
+                    let arguments = fill_value(arguments, earlier, messages);
                     actions.push(Action::Say(ModelEvent::ToolCall(ToolCall { id, name: name.clone(), arguments })));
                 }
                 _ if calls > 0 => break,
                 Step::Text(text) => {
                     says_something = true;
-                    actions.push(Action::Say(ModelEvent::TextDelta(fill(text, messages))));
+                    actions.push(Action::Say(ModelEvent::TextDelta(fill(text, earlier, messages))));
                 }
                 Step::Delay(milliseconds) => actions.push(Action::Wait(*milliseconds)),
                 Step::Error { error, times } => {
@@ -284,8 +287,10 @@ fn pieces(text: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
 
 fn check(text: &str) -> Result<(), String> {
     for (_, name) in pieces(text) {
-        if let Some(name) = name.filter(|name| !matches!(*name, "input" | "last_tool_result")) {
-            return Err(format!("{{{{{name}}}}} is unknown; there are {{{{input}}}} and {{{{last_tool_result}}}}"));
+        if let Some(name) = name.filter(|name| !matches!(*name, "input" | "last_tool_result" | "earlier")) {
+            return Err(format!(
+                "{{{{{name}}}}} is unknown; there are {{{{input}}}}, {{{{last_tool_result}}}} and {{{{earlier}}}}"
+            ));
         }
     }
     Ok(())
@@ -301,25 +306,26 @@ fn check_value(value: &Value) -> Result<(), String> {
 }
 
 /// Replaces placeholders once: what is put in is not looked at again.
-fn fill(text: &str, messages: &[Message]) -> String {
+fn fill(text: &str, earlier: &[Message], messages: &[Message]) -> String {
     let mut filled = String::with_capacity(text.len());
     for (before, name) in pieces(text) {
         filled.push_str(before);
-        filled.push_str(match name {
-            Some("input") => messages.iter().find_map(said_by_caller).unwrap_or_default(),
-            Some(_) => messages.iter().rev().find_map(last_result).unwrap_or_default(),
-            None => "",
-        });
+        match name {
+            Some("input") => filled.push_str(messages.iter().find_map(said_by_caller).unwrap_or_default()),
+            Some("earlier") => filled.extend(earlier.iter().filter_map(line)),
+            Some(_) => filled.push_str(messages.iter().rev().find_map(last_result).unwrap_or_default()),
+            None => {}
+        }
     }
     filled
 }
 
-fn fill_value(value: &Value, messages: &[Message]) -> Value {
+fn fill_value(value: &Value, earlier: &[Message], messages: &[Message]) -> Value {
     match value {
-        Value::String(text) => fill(text, messages).into(),
-        Value::Array(values) => values.iter().map(|value| fill_value(value, messages)).collect(),
+        Value::String(text) => fill(text, earlier, messages).into(),
+        Value::Array(values) => values.iter().map(|value| fill_value(value, earlier, messages)).collect(),
         Value::Object(members) => {
-            members.iter().map(|(name, value)| (name.clone(), fill_value(value, messages))).collect()
+            members.iter().map(|(name, value)| (name.clone(), fill_value(value, earlier, messages))).collect()
         }
         other => other.clone(),
     }
@@ -329,6 +335,14 @@ fn said_by_caller(message: &Message) -> Option<&str> {
     match message {
         Message::User { text, .. } => Some(text),
         _ => None,
+    }
+}
+
+fn line(message: &Message) -> Option<String> {
+    match message {
+        Message::User { text, .. } => Some(format!("user: {text}\n")),
+        Message::Assistant { text, .. } => Some(format!("assistant: {text}\n")),
+        Message::ToolResults(_) => None,
     }
 }
 

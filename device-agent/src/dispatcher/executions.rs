@@ -13,7 +13,7 @@ use tracing::{error, info};
 
 use super::run::{Run, Stage};
 use super::{Dispatcher, Link, Stop};
-use crate::executor::{Job, Progress};
+use crate::executor::{Exchange, Job, Progress};
 
 /// Reports between an execution and the dispatcher. When they wait here, the execution waits.
 const REPORTS: usize = 16;
@@ -35,7 +35,7 @@ pub(super) async fn next_report(runs: &mut BTreeMap<RunId, Run>, window: usize) 
 }
 
 impl<L: Link> Dispatcher<L> {
-    pub(super) fn execute(&mut self, run_id: RunId) {
+    pub(super) fn execute(&mut self, run_id: RunId, earlier: Vec<Exchange>) {
         let Some(run) = self.runs.get_mut(&run_id) else { return };
         let (reports_in, reports) = mpsc::channel(REPORTS);
         let stop = CancellationToken::new();
@@ -46,7 +46,7 @@ impl<L: Link> Dispatcher<L> {
         if let Stop::Now { .. } = self.stop {
             stop.cancel();
         }
-        let (execute, job) = (self.execute.clone(), Job { offer: *offer, definition });
+        let (execute, job) = (self.execute.clone(), Job { offer: *offer, definition, earlier });
         let task = self.executions.spawn(async move { execute(job, reports_in, stop).await });
         self.tasks.insert(task.id(), run_id);
         info!(%run_id, attempt = run.attempt, "execution began");
@@ -89,8 +89,9 @@ impl<L: Link> Dispatcher<L> {
         }
         // Cut off by a stop of the agent, not by anybody who wanted the run to end: the journal
         // keeps it as running, and the next start of the agent has it executed again.
-        let cut_off =
-            matches!(self.stop, Stop::Now { .. }) && matches!(outcome, None | Some(Outcome::Cancelled { .. }));
+        let cut_off = run.stop.is_none()
+            && matches!(self.stop, Stop::Now { .. })
+            && matches!(outcome, None | Some(Outcome::Cancelled { .. }));
         let Some(outcome) = outcome.filter(|_| !cut_off) else {
             info!(%run_id, attempt = run.attempt, "execution was cut off; it begins again at the next start");
             self.runs.remove(&run_id);

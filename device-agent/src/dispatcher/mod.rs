@@ -17,6 +17,7 @@ mod executions;
 pub mod handle;
 mod line;
 mod offers;
+mod orders;
 mod outgoing;
 mod problem;
 mod run;
@@ -27,8 +28,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deskgate_protocol::control::{ByeCode, DeviceFrame, GatewayFrame, InFlight, InFlightStatus};
-use deskgate_protocol::ids::RunId;
+use deskgate_protocol::control::{ByeCode, DeviceFrame, GatewayFrame, InFlight, InFlightStatus, Order};
+use deskgate_protocol::ids::{OperationId, RunId};
 use deskgate_protocol::run::Outcome;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -38,7 +39,7 @@ use tracing::{debug, info, warn};
 
 use crate::executor::{Job, Progress};
 use crate::services::CallError;
-use crate::store::{self, Journal, Services, Store};
+use crate::store::{self, Journal, Services, Store, Transcripts};
 use calls::Calls;
 use handle::Command;
 use line::{Line, LineNews};
@@ -86,6 +87,7 @@ impl Default for Config {
 pub struct Dispatcher<L: Link> {
     line: Line<L>,
     journal: Journal,
+    transcripts: Transcripts,
     services: Services,
     execute: Execute,
     slots: u32,
@@ -93,6 +95,8 @@ pub struct Dispatcher<L: Link> {
     runs: BTreeMap<RunId, Run>,
     executions: JoinSet<Outcome>,
     tasks: HashMap<tokio::task::Id, RunId>,
+    /// What could not be carried out yet, because the disk did not work.
+    unfinished_orders: BTreeMap<OperationId, Order>,
     calls: Calls,
     commands: mpsc::Receiver<Command>,
 
@@ -167,12 +171,14 @@ impl<L: Link> Dispatcher<L> {
         let dispatcher = Self {
             line: Line::new(link, InFlightNow(in_flight_now)),
             journal,
+            transcripts: store.transcripts(),
             services,
             execute,
             slots: config.slots,
             runs,
             executions: JoinSet::new(),
             tasks: HashMap::new(),
+            unfinished_orders: BTreeMap::new(),
             calls: Calls::default(),
             commands,
             credit: 0,
@@ -240,6 +246,7 @@ impl<L: Link> Dispatcher<L> {
         match frame {
             GatewayFrame::Offer(offer) => self.consider(offer).await,
             GatewayFrame::Start { run_id, attempt } => self.confirm(run_id, attempt).await,
+            GatewayFrame::Control { operation_id, order } => self.carry_out(operation_id, order).await,
             GatewayFrame::Revoke { run_id, attempt, code } => {
                 debug!(%run_id, attempt, ?code, "the gateway revoked an attempt");
                 self.revoke(run_id, attempt).await;

@@ -8,9 +8,11 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::run::{Run, Stage};
-use super::{Dispatcher, Link, Stop, UNSETTLED};
+use super::{Dispatcher, Link, Stop, UNSETTLED, orders};
+use crate::executor::Exchange;
 use crate::services::Definition;
 use crate::store::journal::{Ended, Started, Taken};
+use crate::store::transcripts::Said;
 use crate::store::{self, Services};
 
 /// The definition that an offer was accepted for, if this device holds exactly that one (I16).
@@ -56,7 +58,9 @@ impl<L: Link> Dispatcher<L> {
                 self.journal_works();
                 let (run_id, attempt) = (offer.run_id, offer.attempt);
                 info!(%run_id, attempt, endpoint_id = %offer.endpoint_id, "took a run");
-                self.runs.insert(run_id, Run::taken(offer, definition));
+                // What was to be stopped in an earlier attempt is to be stopped in this one.
+                let stop = self.runs.get(&run_id).and_then(|run| run.stop);
+                self.runs.insert(run_id, Run { stop, ..Run::taken(offer, definition) });
                 self.line.send(DeviceFrame::Accept { run_id, attempt });
             }
             Ok(Taken::Ended(Ended { seq, outcome, .. })) => {
@@ -134,20 +138,28 @@ impl<L: Link> Dispatcher<L> {
         let Some(run) = self.runs.get_mut(&run_id).filter(|run| run.attempt == attempt) else {
             return debug!(%run_id, attempt, "a start of an attempt that is not held");
         };
-        let Stage::Taken { confirmed, .. } = &mut run.stage else {
+        let Stage::Taken { confirmed, offer, .. } = &mut run.stage else {
             return debug!(%run_id, attempt, "a start of an attempt that is past it");
         };
         *confirmed = true;
-        match self.journal.start(run_id, attempt).await {
-            Ok(started) => {
+        let earlier = match (offer.conversation, offer.generation) {
+            (Some(conversation), Some(generation)) => self.transcripts.of(conversation, generation).await,
+            _ => Ok(Vec::new()),
+        };
+        let started = match earlier {
+            Ok(earlier) => self.journal.start(run_id, attempt).await.map(|started| (started, earlier)),
+            Err(error) => Err(error),
+        };
+        match started {
+            Ok((started, earlier)) => {
                 self.journal_works();
-                self.begin(run_id, started);
+                self.begin(run_id, started, earlier).await;
             }
             Err(error) => self.journal_failed(run_id, &error),
         }
     }
 
-    fn begin(&mut self, run_id: RunId, started: Started) {
+    async fn begin(&mut self, run_id: RunId, started: Started, earlier: Vec<Said>) {
         let Some(run) = self.runs.get_mut(&run_id) else { return };
         match started {
             Started::Ended(outcome) => {
@@ -155,7 +167,15 @@ impl<L: Link> Dispatcher<L> {
                 run.stage = Stage::Ended { outcome: Box::new(outcome), journalled: true, sent: false };
                 self.withheld.ended(run.endpoint_id);
             }
-            Started::Execute => self.execute(run_id),
+            Started::Execute if run.stop.is_some() => {
+                info!(%run_id, attempt = run.attempt, "stopped before it began");
+                run.stage = Stage::Ended { outcome: Box::new(orders::never_began()), journalled: false, sent: false };
+                self.journal_finish(run_id).await;
+            }
+            Started::Execute => {
+                let exchange = |Said { input, answer }| Exchange { request: input, answer };
+                self.execute(run_id, earlier.into_iter().map(exchange).collect());
+            }
         }
     }
 
@@ -224,6 +244,7 @@ impl<L: Link> Dispatcher<L> {
                 _ => {}
             }
         }
+        self.retry_orders().await;
         self.try_journal().await;
     }
 }

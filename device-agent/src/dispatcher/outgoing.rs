@@ -6,7 +6,7 @@ use tracing::info;
 use super::handle::{ActiveRun, Standing, Status};
 use super::run::{Run, Stage};
 use super::withheld::Withheld;
-use super::{Dispatcher, Link, Stop, UNSETTLED};
+use super::{Dispatcher, Link, Stop, UNSETTLED, orders};
 
 impl<L: Link> Dispatcher<L> {
     /// A new session knows nothing: every slot, every unacknowledged event and every finish is new.
@@ -15,6 +15,8 @@ impl<L: Link> Dispatcher<L> {
         self.credit = 0;
         self.withheld = Withheld::default();
         self.draining = false;
+        // They come again.
+        self.unfinished_orders.clear();
         self.window = (welcome.policy.unacknowledged_events as usize).max(1);
         for (run_id, run) in &mut self.runs {
             run.log.rewind();
@@ -43,6 +45,11 @@ impl<L: Link> Dispatcher<L> {
                 *sent = true;
                 let (seq, outcome) = (run.log.last() + 1, (**outcome).clone());
                 self.line.send(DeviceFrame::Finish { run_id, attempt, seq, outcome });
+            }
+            if let Stage::Ended { outcome, sent: true, .. } = &run.stage
+                && let Some(operation_id) = run.stop.take()
+            {
+                self.line.send(DeviceFrame::ControlDone { operation_id, outcome: orders::stopped(outcome) });
             }
         }
         self.declare_slots();

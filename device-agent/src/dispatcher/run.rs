@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::control::{DeviceEvent, InFlight, InFlightStatus, Offer};
-use deskgate_protocol::ids::EndpointId;
+use deskgate_protocol::ids::{EndpointId, OperationId};
 use deskgate_protocol::run::Outcome;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +23,8 @@ pub(super) struct Run {
     pub(super) turns: u64,
     pub(super) stage: Stage,
     pub(super) log: Log,
+    /// The stop that is to be answered when it has ended.
+    pub(super) stop: Option<OperationId>,
 }
 
 pub(super) enum Stage {
@@ -46,6 +48,7 @@ impl Run {
             turns: 0,
             stage: Stage::Taken { offer: Box::new(offer), definition, confirmed: false },
             log: Log::default(),
+            stop: None,
         }
     }
 
@@ -60,7 +63,7 @@ impl Run {
             }
         };
         let (attempt, endpoint_id) = (offer.attempt, offer.endpoint_id);
-        Self { attempt, endpoint_id, service: String::new(), since: Timestamp::now(), turns: 0, stage, log }
+        Self { attempt, endpoint_id, service: String::new(), since: Timestamp::now(), turns: 0, stage, log, stop: None }
     }
 
     /// Whether it uses one of the device's slots. An ended run gives its slot back once it is

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_protocol::control::{DeviceEvent, MessageDelta, Offer};
-use deskgate_protocol::run::{Effects, Outcome, RunErrorCode, Usage};
+use deskgate_protocol::run::{Effects, Input, Outcome, RunErrorCode, Usage};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -42,6 +42,17 @@ pub struct Job {
     pub offer: Offer,
     /// What the device holds for it.
     pub definition: Arc<Definition>,
+    /// What was said in its conversation before, oldest first.
+    pub earlier: Vec<Exchange>,
+}
+
+/// An earlier message of a conversation.
+#[derive(Clone, Debug)]
+pub struct Exchange {
+    /// What was submitted.
+    pub request: Input,
+    /// What was answered.
+    pub answer: String,
 }
 
 /// What an execution reports while it goes on.
@@ -81,7 +92,7 @@ pub async fn execute(job: Job, reports: mpsc::Sender<Progress>, stop: Cancellati
 fn turn_of(job: &Job, toolbox: &Toolbox) -> turn::Turn {
     turn::Turn::new(turn::Setup {
         system: prompt::system(&job.definition),
-        request: prompt::request(&job.offer.input),
+        messages: prompt::messages(&job.earlier, &job.offer.input),
         tools: toolbox.specs().cloned().filter_map(|spec| Some((toolbox.kind(&spec.name)?, spec))).collect(),
         max_turns: job.definition.limits.max_turns,
     })

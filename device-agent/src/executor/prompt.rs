@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use deskgate_protocol::run::Input;
 
+use super::Exchange;
 use crate::assistant::Message;
 use crate::services::Definition;
 
@@ -49,8 +50,16 @@ pub(super) fn system(definition: &Definition) -> Arc<str> {
     .into()
 }
 
+/// What was said before, and the caller's message.
+pub(super) fn messages(earlier: &[Exchange], input: &Input) -> Vec<Message> {
+    let said = earlier.iter().flat_map(|Exchange { request: asked, answer }| {
+        [request(asked), Message::Assistant { text: answer.clone(), tool_calls: Vec::new() }]
+    });
+    said.chain([request(input)]).collect()
+}
+
 /// The caller's message: its text as it is, and its further members as JSON.
-pub(super) fn request(input: &Input) -> Message {
+fn request(input: &Input) -> Message {
     let details = (!input.more.is_empty()).then(|| serde_json::Value::Object(input.more.clone()).to_string());
     Message::User { text: input.text.clone(), details }
 }

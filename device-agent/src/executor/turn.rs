@@ -70,7 +70,8 @@ pub(super) enum Effect {
 /// What a run begins with.
 pub(super) struct Setup {
     pub(super) system: Arc<str>,
-    pub(super) request: Message,
+    /// What was said before, and last the request.
+    pub(super) messages: Vec<Message>,
     pub(super) tools: Vec<(ToolKind, ToolSpec)>,
     pub(super) max_turns: u32,
 }
@@ -132,7 +133,7 @@ impl Turn {
             system: setup.system,
             tools: setup.tools.into_iter().map(|(_, spec)| spec).collect(),
             kinds,
-            messages: Arc::new(vec![setup.request]),
+            messages: Arc::new(setup.messages),
             max_turns: setup.max_turns,
             turns: 0,
             attempt: 0,

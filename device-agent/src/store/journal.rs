@@ -16,7 +16,7 @@ use rusqlite::{OptionalExtension, Row, Transaction, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Error, Store};
+use super::{Error, Store, transcripts};
 
 /// How often an execution may be cut off by a restart of the device before it is given up.
 pub const CUT_OFFS: u32 = 2;
@@ -93,7 +93,7 @@ impl Journal {
         self.store.durably(move |tx| start(tx, run_id, attempt)).await
     }
 
-    /// Writes down how an attempt ended, with the events the gateway has not acknowledged.
+    /// Writes down how an attempt ended, and its message in the transcript, with the events the gateway has not acknowledged.
     /// Durable before `finish` is sent.
     pub async fn finish(
         &self,
@@ -103,7 +103,7 @@ impl Journal {
         outcome: &Outcome,
         unacknowledged: &[DeviceEvent],
     ) -> Result<(), Error> {
-        let (outcome, events) = (text(outcome), text(&unacknowledged));
+        let (ended, outcome, events) = (outcome.clone(), text(outcome), text(&unacknowledged));
         self.store
             .durably(move |tx| {
                 let changed = tx.execute(
@@ -111,7 +111,8 @@ impl Journal {
                      WHERE run_id = ?1 AND attempt = ?2 AND status IN ('running', 'finished')",
                     params![run_id.to_string(), attempt, seq as i64, outcome, events],
                 )?;
-                found(changed, run_id, attempt, "finished")
+                found(changed, run_id, attempt, "finished")?;
+                transcripts::note(tx, run_id, &ended)
             })
             .await
     }
@@ -120,6 +121,16 @@ impl Journal {
     /// entry that comes back after a power cut is sent again and settled again.
     pub async fn forget(&self, run_id: RunId, attempt: u32) -> Result<(), Error> {
         self.store.lazily(move |tx| forget(tx, run_id, attempt)).await
+    }
+
+    /// Whether a settled run ended here, as far as is remembered.
+    pub async fn remembers_the_end_of(&self, run_id: RunId) -> Result<bool, Error> {
+        self.store
+            .lazily(move |tx| {
+                let sql = "SELECT 1 FROM past_run WHERE run_id = ?1 AND outcome IS NOT NULL";
+                Ok(tx.prepare_cached(sql)?.exists([run_id.to_string()])?)
+            })
+            .await
     }
 
     /// Whether as much as an offer takes can be written and is on disk then. Leaves nothing behind.
@@ -245,7 +256,9 @@ fn start(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<Started, E
                  WHERE run_id = ?1 AND attempt = ?2",
                 key,
             )?;
-            Ok(Started::Ended(read(&outcome, "an outcome")?))
+            let outcome = read(&outcome, "an outcome")?;
+            transcripts::note(tx, run_id, &outcome)?;
+            Ok(Started::Ended(outcome))
         }
     }
 }

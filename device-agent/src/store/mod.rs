@@ -1,4 +1,4 @@
-//! The device's own SQLite database: journal, services, settings.
+//! The device's own SQLite database: journal, transcripts, services, settings.
 //!
 //! One thread owns the connection; everybody else holds a cheap handle and awaits. A write that was
 //! awaited is on disk, not only handed to the system (WAL with `synchronous=FULL`), because the
@@ -10,6 +10,7 @@ pub mod journal;
 mod schema;
 pub mod services;
 pub mod settings;
+pub mod transcripts;
 mod worker;
 
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ pub use error::Error;
 pub use journal::Journal;
 pub use services::Services;
 pub use settings::Settings;
+pub use transcripts::Transcripts;
 
 use worker::{Sync, Worker};
 
@@ -43,6 +45,11 @@ impl Store {
     /// What the device has taken and not got rid of.
     pub fn journal(&self) -> Journal {
         Journal::new(self.clone())
+    }
+
+    /// What was said in conversations.
+    pub fn transcripts(&self) -> Transcripts {
+        Transcripts::new(self.clone())
     }
 
     /// Drafts and published versions.

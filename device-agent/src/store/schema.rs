@@ -4,7 +4,8 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use super::Error;
 
-const STEPS: &[&str] = &["
+const STEPS: &[&str] = &[
+    "
 CREATE TABLE run_journal (
     run_id      TEXT NOT NULL PRIMARY KEY,
     attempt     INTEGER NOT NULL CHECK (attempt > 0),
@@ -54,7 +55,24 @@ CREATE TABLE setting (
     key    TEXT NOT NULL PRIMARY KEY,
     value  TEXT NOT NULL
 ) STRICT;
-"];
+",
+    "
+CREATE TABLE transcript (
+    n                INTEGER PRIMARY KEY AUTOINCREMENT,
+    run_id           TEXT NOT NULL UNIQUE,
+    conversation_id  TEXT NOT NULL,
+    generation       INTEGER NOT NULL CHECK (generation > 0),
+    input            TEXT NOT NULL,
+    answer           TEXT NOT NULL
+) STRICT;
+CREATE INDEX transcript_by_conversation ON transcript (conversation_id, generation, n);
+
+CREATE TABLE closed_generation (
+    conversation_id  TEXT NOT NULL PRIMARY KEY,
+    generation       INTEGER NOT NULL
+) STRICT;
+",
+];
 
 /// Takes the steps that are missing, all or none. Refuses a file that a newer program wrote.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {

@@ -7,6 +7,7 @@
 //! | `session` | one device, from welcome to goodbye |
 //! | `wire` | frames in and out of the WebSocket |
 //! | `claims` | offers, as many as the device has room for |
+//! | `orders` | control operations on their way to the device |
 //! | `recorder` | what the device reports, written in its order and acknowledged |
 //! | `management` | the desktop's own requests |
 //! | [`socket`] | the private Unix socket |
@@ -19,6 +20,7 @@ mod claims;
 pub mod door;
 mod handshake;
 mod management;
+mod orders;
 mod recorder;
 mod session;
 pub mod socket;

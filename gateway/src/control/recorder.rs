@@ -3,9 +3,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use deskgate_protocol::RunId;
 use deskgate_protocol::control::{DeviceEvent, GatewayFrame, RevokeCode};
+use deskgate_protocol::operation::OutcomeCode;
 use deskgate_protocol::run::EventType;
+use deskgate_protocol::{OperationId, RunId};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -20,6 +21,15 @@ const BATCH: usize = 64;
 /// trying again never writes twice.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(250);
+
+/// What is to be written down.
+#[derive(Debug)]
+pub(super) enum Report {
+    /// About a run.
+    Run(Record),
+    /// A control operation was carried out.
+    Done(OperationId, OutcomeCode),
+}
 
 /// Why the recorder gave up.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,7 +46,7 @@ pub(super) enum Stopped {
 pub(super) async fn record(
     door: Door,
     session: SessionKey,
-    mut queue: mpsc::Receiver<Record>,
+    mut queue: mpsc::Receiver<Report>,
     frames: mpsc::Sender<GatewayFrame>,
 ) -> Stopped {
     let mut batch = Vec::with_capacity(BATCH);
@@ -45,7 +55,7 @@ pub(super) async fn record(
         let answers = tokio::select! {
             received = queue.recv_many(&mut batch, BATCH) => match received {
                 0 => return Stopped::SessionEnded,
-                _ => write(&door, session, gather(batch.drain(..)), &mut kept).await,
+                _ => write_all(&door, session, batch.drain(..), &mut kept).await,
             },
             run_id = kept.due() => offer_again(&door, session, run_id).await,
         };
@@ -78,6 +88,48 @@ impl Kept {
     }
 }
 
+/// Operations come after the runs: the end of a run completes its stop, and says more than the device's word for it.
+async fn write_all(
+    door: &Door,
+    session: SessionKey,
+    reports: impl Iterator<Item = Report>,
+    kept: &mut Kept,
+) -> Result<Vec<GatewayFrame>, Stopped> {
+    let (mut records, mut done) = (Vec::new(), Vec::new());
+    for report in reports {
+        match report {
+            Report::Run(record) => records.push(record),
+            Report::Done(operation_id, outcome) => done.push((operation_id, outcome)),
+        }
+    }
+    let answers = write(door, session, gather(records.into_iter()), kept).await?;
+    for (operation_id, outcome) in done {
+        confirm(door, session, operation_id, outcome).await?;
+    }
+    Ok(answers)
+}
+
+async fn confirm(
+    door: &Door,
+    session: SessionKey,
+    operation_id: OperationId,
+    outcome: OutcomeCode,
+) -> Result<(), Stopped> {
+    for left in (0..TRIES).rev() {
+        match door.store.operation_done(session, operation_id, outcome).await {
+            Ok(()) => {
+                tracing::info!(%operation_id, %outcome, device_id = %session.device_id, "operation confirmed");
+                return Ok(());
+            }
+            Err(error) => {
+                tracing::warn!(%operation_id, %error, left, "the end of an operation could not be written");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+    Err(Stopped::StoreUnavailable)
+}
+
 async fn write(
     door: &Door,
     session: SessionKey,
@@ -100,6 +152,9 @@ async fn write(
 }
 
 async fn commit(door: &Door, session: SessionKey, records: &[Record]) -> Result<Vec<Recorded>, Stopped> {
+    if records.is_empty() {
+        return Ok(Vec::new());
+    }
     for left in (0..TRIES).rev() {
         match door.store.record(session, records, door.limits.retention).await {
             Ok(results) => return Ok(results),
@@ -148,6 +203,7 @@ async fn answer(door: &Door, session: SessionKey, record: &Record) -> Result<Vec
         }
         What::End { seq, .. } => vec![GatewayFrame::Ack { run_id, attempt, through: *seq }],
         What::Restart => offer_again(door, session, run_id).await?,
+        What::Cancel { held } => vec![GatewayFrame::Revoke { run_id, attempt: *held, code: RevokeCode::AlreadyFinal }],
         What::Return | What::Mismatch | What::Reconcile | What::Lose => Vec::new(),
     })
 }
@@ -181,6 +237,7 @@ fn log(session: SessionKey, record: &Record) {
         }
         What::Restart => tracing::info!(%run_id, attempt, %device_id, "run restarted"),
         What::Reconcile => tracing::info!(%run_id, attempt, %device_id, "run reconciled"),
+        What::Cancel { .. } => tracing::info!(%run_id, attempt, %device_id, "run cancelled before it did anything"),
         What::Lose => tracing::warn!(%run_id, attempt, %device_id, "the device no longer knows this run"),
         What::Mismatch => tracing::warn!(%run_id, attempt, %device_id, "the device does not hold the run's definition"),
         What::Return | What::Events { .. } => {}

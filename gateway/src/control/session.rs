@@ -15,9 +15,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::door::Door;
 use super::handshake::Entered;
-use super::recorder::{self, Stopped};
+use super::recorder::{self, Report, Stopped};
 use super::wire::Ended;
-use super::{claims, management};
+use super::{claims, management, orders};
 use crate::domain::desktop::Desktop;
 use crate::domain::devices::Settlement;
 use crate::store::Error as StoreError;
@@ -79,6 +79,8 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
         unanswered_pings: 0,
     };
     let settled = live.settle(&held, settlements).await;
+    let delivering = orders::deliver(door.clone(), session, frames.clone());
+    let delivering = AbortOnDropHandle::new(tokio::spawn(delivering));
     let room = live.reports.clone();
 
     let mut watcher = door.store.wake().watch(Topic::Session(session.device_id));
@@ -134,7 +136,7 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
             Event::GatewayStops => live.drain(),
         };
     };
-    drop(claiming);
+    drop((claiming, delivering));
     live.goodbye(&why).await;
     drop((live, room, frames));
     // Whatever was reported is still written, and the goodbye still sent, within a moment.
@@ -160,7 +162,7 @@ struct Session<'a> {
     door: &'a Door,
     session: SessionKey,
     frames: mpsc::Sender<GatewayFrame>,
-    reports: mpsc::Sender<Record>,
+    reports: mpsc::Sender<Report>,
     credit: watch::Sender<u64>,
     requests: JoinSet<()>,
     unanswered_pings: u32,
@@ -196,6 +198,7 @@ impl Session<'_> {
             DeviceFrame::Finish { run_id, attempt, seq, outcome } => {
                 self.report(Record { run_id, attempt, what: What::End { seq, outcome } })
             }
+            DeviceFrame::ControlDone { operation_id, outcome } => self.queue(Report::Done(operation_id, outcome)),
             DeviceFrame::Request { request_id, request } => self.answer(request_id, request),
         }
     }
@@ -218,7 +221,11 @@ impl Session<'_> {
     }
 
     fn report(&mut self, record: Record) -> Result<(), Why> {
-        self.reports.try_send(record).map_err(|error| match error {
+        self.queue(Report::Run(record))
+    }
+
+    fn queue(&mut self, report: Report) -> Result<(), Why> {
+        self.reports.try_send(report).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => violation("a report that there was no room for".to_owned()),
             mpsc::error::TrySendError::Closed(_) => Why::Line,
         })
@@ -265,6 +272,7 @@ impl Session<'_> {
                     }
                     continue;
                 }
+                Settlement::Cancel { held } => What::Cancel { held },
                 Settlement::Lose => What::Lose,
                 Settlement::Resume { in_doubt: true } => {
                     self.say_in_turn(ack).await;
@@ -287,7 +295,7 @@ impl Session<'_> {
     /// Queues a record when there is room. Only before anything is read: the recorder makes the room.
     async fn note(&self, record: Record) {
         // A recorder that ended ends the session too.
-        let _ = self.reports.send(record).await;
+        let _ = self.reports.send(Report::Run(record)).await;
     }
 
     /// Queues a frame when there is room. Only before anything is read: the writer makes the room.

@@ -43,21 +43,32 @@ impl Authenticated {
 
     /// Checks the scope, then the subject, then the rate.
     pub fn authorise(self, scope: Scope) -> Result<Caller, Refusal> {
-        self.authorise_work(scope)?.within_rate()
+        self.authorise_work(&[scope])?.within_rate()
+    }
+
+    /// Checks that the key has one of the scopes, then the subject, then the rate. Which scope is needed depends on
+    /// what is asked for, and [`Caller::needs`] says it.
+    pub fn authorise_any(self, scopes: &[Scope]) -> Result<Caller, Refusal> {
+        match scopes.first() {
+            Some(first) if !scopes.iter().any(|scope| self.key.key.scopes.contains(scope)) => {
+                Err(Refusal::InsufficientScope(*first))
+            }
+            _ => self.speak()?.within_rate(),
+        }
     }
 
     /// Checks the subject, then the rate, for what every key may do.
-    pub fn authorise_any(self) -> Result<Caller, Refusal> {
+    pub fn authorise_every(self) -> Result<Caller, Refusal> {
         self.speak()?.within_rate()
     }
 
-    /// Checks the scope, then the subject. The rate is checked by admission: a replay finds its run
-    /// whatever the rate is.
-    pub fn authorise_work(self, scope: Scope) -> Result<Caller, Refusal> {
-        if !self.key.key.scopes.contains(&scope) {
-            return Err(Refusal::InsufficientScope(scope));
+    /// Checks that the key has every one of the scopes, then the subject. The rate is checked by admission: a replay
+    /// finds its run whatever the rate is.
+    pub fn authorise_work(self, scopes: &[Scope]) -> Result<Caller, Refusal> {
+        match scopes.iter().find(|scope| !self.key.key.scopes.contains(scope)) {
+            Some(missing) => Err(Refusal::InsufficientScope(*missing)),
+            None => self.speak(),
         }
-        self.speak()
     }
 
     fn speak(self) -> Result<Caller, Refusal> {
@@ -104,6 +115,11 @@ impl Caller {
     /// Whether the request is not one too many.
     pub fn is_within_rate(&self) -> bool {
         self.within_rate
+    }
+
+    /// Checks a scope that only what was asked for could name.
+    pub fn needs(&self, scope: Scope) -> Result<(), Refusal> {
+        if self.key.key.scopes.contains(&scope) { Ok(()) } else { Err(Refusal::InsufficientScope(scope)) }
     }
 
     /// The services the key is limited to; empty: it is good for all.

@@ -14,7 +14,7 @@ use deskgate_protocol::{ApplicationId, EndpointId, RunId};
 
 use super::Limits;
 use super::access::Caller;
-use super::refusal::Refusal;
+use super::refusal::{Existing, Refusal};
 use super::runs::{seen, seen_state};
 use crate::store::Store;
 use crate::store::admissions::{Accepted, Admission, Admissions, Submission};
@@ -54,9 +54,9 @@ pub struct Admitted {
 /// Decides on submissions.
 #[derive(Clone)]
 pub struct AdmissionDesk {
-    store: Store,
+    pub(super) store: Store,
     admissions: Admissions,
-    waiting: WaitingRuns,
+    pub(super) waiting: WaitingRuns,
 }
 
 impl AdmissionDesk {
@@ -73,38 +73,60 @@ impl AdmissionDesk {
             return Err(Refusal::NotFound);
         }
         let run_id = RunId::new();
-        let queue_open = self.waiting.has_room(caller.app_id()).await?;
-        let submission = submission(caller, run_id, &mut request, queue_open && caller.is_within_rate())?;
+        let identity = identity(caller, "POST runs", &request.endpoint_id.to_string(), &request.idempotency_key);
+        let no_room = self.no_room(caller).await?;
+        let submission = submission(caller, run_id, identity, &mut request, no_room.is_none())?;
         match self.admissions.admit(submission).await? {
             Admission::Accepted(accepted) => {
                 self.waiting.one_more(caller.app_id());
                 tracing::info!(%run_id, app_id = %caller.app_id(), endpoint_id = %request.endpoint_id, "run accepted");
                 Ok(Admitted { run: fresh(run_id, request, accepted), replayed: false })
             }
-            Admission::Known { run_id, fingerprint } if fingerprint == request.fingerprint => {
-                let stored = self.store.run(caller.app_id(), caller.subject(), run_id).await?;
-                // It was there a moment ago.
-                let run = stored.map(seen).ok_or(Refusal::RunPurged)?;
-                Ok(Admitted { run, replayed: true })
+            Admission::Known { run_id, fingerprint } => {
+                self.replay(caller, run_id, fingerprint == request.fingerprint).await
             }
-            Admission::Known { run_id, .. } => Err(Refusal::IdempotencyKeyReused { existing_run_id: run_id }),
             Admission::NoSuchEndpoint => Err(Refusal::NotFound),
             Admission::Paused => Err(Refusal::AccessPaused),
-            Admission::QueueFull if queue_open => Err(Refusal::RateLimited),
-            Admission::QueueFull => Err(Refusal::QueueFull { limit: self.waiting.limit }),
+            Admission::QueueFull => Err(no_room.unwrap_or_else(|| self.waiting.full())),
         }
+    }
+
+    /// What new work of this caller would be refused with. The replay of older work finds its run all the same.
+    pub(super) async fn no_room(&self, caller: &Caller) -> Result<Option<Refusal>, Refusal> {
+        Ok(match self.waiting.has_room(caller.app_id()).await? {
+            false => Some(self.waiting.full()),
+            true if caller.is_within_rate() => None,
+            true => Some(Refusal::RateLimited),
+        })
+    }
+
+    /// The answer to a request whose identity made a run before.
+    pub(super) async fn replay(&self, caller: &Caller, run_id: RunId, same: bool) -> Result<Admitted, Refusal> {
+        if !same {
+            return Err(Refusal::IdempotencyKeyReused { existing: Existing::Run(run_id) });
+        }
+        let stored = self.store.run(caller.app_id(), caller.subject(), run_id).await?;
+        // It was there a moment ago.
+        let run = stored.map(seen).ok_or(Refusal::RunPurged)?;
+        Ok(Admitted { run, replayed: true })
     }
 }
 
-/// What is to be stored; `room` says whether the queue and the rate have room for new work.
-fn submission(caller: &Caller, run_id: RunId, request: &mut Request, room: bool) -> Result<Submission, Refusal> {
+/// What is to be stored; `room` says whether there is room for new work.
+pub(super) fn submission(
+    caller: &Caller,
+    run_id: RunId,
+    identity: Sha256Digest,
+    request: &mut Request,
+    room: bool,
+) -> Result<Submission, Refusal> {
     let seconds = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
     Ok(Submission {
         run_id,
         app_id: caller.app_id(),
         subject: caller.subject().to_owned(),
         endpoint_id: request.endpoint_id,
-        identity: identity(caller, "POST runs", request.endpoint_id, &request.idempotency_key),
+        identity,
         fingerprint: request.fingerprint,
         input: std::mem::take(&mut request.input_json),
         metadata: serde_json::to_string(&request.metadata).map_err(|_| Refusal::Internal)?,
@@ -117,8 +139,8 @@ fn submission(caller: &Caller, run_id: RunId, request: &mut Request, room: bool)
 
 /// The identity of a request that creates work. Its first half is [`under_key`], so that what was accepted
 /// under a key is found without knowing where it was sent.
-fn identity(caller: &Caller, route: &str, target: EndpointId, key: &str) -> Sha256Digest {
-    let mut identity = digest_of(&[route, &target.to_string(), key]);
+pub(super) fn identity(caller: &Caller, route: &str, target: &str, key: &str) -> Sha256Digest {
+    let mut identity = digest_of(&[route, target, key]);
     identity.0[..16].copy_from_slice(&under_key(caller, key));
     identity
 }
@@ -137,7 +159,7 @@ fn digest_of(parts: &[&str]) -> Sha256Digest {
 }
 
 /// The record of a run that was accepted a moment ago.
-fn fresh(run_id: RunId, request: Request, accepted: Accepted) -> Run {
+pub(super) fn fresh(run_id: RunId, request: Request, accepted: Accepted) -> Run {
     let (state, reason) = seen_state(RunState::Queued, accepted.presence);
     Run {
         run_id,
@@ -152,6 +174,7 @@ fn fresh(run_id: RunId, request: Request, accepted: Accepted) -> Run {
         input: Some(request.input),
         result: None,
         error: None,
+        stop: None,
         usage: None,
         metadata: request.metadata,
         queue_position: None,
@@ -175,7 +198,7 @@ const REMEMBERED: usize = 10_000;
 ///
 /// A long queue takes long to count. So one caller counts, and the others go by the old count meanwhile.
 #[derive(Clone)]
-struct WaitingRuns {
+pub(super) struct WaitingRuns {
     store: Store,
     limit: u32,
     counts: Arc<Mutex<HashMap<ApplicationId, Arc<Waiting>>>>,
@@ -207,7 +230,11 @@ impl WaitingRuns {
         Ok(count < limit)
     }
 
-    fn one_more(&self, app_id: ApplicationId) {
+    pub(super) fn full(&self) -> Refusal {
+        Refusal::QueueFull { limit: self.limit }
+    }
+
+    pub(super) fn one_more(&self, app_id: ApplicationId) {
         let waiting = lock(&self.counts).get(&app_id).cloned();
         if let Some(waiting) = waiting {
             let mut known = lock(&waiting.known);

@@ -180,6 +180,11 @@ pub enum Settlement {
         /// Whether the run awaits reconciliation since.
         in_doubt: bool,
     },
+    /// A stop is open and nothing was executed that could have changed anything: cancelled, without the device.
+    Cancel {
+        /// The attempt that the device still has in its journal.
+        held: u32,
+    },
     /// The device executed it and knows nothing of it any more.
     Lose,
     /// The device finished; its report follows. Say what is stored.
@@ -194,14 +199,16 @@ pub fn settle(held: &[HeldRun], in_flight: &[InFlight]) -> Vec<(RunId, u32, Sett
     let claimed = in_flight.iter().map(|entry| {
         let settlement = match held_by_id.get(&entry.run_id) {
             None => Settlement::Revoke(RevokeCode::UnknownRun),
+            Some(run) if run.stopping && offer_was_lost(run, entry) => Settlement::Cancel { held: entry.attempt },
             Some(run) if offer_was_lost(run, entry) => {
                 Settlement::OfferAgain { in_doubt: run.state == RunState::AwaitingReconciliation }
             }
             Some(run) if run.attempt != entry.attempt => Settlement::Revoke(RevokeCode::StaleAttempt),
+            Some(run) if run.stopping && nothing_happened(entry) => Settlement::Cancel { held: entry.attempt },
             Some(run) => settle_one(run.state, entry.status),
         };
         let attempt = match (settlement, held_by_id.get(&entry.run_id)) {
-            (Settlement::OfferAgain { .. }, Some(run)) => run.attempt,
+            (Settlement::OfferAgain { .. } | Settlement::Cancel { .. }, Some(run)) => run.attempt,
             _ => entry.attempt,
         };
         (entry.run_id, attempt, settlement)
@@ -220,9 +227,12 @@ pub fn settle(held: &[HeldRun], in_flight: &[InFlight]) -> Vec<(RunId, u32, Sett
 /// Whether the offer of a restart never arrived: had the device taken it, its journal would hold the
 /// newer attempt in place of this one. Nothing was executed since.
 fn offer_was_lost(run: &HeldRun, entry: &InFlight) -> bool {
-    run.state != RunState::Queued
-        && entry.attempt < run.attempt
-        && matches!(entry.status, InFlightStatus::Interrupted | InFlightStatus::Taken)
+    run.state != RunState::Queued && entry.attempt < run.attempt && nothing_happened(entry)
+}
+
+/// Whether the device says that it executed nothing of this attempt that could have changed anything.
+fn nothing_happened(entry: &InFlight) -> bool {
+    matches!(entry.status, InFlightStatus::Interrupted | InFlightStatus::Taken)
 }
 
 fn settle_one(state: RunState, status: InFlightStatus) -> Settlement {
@@ -244,7 +254,7 @@ mod tests {
     use super::*;
 
     fn held(state: RunState, attempt: u32) -> HeldRun {
-        HeldRun { run_id: RunId::from(uuid::Uuid::nil()), attempt, state, device_seq: 0 }
+        HeldRun { run_id: RunId::from(uuid::Uuid::nil()), attempt, state, device_seq: 0, stopping: false }
     }
 
     fn says(status: InFlightStatus, attempt: u32) -> InFlight {
@@ -296,6 +306,23 @@ mod tests {
     fn a_device_that_executed_without_a_start_must_not_go_on() {
         for status in [InFlightStatus::Running, InFlightStatus::Interrupted, InFlightStatus::Finished] {
             assert_eq!(settled(RunState::Queued, status), Settlement::Revoke(RevokeCode::StaleAttempt));
+        }
+    }
+
+    #[test]
+    fn what_is_to_be_stopped_is_not_executed_once_more() {
+        for state in [RunState::Cancelling, RunState::AwaitingReconciliation] {
+            let stopping = HeldRun { stopping: true, ..held(state, 2) };
+            for (status, attempt) in
+                [(InFlightStatus::Taken, 2), (InFlightStatus::Interrupted, 2), (InFlightStatus::Interrupted, 1)]
+            {
+                let settled = settle(&[stopping], &[says(status, attempt)]);
+                assert_eq!((settled.len(), settled[0].1), (1, 2));
+                assert_eq!(settled[0].2, Settlement::Cancel { held: attempt });
+            }
+            assert_eq!(settle(&[stopping], &[says(InFlightStatus::Finished, 2)])[0].2, Settlement::ExpectFinish);
+            assert!(matches!(settle(&[stopping], &[says(InFlightStatus::Running, 2)])[0].2, Settlement::Resume { .. }));
+            assert_eq!(settle(&[stopping], &[])[0].2, Settlement::Lose);
         }
     }
 

@@ -5,6 +5,8 @@
 //! | [`access`] | who a caller is and what its key allows |
 //! | [`rates`] | how many requests a key may make |
 //! | [`admission`] | whether a submission becomes a run |
+//! | [`conversations`] | who may have a conversation, and speak in it |
+//! | [`operations`] | who may stop a run or reset a conversation |
 //! | [`runs`] | how a stored run is seen |
 //! | [`run_list`] | which runs a list shows |
 //! | [`events`] | what a stream of a run's events shows, from where, and until when |
@@ -17,10 +19,12 @@
 
 pub mod access;
 pub mod admission;
+pub mod conversations;
 pub mod desktop;
 pub mod devices;
 pub mod events;
 pub mod feeds;
+pub mod operations;
 pub mod places;
 pub mod rates;
 pub mod refusal;

@@ -1,7 +1,7 @@
 //! Why not: every reason for which the gateway declines a caller's request.
 
-use deskgate_protocol::RunId;
 use deskgate_protocol::management::Scope;
+use deskgate_protocol::{ConversationId, OperationId, RunId};
 
 use crate::store;
 
@@ -41,8 +41,30 @@ pub enum Refusal {
     /// The key of the request belongs to other work.
     #[error("This Idempotency-Key was used for a request with a different body. New work needs a new key.")]
     IdempotencyKeyReused {
-        /// The run of that other request.
-        existing_run_id: RunId,
+        /// What came of that other request.
+        existing: Existing,
+    },
+    /// The conversation was reset since the caller read it.
+    #[error(
+        "The conversation is in generation {current_generation}. Read it and decide whether the request still fits."
+    )]
+    GenerationMismatch {
+        /// Its generation now.
+        current_generation: u32,
+    },
+    /// The conversation has something else under way.
+    #[error("The conversation has a message or a reset under way. Wait for its end and try again.")]
+    ConversationBusy {
+        /// The run of that message.
+        active_run_id: Option<RunId>,
+        /// That reset.
+        operation_id: Option<OperationId>,
+    },
+    /// The run was handed to its device once more since the caller read it.
+    #[error("The run is in attempt {current_attempt}. Read it and decide whether it is still to be stopped.")]
+    AttemptMismatch {
+        /// Its attempt now.
+        current_attempt: u32,
     },
     /// Too many runs wait.
     #[error("The application already has {limit} runs waiting for its devices. Nothing was accepted; try again later.")]
@@ -76,6 +98,26 @@ pub enum Refusal {
     /// A fault of ours, which the log describes.
     #[error("The gateway failed. The log names this request.")]
     Internal,
+}
+
+/// What came of an earlier request with the same Idempotency-Key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// A run.
+    Run(RunId),
+    /// A conversation.
+    Conversation(ConversationId),
+    /// A control operation.
+    Operation(OperationId),
+}
+
+impl From<store::requests::Existing> for Existing {
+    fn from(existing: store::requests::Existing) -> Self {
+        match existing {
+            store::requests::Existing::Conversation(id) => Self::Conversation(id),
+            store::requests::Existing::Operation(id) => Self::Operation(id),
+        }
+    }
 }
 
 /// One thing that is wrong with a body.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::body::HttpBody;
 use axum::http::{HeaderMap, header};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::run::Input;
@@ -41,15 +42,68 @@ pub(super) struct Submitted {
 
 /// Reads and checks a submission, which must arrive within `time`.
 pub(super) async fn submission(headers: &HeaderMap, body: Body, time: Duration) -> Result<Submitted, Error> {
+    let (fingerprint, members) = members(headers, body, time, &MEMBERS).await?;
+    submitted(fingerprint, members, Vec::new())
+}
+
+/// Reads and checks a message, which must arrive within `time`, and the generation it expects.
+pub(super) async fn message(headers: &HeaderMap, body: Body, time: Duration) -> Result<(Submitted, u32), Error> {
+    let (fingerprint, mut members) = members(headers, body, time, &MESSAGE_MEMBERS).await?;
+    let mut flaws = Vec::new();
+    let expected = generation(members.remove("expected_generation"), &mut flaws);
+    let submitted = submitted(fingerprint, members, flaws)?;
+    // Without one there was a flaw.
+    Ok((submitted, expected.unwrap_or_default()))
+}
+
+/// Reads a body that may be left out, as [`members`].
+pub(super) async fn optional_members(
+    headers: &HeaderMap,
+    body: Body,
+    time: Duration,
+    allowed: &[&str],
+) -> Result<(Sha256Digest, Map<String, Value>), Error> {
+    if body.is_end_stream() && !headers.contains_key(header::CONTENT_TYPE) {
+        return Ok((Sha256Digest::of(b"{}"), Map::new()));
+    }
+    members(headers, body, time, allowed).await
+}
+
+/// Reads a JSON object, which must arrive within `time` and have no members but these; and the
+/// digest of its canonical form.
+pub(super) async fn members(
+    headers: &HeaderMap,
+    body: Body,
+    time: Duration,
+    allowed: &[&str],
+) -> Result<(Sha256Digest, Map<String, Value>), Error> {
     let members = object(headers, body, time).await?;
-    if let Some(unknown) = members.keys().find(|name| !MEMBERS.contains(&name.as_str())) {
+    if let Some(unknown) = members.keys().find(|name| !allowed.contains(&name.as_str())) {
         return Err(Error::unknown_field(unknown));
     }
     let value = Value::Object(members);
     let fingerprint =
         Sha256Digest::of_json(&value).map_err(|_| Error::malformed_json("The body has no canonical form."))?;
-    let Value::Object(mut members) = value else { unreachable!("it was made from an object two lines above") };
-    let mut flaws = Vec::new();
+    let Value::Object(members) = value else { unreachable!("it was made from an object two lines above") };
+    Ok((fingerprint, members))
+}
+
+/// The generation that a caller expects.
+pub(super) fn generation(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<u32> {
+    let detail = "a whole number from 1 on: the generation as the conversation was last read";
+    let code = if value.is_some() { "out_of_range" } else { "required" };
+    let generation = value.as_ref().and_then(whole).filter(|generation| *generation >= 1);
+    if generation.is_none() {
+        flaws.push(Flaw::new("/expected_generation", code, detail));
+    }
+    generation
+}
+
+fn submitted(
+    fingerprint: Sha256Digest,
+    mut members: Map<String, Value>,
+    mut flaws: Vec<Flaw>,
+) -> Result<Submitted, Error> {
     let input = input(members.remove("input"), &mut flaws);
     let metadata = metadata(members.remove("metadata"), &mut flaws);
     let mut seconds = |name: &str, default, most| match members.remove(name) {
@@ -70,6 +124,11 @@ pub(super) async fn submission(headers: &HeaderMap, body: Body, time: Duration) 
 }
 
 pub(super) const MEMBERS: [&str; 4] = ["input", "metadata", "queue_ttl_s", "max_duration_s"];
+pub(super) const MESSAGE_MEMBERS: [&str; 5] =
+    ["expected_generation", "input", "metadata", "queue_ttl_s", "max_duration_s"];
+pub(super) const CONVERSATION_MEMBERS: [&str; 2] = ["endpoint_id", "conversation_key"];
+pub(super) const RESET_MEMBERS: [&str; 1] = ["expected_generation"];
+pub(super) const STOP_MEMBERS: [&str; 2] = ["expected_attempt", "reason"];
 
 /// The input and its JSON text.
 fn input(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<(Input, String)> {
@@ -132,7 +191,7 @@ fn metadata(value: Option<Value>, flaws: &mut Vec<Flaw>) -> BTreeMap<String, Str
 }
 
 /// A whole number, also when it is written as `60.0` or `6e1`: in JSON that is the same number.
-fn whole(value: &Value) -> Option<u32> {
+pub(super) fn whole(value: &Value) -> Option<u32> {
     let number = value.as_f64().filter(|number| number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(number));
     // Whole and in range, so nothing is cut off.
     number.map(|number| number as u32)

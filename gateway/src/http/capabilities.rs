@@ -85,7 +85,7 @@ pub(super) async fn read(
     State(api): State<Arc<Api>>,
     authenticated: Authenticated,
 ) -> Result<Json<Capabilities>, Error> {
-    authenticated.authorise_any()?;
+    authenticated.authorise_every()?;
     Ok(Json(capabilities(&api.limits, &api.listener)))
 }
 

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use super::problems::{Code, Retry};
-use crate::domain::refusal::Refusal;
+use crate::domain::refusal::{Existing, Refusal};
 
 /// An answer that is no success. `request_id` is filled in when the answer leaves.
 #[derive(Clone, Debug)]
@@ -131,8 +131,24 @@ impl From<Refusal> for Error {
             Refusal::NotFound => new(Code::NotFound),
             Refusal::RunPurged => new(Code::RunPurged),
             Refusal::AccessPaused => new(Code::AccessPaused),
-            Refusal::IdempotencyKeyReused { existing_run_id } => {
-                new(Code::IdempotencyKeyReused).with("existing_run_id", existing_run_id.to_string())
+            Refusal::IdempotencyKeyReused { existing } => {
+                let (member, id) = match existing {
+                    Existing::Run(id) => ("existing_run_id", id.to_string()),
+                    Existing::Conversation(id) => ("existing_conversation_id", id.to_string()),
+                    Existing::Operation(id) => ("existing_operation_id", id.to_string()),
+                };
+                new(Code::IdempotencyKeyReused).with(member, id)
+            }
+            Refusal::GenerationMismatch { current_generation } => {
+                new(Code::GenerationMismatch).with("current_generation", current_generation)
+            }
+            Refusal::ConversationBusy { active_run_id, operation_id } => {
+                let busy = new(Code::ConversationBusy);
+                let busy = active_run_id.into_iter().fold(busy, |e, id| e.with("active_run_id", id.to_string()));
+                operation_id.into_iter().fold(busy, |e, id| e.with("operation_id", id.to_string()))
+            }
+            Refusal::AttemptMismatch { current_attempt } => {
+                new(Code::AttemptMismatch).with("current_attempt", current_attempt)
             }
             Refusal::RateLimited => new(Code::RateLimited),
             Refusal::QueueFull { .. } => new(Code::QueueFull),

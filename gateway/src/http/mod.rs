@@ -16,13 +16,14 @@
 //! | `html` | pages for people |
 //! | `accept` | which form of an answer a caller wants |
 //! | `rates` | what a key has left, in every answer |
-//! | `endpoints` `runs` `run_list` `events` `capabilities` | the resources |
+//! | `endpoints` `runs` `run_list` `events` `conversations` `operations` `capabilities` | the resources |
 
 mod accept;
 mod body;
 mod caller;
 mod capabilities;
 mod connection;
+mod conversations;
 mod cursor;
 mod endpoints;
 pub mod error;
@@ -31,6 +32,7 @@ mod first_bytes;
 pub mod guest;
 mod html;
 pub mod openapi;
+mod operations;
 pub mod problems;
 mod query;
 mod rates;
@@ -56,6 +58,7 @@ use utoipa_axum::routes;
 use crate::domain::access::Access;
 use crate::domain::admission::AdmissionDesk;
 use crate::domain::events::Streams;
+use crate::domain::refusal::Refusal;
 use crate::store::Store;
 use error::Error;
 use guest::Crowded;
@@ -78,6 +81,21 @@ pub struct Api {
     pub listener: server::Limits,
 }
 
+impl Api {
+    /// Refuses new work while the gateway stops.
+    fn admits(&self) -> Result<(), Refusal> {
+        if self.draining.is_cancelled() { Err(Refusal::Draining) } else { Ok(()) }
+    }
+}
+
+/// Marks the answer to a repeated request.
+fn replayed_if(replayed: bool, mut response: Response) -> Response {
+    if replayed {
+        response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
+    }
+    response
+}
+
 /// Every call, in one list. Paths, methods and what the document says of them stand beside the handlers.
 fn calls() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::with_openapi(openapi::base())
@@ -87,6 +105,12 @@ fn calls() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(run_list::list))
         .routes(routes!(events::read))
         .routes(routes!(capabilities::read))
+        .routes(routes!(operations::stop))
+        .routes(routes!(conversations::open))
+        .routes(routes!(conversations::read))
+        .routes(routes!(conversations::say))
+        .routes(routes!(conversations::reset))
+        .routes(routes!(operations::read))
 }
 
 /// Every call, and the pages that explain them.

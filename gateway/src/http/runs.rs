@@ -20,7 +20,7 @@ use super::openapi::examples;
 use super::openapi::refusals::{EVERY_CALL, JSON_BODY, NEW_WORK, refusals};
 use super::problems::Code;
 use super::query::Query;
-use super::{Api, body, caller};
+use super::{Api, body, caller, replayed_if};
 use crate::domain::access::Authenticated;
 use crate::domain::admission::{Admitted, Request};
 use crate::domain::refusal::Refusal;
@@ -62,14 +62,23 @@ pub(super) async fn submit(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
-    if api.draining.is_cancelled() {
-        return Err(Refusal::Draining.into());
-    }
-    let caller = authenticated.authorise_work(Scope::RunsWrite)?;
+    api.admits()?;
+    let caller = authenticated.authorise_work(&[Scope::RunsWrite])?;
     let idempotency_key = caller::idempotency_key(&headers)?;
     let submitted = body::submission(&headers, body, api.listener.body).await?;
-    let request = Request {
-        endpoint_id: identifier(endpoint_id)?,
+    let request = request(identifier(endpoint_id)?, idempotency_key, submitted, &headers);
+    Ok(accepted(api.desk.admit(&caller, request).await?))
+}
+
+/// A submission as the desk takes it.
+pub(super) fn request(
+    endpoint_id: EndpointId,
+    idempotency_key: String,
+    submitted: body::Submitted,
+    headers: &HeaderMap,
+) -> Request {
+    Request {
+        endpoint_id,
         idempotency_key,
         fingerprint: submitted.fingerprint,
         input: submitted.input,
@@ -77,17 +86,17 @@ pub(super) async fn submit(
         metadata: submitted.metadata,
         queue_ttl_s: submitted.queue_ttl_s,
         max_duration_s: submitted.max_duration_s,
-        traceparent: caller::traceparent(&headers),
-    };
-    let Admitted { run, replayed } = api.desk.admit(&caller, request).await?;
+        traceparent: caller::traceparent(headers),
+    }
+}
+
+/// The answer to a submission: 202 with the run's record and its address.
+pub(super) fn accepted(Admitted { run, replayed }: Admitted) -> Response {
     let location = run.links.this.clone();
     let mut response = (StatusCode::ACCEPTED, Json(run)).into_response();
     let location = HeaderValue::from_str(&location).expect("a path of letters, digits, slashes and underscores");
     response.headers_mut().insert(header::LOCATION, location);
-    if replayed {
-        response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
-    }
-    Ok(response)
+    replayed_if(replayed, response)
 }
 
 refusals!(ReadRefusals = EVERY_CALL, &[Code::NotFound, Code::RunPurged, Code::InvalidInput]);

@@ -58,6 +58,11 @@ pub enum What {
     Reconcile,
     /// The device is back, was cut off before it wrote anything, and starts it again.
     Restart,
+    /// The device is back, a stop is open, and nothing of the run was executed that could have changed anything.
+    Cancel {
+        /// The attempt that the device still has in its journal.
+        held: u32,
+    },
     /// The device is back and knows nothing of it.
     Lose,
 }
@@ -83,8 +88,10 @@ impl What {
             Self::Return => RETURN,
             Self::Events { .. } => EVENTS,
             Self::End { .. } | Self::Mismatch => END,
-            Self::Reconcile | Self::Lose => MOVE,
+            Self::Reconcile => RECONCILE,
+            Self::Lose => MOVE,
             Self::Restart => RESTART,
+            Self::Cancel { .. } => CANCEL,
         }
     }
 }
@@ -105,8 +112,8 @@ impl Store {
             UPDATE runs r SET attempt = attempt + 1, epoch = $2, offered_until = now() + make_interval(secs => $4),
                 device_seq = 0
             FROM next WHERE r.run_id = next.run_id
-            RETURNING r.run_id, attempt, endpoint_id, endpoint_version, definition_sha256, input, max_duration_s,
-                traceparent, created_at";
+            RETURNING r.run_id, attempt, endpoint_id, endpoint_version, definition_sha256, input, conversation_id,
+                generation, max_duration_s, traceparent, created_at";
         let limit = i64::from(limit);
         let params: [&(dyn ToSql + Sync); 4] =
             [&session.device_id.uuid(), &session.epoch_column(), &limit, &offer.as_secs_f64()];
@@ -122,7 +129,8 @@ impl Store {
     /// The offer of an attempt that the session holds already.
     pub async fn offer(&self, session: SessionKey, run_id: RunId) -> Result<Option<Offer>, Error> {
         let sql = "-- attempts::offer
-            SELECT run_id, attempt, endpoint_id, endpoint_version, definition_sha256, input, max_duration_s, traceparent
+            SELECT run_id, attempt, endpoint_id, endpoint_version, definition_sha256, input, conversation_id,
+                generation, max_duration_s, traceparent
             FROM runs WHERE run_id = $1 AND device_id = $2 AND epoch = $3";
         let params: [&(dyn ToSql + Sync); 3] = [&run_id.uuid(), &session.device_id.uuid(), &session.epoch_column()];
         self.durable_opt(sql, &params).await?.as_ref().map(offer_of).transpose()
@@ -186,7 +194,7 @@ impl Store {
             return Ok(Recorded::Revoked(RevokeCode::AlreadyFinal));
         }
         Ok(match &record.what {
-            What::Start if state == RunState::Running => Recorded::Done,
+            What::Start if matches!(state, RunState::Running | RunState::Cancelling) => Recorded::Done,
             What::Events { first, events } if device_seq + 1 >= first.saturating_add(events.len() as u64) => {
                 Recorded::Done
             }
@@ -200,6 +208,7 @@ impl Store {
             What::Return if state == RunState::Queued => Recorded::Done,
             What::Return => Recorded::Kept,
             What::Reconcile | What::Lose => Recorded::Done,
+            What::Cancel { .. } if EventType::ending(state).is_some() => Recorded::Done,
             _ if EventType::ending(state).is_some() => Recorded::Revoked(RevokeCode::AlreadyFinal),
             _ => Recorded::Revoked(RevokeCode::StaleAttempt),
         })
@@ -228,18 +237,18 @@ async fn write(
         What::Events { first, events } => events_of(client, &fence, *first, events).await,
         What::End { seq, outcome } => end(client, &fence, Some(*seq), outcome, retention).await,
         What::Mismatch => end(client, &fence, None, &definition_mismatch(), retention).await,
-        What::Reconcile => {
-            let data = json!({ "state": RunState::Running }).to_string();
-            let kind = EventType::RunReconciled.as_str();
-            let (from, to) = (words([RunState::AwaitingReconciliation]), RunState::Running.as_str());
-            one(client, sql, &fence, &[&event_id, &kind, &data, &from, &to]).await
-        }
+        What::Reconcile => one(client, sql, &fence, &[&event_id, &EventType::RunReconciled.as_str()]).await,
         What::Lose => {
             let from = words(RunState::AwaitingReconciliation.predecessors());
             let kind = EventType::RunAwaitingReconciliation.as_str();
             let data = json!({ "reason": "the device no longer knows this run" }).to_string();
             let to = RunState::AwaitingReconciliation.as_str();
             one(client, sql, &fence, &[&event_id, &kind, &data, &from, &to]).await
+        }
+        What::Cancel { .. } => {
+            let data = json!({ "effects": Effects::None }).to_string();
+            let kind = EventType::RunCancelled.as_str();
+            one(client, sql, &fence, &[&event_id, &kind, &data, &retention.as_secs_f64()]).await
         }
         What::Restart => {
             let data = json!({ "attempt": record.attempt.saturating_add(1) }).to_string();
@@ -269,11 +278,32 @@ const MOVE: &str = "-- attempts::move
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
     SELECT run_id, last_sequence, $5, $6, $7::text::json FROM moved RETURNING 1";
 
+/// What was to be stopped meanwhile is still to be stopped.
+const RECONCILE: &str = "-- attempts::reconcile
+    WITH moved AS (
+        UPDATE runs r SET last_sequence = last_sequence + 1, state = CASE WHEN EXISTS (
+            SELECT FROM control_operations o WHERE o.operation_id = r.stop_operation_id AND o.completed_at IS NULL)
+            THEN 'cancelling' ELSE 'running' END
+        WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = 'awaiting_reconciliation'
+        RETURNING run_id, last_sequence, state)
+    INSERT INTO run_events (run_id, sequence, event_id, type, data)
+    SELECT run_id, last_sequence, $5, $6, json_build_object('state', state) FROM moved RETURNING 1";
+
+const CANCEL: &str = "-- attempts::cancel
+    WITH ended AS (
+        UPDATE runs SET state = 'cancelled', finished_at = now(), purge_at = now() + make_interval(secs => $8),
+            last_sequence = last_sequence + 1
+        WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4
+            AND state IN ('cancelling', 'awaiting_reconciliation') AND stop_operation_id IS NOT NULL
+        RETURNING run_id, last_sequence)
+    INSERT INTO run_events (run_id, sequence, event_id, type, data)
+    SELECT run_id, last_sequence, $5, $6, $7::text::json FROM ended RETURNING 1";
+
 const RESTART: &str = "-- attempts::restart
     WITH moved AS (
-        UPDATE runs SET state = 'running', attempt = attempt + 1, device_seq = 0, last_sequence = last_sequence + 1
+        UPDATE runs SET state = CASE WHEN state = 'cancelling' THEN state ELSE 'running' END, attempt = attempt + 1, device_seq = 0, last_sequence = last_sequence + 1
         WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4
-            AND state IN ('running', 'awaiting_reconciliation')
+            AND state IN ('running', 'awaiting_reconciliation', 'cancelling')
         RETURNING run_id, last_sequence)
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
     SELECT run_id, last_sequence, $5, $6, $7::text::json FROM moved RETURNING 1";
@@ -402,6 +432,8 @@ fn offer_of(row: &Row) -> Result<Offer, Error> {
         endpoint_version: row.try_get::<_, i32>("endpoint_version")?.unsigned_abs(),
         definition_sha256: digest(row.try_get("definition_sha256")?)?,
         input: json_column(row, "input")?.ok_or_else(missing)?,
+        conversation: row.try_get::<_, Option<uuid::Uuid>>("conversation_id")?.map(Into::into),
+        generation: row.try_get::<_, Option<i32>>("generation")?.map(i32::unsigned_abs),
         max_duration_s: row.try_get::<_, i32>("max_duration_s")?.unsigned_abs(),
         traceparent: row.try_get("traceparent")?,
     })

@@ -102,6 +102,8 @@ pub struct HeldRun {
     pub state: RunState,
     /// The device's last stored event number in this attempt.
     pub device_seq: u64,
+    /// Whether a stop of it is open.
+    pub stopping: bool,
 }
 
 const COLUMNS: &str = "d.*";
@@ -215,12 +217,13 @@ impl Store {
             // commits in between is seen by the second statement, and a later one fails its fence.
             let sql = "-- devices::take_over_offered
                 UPDATE runs SET epoch = $2 WHERE device_id = $1 AND offered_until IS NOT NULL
-                RETURNING run_id, attempt, state, device_seq";
+                RETURNING run_id, attempt, state, device_seq, false";
             let mut rows = transaction.query(sql, &[&device_id.uuid(), &epoch]).await?;
             let sql = "-- devices::take_over_started
-                UPDATE runs SET epoch = $2
+                UPDATE runs r SET epoch = $2
                 WHERE device_id = $1 AND state IN ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling')
-                RETURNING run_id, attempt, state, device_seq";
+                RETURNING run_id, attempt, state, device_seq, EXISTS (
+                    SELECT FROM control_operations o WHERE o.operation_id = r.stop_operation_id AND o.completed_at IS NULL)";
             rows.extend(transaction.query(sql, &[&device_id.uuid(), &epoch]).await?);
             let held = rows.iter().map(held_run).collect::<Result<Vec<_>, _>>()?;
             transaction.commit().await?;
@@ -266,6 +269,7 @@ fn held_run(row: &Row) -> Result<HeldRun, Error> {
         attempt: row.try_get::<_, i32>(1)?.unsigned_abs(),
         state: word(row.try_get(2)?)?,
         device_seq: row.try_get::<_, i64>(3)?.unsigned_abs(),
+        stopping: row.try_get(4)?,
     })
 }
 

@@ -7,6 +7,9 @@
 //! | [`listen`] | "something changed", between replicas |
 //! | [`admissions`] | the shared commit that stands before every 202 |
 //! | [`runs`] [`run_list`] [`events`] | reading runs, lists of them, and their events |
+//! | [`conversations`] [`messages`] | conversations, and the runs that are their messages |
+//! | [`operations`] | stops and resets: asked for, delivered, confirmed |
+//! | [`requests`] | what a repeated request is answered with, when it made no run |
 //! | [`attempts`] | what devices do to runs: claim, start, events, finish |
 //! | [`devices`] | pairing, sessions, presence, access |
 //! | [`applications`] [`endpoints`] | what devices publish, and the keys to it |
@@ -20,13 +23,17 @@ pub mod admissions;
 pub mod applications;
 pub mod attempts;
 pub mod cluster;
+pub mod conversations;
 pub mod devices;
 pub mod endpoints;
 mod error;
 pub mod events;
 pub mod listen;
+pub mod messages;
 pub mod migrate;
+pub mod operations;
 mod pool;
+pub mod requests;
 pub mod retention;
 pub mod run_list;
 pub mod runs;
@@ -58,6 +65,9 @@ pub struct Store {
 
 /// The longest a caller waits for one statement before the database counts as not available.
 const PATIENCE: Duration = Duration::from_millis(2500);
+
+/// How often something is tried again because another commit came between.
+const TWINS: usize = 5;
 
 impl Store {
     /// Whether the database answers.

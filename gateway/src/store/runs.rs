@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use deskgate_protocol::operation::Stop;
 use deskgate_protocol::run::{Run, RunLinks, RunState};
 use deskgate_protocol::{ApplicationId, DeviceId, RunId};
 use serde::de::DeserializeOwned;
@@ -92,8 +93,8 @@ pub(super) fn stored_run(row: &Row) -> Result<StoredRun, Error> {
         run_id,
         endpoint_id: row.try_get::<_, uuid::Uuid>("endpoint_id")?.into(),
         endpoint_version: row.try_get::<_, i32>("endpoint_version")?.unsigned_abs(),
-        conversation_id: None,
-        generation: None,
+        conversation_id: row.try_get::<_, Option<uuid::Uuid>>("conversation_id")?.map(Into::into),
+        generation: row.try_get::<_, Option<i32>>("generation")?.map(i32::unsigned_abs),
         phase: state.phase(),
         state,
         state_reason: None,
@@ -101,6 +102,7 @@ pub(super) fn stored_run(row: &Row) -> Result<StoredRun, Error> {
         input: json(row, "input")?,
         result: json(row, "result")?,
         error: json(row, "error")?,
+        stop: stop(row)?,
         usage: json(row, "usage")?,
         metadata: json::<BTreeMap<String, String>>(row, "metadata")?.unwrap_or_default(),
         queue_position: row.try_get::<_, Option<i64>>("queue_position")?.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
@@ -113,6 +115,15 @@ pub(super) fn stored_run(row: &Row) -> Result<StoredRun, Error> {
         links: RunLinks::of(run_id),
     };
     Ok(StoredRun { run, presence: row.try_get::<_, &str>("presence")?.parse()? })
+}
+
+fn stop(row: &Row) -> Result<Option<Stop>, Error> {
+    let Some(operation_id) = row.try_get::<_, Option<uuid::Uuid>>("stop_operation_id")? else { return Ok(None) };
+    Ok(Some(Stop {
+        requested_at: row.try_get::<_, jiff::Timestamp>("stop_requested_at")?.into(),
+        requested_by: word(row.try_get("stop_requested_by")?)?,
+        operation_id: operation_id.into(),
+    }))
 }
 
 /// A JSON column.

@@ -115,6 +115,21 @@ impl Store {
         self.announce(sql, &[&untouched, &possible, &retention.as_secs_f64(), &BATCH]).await
     }
 
+    /// What a revoked device can no longer reset fails, and its conversation is as it was. Returns how many.
+    pub async fn fail_resets_of_revoked_devices(&self) -> Result<usize, Error> {
+        let sql = "-- upkeep::fail_resets_of_revoked_devices
+            WITH failed AS (
+                UPDATE control_operations o SET state = 'failed', error = $1, completed_at = now()
+                FROM devices d
+                WHERE d.revoked_at IS NOT NULL AND o.device_id = d.device_id AND o.completed_at IS NULL
+                    AND o.kind = 'conversation.reset'
+                RETURNING o.operation_id, o.conversation_id)
+            UPDATE conversations c SET reset_operation_id = NULL, updated_at = now()
+            FROM failed WHERE c.conversation_id = failed.conversation_id AND c.reset_operation_id = failed.operation_id
+            RETURNING 1";
+        Ok(self.durable_rows(sql, &[&"device_removed"]).await?.len())
+    }
+
     async fn announce(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<usize, Error> {
         let rows = self.durable_rows(sql, params).await?;
         for row in &rows {

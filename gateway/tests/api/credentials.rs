@@ -130,6 +130,12 @@ async fn a_missing_scope_is_named_on_each_route() {
         (Scope::EndpointsRead, "GET", "/api/v1/agent-endpoints".to_owned()),
         (Scope::RunsWrite, "POST", world.runs_of(world.desk.endpoint)),
         (Scope::RunsRead, "GET", format!("/api/v1/runs/{run_id}")),
+        (Scope::RunsControl, "POST", format!("/api/v1/runs/{run_id}/stop")),
+        (Scope::ConversationsWrite, "POST", "/api/v1/conversations".to_owned()),
+        (Scope::ConversationsRead, "GET", "/api/v1/conversations/conv_1".to_owned()),
+        (Scope::ConversationsWrite, "POST", "/api/v1/conversations/conv_1/messages".to_owned()),
+        (Scope::RunsWrite, "POST", "/api/v1/conversations/conv_1/messages".to_owned()),
+        (Scope::ConversationsControl, "POST", "/api/v1/conversations/conv_1/reset".to_owned()),
     ];
     for (scope, method, path) in routes {
         let others = Scope::ALL.into_iter().filter(|other| *other != scope).collect();

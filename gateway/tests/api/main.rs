@@ -2,6 +2,7 @@
 
 mod arbitrary;
 mod bodies;
+mod conversations;
 mod credentials;
 mod database;
 mod document;
@@ -10,6 +11,7 @@ mod hostile;
 mod idempotency;
 mod keys;
 mod lists;
+mod operations;
 mod order;
 mod pages;
 mod proxies;

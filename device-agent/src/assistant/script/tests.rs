@@ -135,3 +135,17 @@ fn a_missing_an_endless_and_a_huge_script_file_are_refused() {
     huge.as_file().set_len(SIZE_LIMIT + 1).expect("grows");
     assert!(matches!(Script::load(huge.path()), Err(ScriptError::TooLarge)));
 }
+
+#[test]
+fn in_a_conversation_a_script_begins_anew_with_each_message_and_can_quote_the_earlier_ones() {
+    let script = script(json!([
+        { "tool": "Read", "arguments": { "file_path": "a" } },
+        { "text": "{{earlier}}now {{input}}: {{last_tool_result}}" }
+    ]));
+    let answered = |text: &str| Message::Assistant { text: text.to_owned(), tool_calls: Vec::new() };
+    let mut conversation = vec![asked("one"), answered("first"), asked("two")];
+    let first = play(&script, &mut conversation, "content");
+    assert!(matches!(&first[0], Action::Say(ModelEvent::ToolCall(_))), "{first:?}");
+    let second = script.turn(&conversation, |_| 0);
+    assert_eq!(second[0], say("user: one\nassistant: first\nnow two: content"));
+}

@@ -1,6 +1,7 @@
 //! The dispatcher against a gateway on in-memory channels, with a real journal on disk.
 
 mod chaos;
+mod orders;
 mod promises;
 mod trouble;
 
@@ -231,6 +232,8 @@ impl Published {
             endpoint_version: 1,
             definition_sha256: self.digest,
             input: Input { text: text.to_owned(), more: serde_json::Map::new() },
+            conversation: None,
+            generation: None,
             max_duration_s: 60,
             traceparent: None,
         }

@@ -41,10 +41,12 @@ fn job(folder: &Path, model: &str, text: &str) -> Job {
         endpoint_version: 1,
         definition_sha256: Sha256Digest::of(b""),
         input: Input { text: text.into(), more: serde_json::Map::new() },
+        conversation: None,
+        generation: None,
         max_duration_s: 60,
         traceparent: None,
     };
-    Job { offer, definition: Arc::new(definition) }
+    Job { offer, definition: Arc::new(definition), earlier: Vec::new() }
 }
 
 fn script(steps: Value) -> (TempDir, String) {

@@ -14,7 +14,7 @@ fn turn(max_turns: u32) -> Turn {
     let spec = |name: &str| ToolSpec { name: name.into(), description: String::new(), parameters: json!({}) };
     Turn::new(Setup {
         system: "system".into(),
-        request: Message::User { text: "hello".into(), details: None },
+        messages: vec![Message::User { text: "hello".into(), details: None }],
         tools: vec![(ToolKind::Read, spec("Read")), (ToolKind::Write, spec("Write"))],
         max_turns,
     })

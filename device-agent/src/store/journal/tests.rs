@@ -16,6 +16,8 @@ fn offer(attempt: u32) -> Offer {
         endpoint_version: 1,
         definition_sha256: Sha256Digest::of(b"definition"),
         input: Input { text: "work".to_owned(), more: serde_json::Map::new() },
+        conversation: None,
+        generation: None,
         max_duration_s: 60,
         traceparent: None,
     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use deskgate_protocol::EndpointId;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
@@ -22,6 +23,60 @@ pub(in crate::http) struct Submission {
     /// Seconds of awake time it may execute; an hour if absent.
     #[schema(minimum = 1, maximum = 86_400)]
     max_duration_s: Option<u32>,
+}
+
+/// What is said in a conversation.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "its schema is what it is for")]
+pub(in crate::http) struct Message {
+    /// The generation of the conversation as it was last read.
+    #[schema(minimum = 1)]
+    expected_generation: u32,
+    input: NewInput,
+    /// Labels of your own, at most 16: names of 1 to 64 bytes, values of at most 512.
+    #[schema(schema_with = labels)]
+    metadata: Option<BTreeMap<String, String>>,
+    /// Seconds it may wait for a start; a day if absent.
+    #[schema(minimum = 1, maximum = 604_800)]
+    queue_ttl_s: Option<u32>,
+    /// Seconds of awake time it may execute; an hour if absent.
+    #[schema(minimum = 1, maximum = 86_400)]
+    max_duration_s: Option<u32>,
+}
+
+/// A conversation that is to be there.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "its schema is what it is for")]
+pub(in crate::http) struct NewConversation {
+    /// The service it is held with.
+    endpoint_id: EndpointId,
+    /// Your own name for it, 1 to 255 bytes: the same name is the same conversation.
+    #[schema(min_length = 1, max_length = 255)]
+    conversation_key: String,
+}
+
+/// Which conversation is to begin anew.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "its schema is what it is for")]
+pub(in crate::http) struct NewReset {
+    /// The generation of the conversation as it was last read.
+    #[schema(minimum = 1)]
+    expected_generation: u32,
+}
+
+/// Which run is to end, and why.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "its schema is what it is for")]
+pub(in crate::http) struct NewStop {
+    /// The attempt of the run as it was last read; any if absent.
+    expected_attempt: Option<u32>,
+    /// Your own words, at most 500 bytes.
+    #[schema(max_length = 500)]
+    reason: Option<String>,
 }
 
 /// The business content: a text, and members of your own that are kept and handed on.
@@ -52,13 +107,21 @@ mod tests {
     use super::*;
     use crate::http::body;
 
-    #[test]
-    fn the_schema_has_the_members_that_are_read() {
-        let schema = serde_json::to_value(Submission::schema()).expect("serialises");
+    fn assert_members<T: PartialSchema>(read: &[&str]) {
+        let schema = serde_json::to_value(T::schema()).expect("serialises");
         let mut members: Vec<_> = schema["properties"].as_object().expect("an object").keys().collect();
-        let mut read = body::MEMBERS.to_vec();
+        let mut read = read.to_vec();
         members.sort();
         read.sort();
         assert_eq!(members, read);
+    }
+
+    #[test]
+    fn the_schema_has_the_members_that_are_read() {
+        assert_members::<Submission>(&body::MEMBERS);
+        assert_members::<Message>(&body::MESSAGE_MEMBERS);
+        assert_members::<NewConversation>(&body::CONVERSATION_MEMBERS);
+        assert_members::<NewReset>(&body::RESET_MEMBERS);
+        assert_members::<NewStop>(&body::STOP_MEMBERS);
     }
 }

@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 const RUN: &str = "run_01a1fdacce837753badf368b3b8b6a04";
+const CONVERSATION: &str = "conv_01a1fdacce8377c1b2d3e4f5a6b7c8d9";
+const OPERATION: &str = "op_01a1fdacce8377d0a8e1b3a0c5d9e6f7";
 const ENDPOINT: &str = "ep_01a1fd9b2f7c7a10b5d2f0a9c3e4d5f6";
 
 /// The directory of services.
@@ -84,6 +86,74 @@ pub(in crate::http) fn succeeded() -> Value {
     })
 }
 
+/// A conversation that is ready for a message.
+pub(in crate::http) fn conversation() -> Value {
+    json!({
+        "conversation_id": CONVERSATION,
+        "endpoint_id": ENDPOINT,
+        "conversation_key": "ticket T-1880",
+        "generation": 1,
+        "state": "idle",
+        "created_at": "2026-11-21T09:14:50.123Z",
+        "updated_at": "2026-11-21T09:14:50.123Z",
+    })
+}
+
+/// The body that opens it.
+pub(in crate::http) fn new_conversation() -> Value {
+    json!({ "endpoint_id": ENDPOINT, "conversation_key": "ticket T-1880" })
+}
+
+/// The body of a message.
+pub(in crate::http) fn message() -> Value {
+    json!({ "expected_generation": 1, "input": { "text": "And which of them are overdue?" } })
+}
+
+/// The run of a message that was just accepted.
+pub(in crate::http) fn said() -> Value {
+    let mut run = accepted();
+    let members = run.as_object_mut().expect("a run is an object");
+    members.insert("conversation_id".to_owned(), CONVERSATION.into());
+    members.insert("generation".to_owned(), 1.into());
+    run
+}
+
+/// A stop that waits for the device.
+pub(in crate::http) fn stop() -> Value {
+    json!({
+        "operation_id": OPERATION,
+        "kind": "run.stop",
+        "target": { "run_id": RUN },
+        "state": "pending",
+        "created_at": "2026-11-21T09:14:52.002Z",
+    })
+}
+
+/// A reset that waits for the device.
+pub(in crate::http) fn reset() -> Value {
+    json!({
+        "operation_id": OPERATION,
+        "kind": "conversation.reset",
+        "target": { "conversation_id": CONVERSATION },
+        "state": "pending",
+        "created_at": "2026-11-21T09:14:52.002Z",
+    })
+}
+
+/// A stop that the executor confirmed.
+pub(in crate::http) fn stopped() -> Value {
+    json!({
+        "operation_id": OPERATION,
+        "kind": "run.stop",
+        "target": { "run_id": RUN },
+        "state": "completed",
+        "outcome": { "code": "stopped", "run_state": "cancelled" },
+        "created_at": "2026-11-21T09:14:52.002Z",
+        "delivered_at": "2026-11-21T09:14:52.009Z",
+        "completed_at": "2026-11-21T09:14:52.117Z",
+    })
+}
+
 /// A page of a list of runs.
 pub(in crate::http) fn runs() -> Value {
     let mut run = succeeded();
@@ -120,6 +190,8 @@ pub(in crate::http) fn server_sent_event() -> Value {
 
 #[cfg(test)]
 mod tests {
+    use deskgate_protocol::conversation::Conversation;
+    use deskgate_protocol::operation::ControlOperation;
     use deskgate_protocol::run::{Run, RunEvent};
     use deskgate_protocol::service::Endpoint;
     use serde::Serialize;
@@ -137,6 +209,11 @@ mod tests {
     fn every_example_is_what_its_type_writes() {
         reads_back::<Run>(accepted());
         reads_back::<Run>(succeeded());
+        reads_back::<Run>(said());
+        reads_back::<Conversation>(conversation());
+        for operation in [stop(), reset(), stopped()] {
+            reads_back::<ControlOperation>(operation);
+        }
         reads_back::<Vec<Run>>(runs()["data"].clone());
         reads_back::<Vec<RunEvent>>(events()["data"].clone());
         reads_back::<Vec<Endpoint>>(directory()["endpoints"].clone());

@@ -45,6 +45,8 @@ pub(super) use reference::page;
     tags(
         (name = "Services", description = "What can be called."),
         (name = "Runs", description = "Pieces of accepted work."),
+        (name = "Conversations", description = "Runs that see what was said before."),
+        (name = "Control operations", description = "Stops and resets, from being asked for to being confirmed."),
     ),
 )]
 struct Base;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use deskgate_protocol::RunId;
+use deskgate_protocol::{ConversationId, OperationId, RunId};
 use serde_json::{Map, Value, json};
 use utoipa::openapi::content::ContentBuilder;
 use utoipa::openapi::example::ExampleBuilder;
@@ -128,8 +128,16 @@ pub(super) struct Problem {
     current_generation: Option<u32>,
     /// With `conversation_busy`: the run it works on.
     active_run_id: Option<RunId>,
+    /// With `conversation_busy`: the reset under way.
+    operation_id: Option<OperationId>,
+    /// With `attempt_mismatch`: the attempt the run is in.
+    current_attempt: Option<u32>,
     /// With `idempotency_key_reused`: the run that the key stands for.
     existing_run_id: Option<RunId>,
+    /// With `idempotency_key_reused`: the conversation that the key stands for.
+    existing_conversation_id: Option<ConversationId>,
+    /// With `idempotency_key_reused`: the control operation that the key stands for.
+    existing_operation_id: Option<OperationId>,
 }
 
 /// One thing that is wrong with a request.

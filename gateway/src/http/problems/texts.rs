@@ -191,12 +191,20 @@ impl Code {
                 retry: Retry::Yes,
                 what: "The conversation works on another run or is being reset.",
                 why: "A conversation takes one message at a time, in order.",
-                next: "Wait until the run that `active_run_id` names has ended, then send the request again.",
-                members: &[Member {
-                    name: "active_run_id",
-                    meaning: "The run it works on; absent while it is being reset.",
-                    example: "\"run_01a1fdacce837753badf368b3b8b6a04\"",
-                }],
+                next: "Wait until the run that `active_run_id` names, or the reset that `operation_id` names, has ended, then \
+                       send the request again.",
+                members: &[
+                    Member {
+                        name: "active_run_id",
+                        meaning: "The run it works on; absent while it is being reset.",
+                        example: "\"run_01a1fdacce837753badf368b3b8b6a04\"",
+                    },
+                    Member {
+                        name: "operation_id",
+                        meaning: "The reset under way; absent while it works on a run.",
+                        example: "\"op_01a1fdacce8377d0a8e1b3a0c5d9e6f7\"",
+                    },
+                ],
             },
             Self::IdempotencyKeyReused => &Facts {
                 status: StatusCode::CONFLICT,
@@ -206,11 +214,23 @@ impl Code {
                 why: "A key stands for one piece of work. The order of members and white space do not matter, everything \
                       else in the body does.",
                 next: "For new work choose a new key. To repeat, send exactly what was sent first.",
-                members: &[Member {
-                    name: "existing_run_id",
-                    meaning: "The run that the key stands for, where it stands for one.",
-                    example: "\"run_01a1fdacce837753badf368b3b8b6a04\"",
-                }],
+                members: &[
+                    Member {
+                        name: "existing_run_id",
+                        meaning: "The run that the key stands for, where it stands for one.",
+                        example: "\"run_01a1fdacce837753badf368b3b8b6a04\"",
+                    },
+                    Member {
+                        name: "existing_conversation_id",
+                        meaning: "The conversation that the key stands for, where it stands for one.",
+                        example: "\"conv_01a1fdacce8377c1b2d3e4f5a6b7c8d9\"",
+                    },
+                    Member {
+                        name: "existing_operation_id",
+                        meaning: "The control operation that the key stands for, where it stands for one.",
+                        example: "\"op_01a1fdacce8377d0a8e1b3a0c5d9e6f7\"",
+                    },
+                ],
             },
             Self::AttemptMismatch => &Facts {
                 status: StatusCode::CONFLICT,
@@ -219,7 +239,7 @@ impl Code {
                 what: "The run is in another attempt than the request expects.",
                 why: "It was handed out again since it was last read.",
                 next: "Read the run, and decide whether it should still be stopped.",
-                members: &[],
+                members: &[Member { name: "current_attempt", meaning: "The attempt it is in.", example: "2" }],
             },
             Self::RunPurged => &Facts {
                 status: StatusCode::GONE,

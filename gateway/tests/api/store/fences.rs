@@ -25,6 +25,7 @@ fn everything() -> Vec<What> {
         What::Mismatch,
         What::Reconcile,
         What::Restart,
+        What::Cancel { held: 1 },
         What::Lose,
     ]
 }

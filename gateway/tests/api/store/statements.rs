@@ -146,6 +146,14 @@ async fn every_statement_is_understood_by_the_database() {
     // Executed by the tests beside this one, which need more than a call.
     done(&["admissions::admit_all", "admissions::look_again"]);
 
+    // Executed by the tests of conversations and operations.
+    done(&["conversations::create", "conversations::by_key", "conversations::why_not", "conversations::conversation"]);
+    done(&["conversations::replayed", "requests::known", "requests::remember", "messages::admit", "messages::why_not"]);
+    done(&["operations::lock_run", "operations::begin_stop", "operations::cancel_queued", "operations::cancelling"]);
+    done(&["operations::lock_conversation", "operations::begin_reset", "operations::read", "operations::operation"]);
+    done(&["operations::deliver", "operations::reset_done", "operations::stop_lost"]);
+    done(&["attempts::reconcile", "attempts::cancel", "upkeep::fail_resets_of_revoked_devices"]);
+
     store.return_unaccepted_offers().await.expect("return_unaccepted_offers");
     store.expire_queued(LEASE).await.expect("expire_queued");
     store.suspend_lost_runs().await.expect("suspend_lost_runs");

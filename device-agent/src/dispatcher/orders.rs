@@ -1,0 +1,72 @@
+//! Control operations: stops and resets. Each may come again in every session until the gateway has its answer.
+//!
+//! A stop is answered behind the run's `finish`, so that nothing of the run works any more when it counts as
+//! done. A reset is answered when the transcript is gone from the disk.
+
+use deskgate_protocol::control::{DeviceFrame, Order};
+use deskgate_protocol::ids::{OperationId, RunId};
+use deskgate_protocol::operation::OutcomeCode;
+use deskgate_protocol::run::{Effects, Outcome, Usage};
+use tracing::{info, warn};
+
+use super::run::Stage;
+use super::{Dispatcher, Link};
+use crate::store;
+
+impl<L: Link> Dispatcher<L> {
+    pub(super) async fn carry_out(&mut self, operation_id: OperationId, order: Order) {
+        info!(%operation_id, ?order, "an operation came");
+        let done = match order {
+            Order::Stop { run_id } => self.stop_run(operation_id, run_id).await,
+            Order::Reset { conversation, generation } => {
+                self.transcripts.close(conversation, generation).await.map(|()| Some(OutcomeCode::Reset))
+            }
+        };
+        match done {
+            Ok(Some(outcome)) => self.line.send(DeviceFrame::ControlDone { operation_id, outcome }),
+            Ok(None) => {}
+            Err(error) => {
+                warn!(%operation_id, %error, "an operation cannot be carried out now; trying again");
+                self.unfinished_orders.insert(operation_id, order);
+                self.retry_soon();
+            }
+        }
+    }
+
+    /// The answer, unless it follows the end of the run.
+    async fn stop_run(
+        &mut self,
+        operation_id: OperationId,
+        run_id: RunId,
+    ) -> Result<Option<OutcomeCode>, store::Error> {
+        let Some(run) = self.runs.get_mut(&run_id) else {
+            let ended = self.journal.remembers_the_end_of(run_id).await?;
+            return Ok(Some(if ended { OutcomeCode::AlreadyFinal } else { OutcomeCode::OutcomeUnknown }));
+        };
+        run.stop = Some(operation_id);
+        if let Stage::Running { stop, .. } = &run.stage {
+            stop.cancel();
+        }
+        Ok(None)
+    }
+
+    /// Tries again what could not be carried out.
+    pub(super) async fn retry_orders(&mut self) {
+        for (operation_id, order) in std::mem::take(&mut self.unfinished_orders) {
+            self.carry_out(operation_id, order).await;
+        }
+    }
+}
+
+/// The outcome of a run that was stopped before it began.
+pub(super) fn never_began() -> Outcome {
+    Outcome::Cancelled { effects: Effects::None, usage: Usage::default() }
+}
+
+/// What a stop came to, after the run's outcome.
+pub(super) fn stopped(outcome: &Outcome) -> OutcomeCode {
+    match outcome {
+        Outcome::Cancelled { .. } => OutcomeCode::Stopped,
+        Outcome::Succeeded { .. } | Outcome::Failed { .. } => OutcomeCode::AlreadyFinal,
+    }
+}

@@ -1,0 +1,33 @@
+//! Control operations on their way to the device: each once in every session, until the device confirms it.
+
+use std::time::Duration;
+
+use deskgate_protocol::control::GatewayFrame;
+use tokio::sync::mpsc;
+
+use super::door::Door;
+use crate::store::devices::SessionKey;
+use crate::wake::Topic;
+
+/// Hints can be lost, so open operations are looked for this often.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Hands open operations to the device until the session ends.
+pub(super) async fn deliver(door: Door, session: SessionKey, frames: mpsc::Sender<GatewayFrame>) {
+    let mut watcher = door.store.wake().watch(Topic::Control(session.device_id));
+    loop {
+        match door.store.deliver(session).await {
+            Ok(orders) => {
+                for (operation_id, order) in orders {
+                    tracing::info!(%operation_id, ?order, device_id = %session.device_id, "operation delivered");
+                    if frames.send(GatewayFrame::Control { operation_id, order }).await.is_err() {
+                        return;
+                    }
+                }
+            }
+            Err(error) => tracing::warn!(device_id = %session.device_id, %error, "operations could not be read"),
+        }
+        // Either way it is time to look.
+        let _ = tokio::time::timeout(LOOK_AGAIN, watcher.changed()).await;
+    }
+}

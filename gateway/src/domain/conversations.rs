@@ -1,0 +1,103 @@
+//! Conversations: who may have one, read it, speak in it.
+
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::conversation::Conversation;
+use deskgate_protocol::run::Run;
+use deskgate_protocol::{ConversationId, EndpointId, RunId};
+
+use super::access::Caller;
+use super::admission::{AdmissionDesk, Admitted, Request, fresh, identity, submission};
+use super::refusal::Refusal;
+use crate::store::Store;
+use crate::store::conversations::{Opened, Opening};
+use crate::store::messages::{Message, Said};
+use crate::store::requests;
+
+/// A conversation that a caller wants to have.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// With which service.
+    pub endpoint_id: EndpointId,
+    /// The caller's name for it.
+    pub conversation_key: String,
+    /// The caller's name for this request.
+    pub idempotency_key: String,
+    /// Of the whole body, canonical.
+    pub fingerprint: Sha256Digest,
+}
+
+/// A conversation that is there.
+#[derive(Clone, Debug)]
+pub struct There {
+    /// Its record at this moment.
+    pub conversation: Conversation,
+    /// Whether this request, now or when it came first, made it.
+    pub made: bool,
+    /// Whether the request came before.
+    pub replayed: bool,
+}
+
+/// Gets or creates a conversation for a caller with `conversations:write`.
+pub async fn open(store: &Store, caller: &Caller, wanted: Wanted) -> Result<There, Refusal> {
+    if !caller.may_use(wanted.endpoint_id) {
+        return Err(Refusal::NotFound);
+    }
+    let identity = identity(caller, "POST conversations", "", &wanted.idempotency_key);
+    let opening = Opening {
+        conversation_id: ConversationId::new(),
+        app_id: caller.app_id(),
+        subject: caller.subject().to_owned(),
+        endpoint_id: wanted.endpoint_id,
+        conversation_key: wanted.conversation_key,
+        request: requests::Request { identity, fingerprint: wanted.fingerprint },
+    };
+    match store.open_conversation(&opening).await? {
+        Opened::There { conversation, made, replayed } => Ok(There { conversation, made, replayed }),
+        Opened::Reused(existing) => Err(Refusal::IdempotencyKeyReused { existing: existing.into() }),
+        Opened::NoSuchEndpoint => Err(Refusal::NotFound),
+        Opened::Paused => Err(Refusal::AccessPaused),
+    }
+}
+
+/// Reads a conversation of this caller.
+pub async fn read(store: &Store, caller: &Caller, conversation_id: ConversationId) -> Result<Conversation, Refusal> {
+    let found = store.conversation(caller.app_id(), caller.subject(), conversation_id).await?;
+    found.filter(|conversation| caller.may_use(conversation.endpoint_id)).ok_or(Refusal::NotFound)
+}
+
+impl AdmissionDesk {
+    /// Admits a message of a caller with `conversations:write` and `runs:write`, or finds the run that the same
+    /// message made before. `request.endpoint_id` is set to the conversation's service.
+    pub async fn say(
+        &self,
+        caller: &Caller,
+        conversation_id: ConversationId,
+        expected_generation: u32,
+        mut request: Request,
+    ) -> Result<Admitted, Refusal> {
+        request.endpoint_id = read(&self.store, caller, conversation_id).await?.endpoint_id;
+        let run_id = RunId::new();
+        let identity = identity(caller, "POST messages", &conversation_id.to_string(), &request.idempotency_key);
+        let no_room = self.no_room(caller).await?;
+        let submission = submission(caller, run_id, identity, &mut request, no_room.is_none())?;
+        match self.store.say(&Message { submission, conversation_id, expected_generation }).await? {
+            Said::Accepted(accepted) => {
+                self.waiting.one_more(caller.app_id());
+                tracing::info!(%run_id, %conversation_id, app_id = %caller.app_id(), "message accepted");
+                let run = fresh(run_id, request, accepted);
+                let (conversation_id, generation) = (Some(conversation_id), Some(expected_generation));
+                Ok(Admitted { run: Run { conversation_id, generation, ..run }, replayed: false })
+            }
+            Said::Known { run_id, fingerprint } => {
+                self.replay(caller, run_id, fingerprint == request.fingerprint).await
+            }
+            Said::NoSuchConversation => Err(Refusal::NotFound),
+            Said::Paused => Err(Refusal::AccessPaused),
+            Said::OtherGeneration { current } => Err(Refusal::GenerationMismatch { current_generation: current }),
+            Said::Busy { active_run_id, operation_id } => {
+                Err(Refusal::ConversationBusy { active_run_id, operation_id })
+            }
+            Said::QueueFull => Err(no_room.unwrap_or_else(|| self.waiting.full())),
+        }
+    }
+}

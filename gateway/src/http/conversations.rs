@@ -1,0 +1,247 @@
+//! Conversations: opening and reading one, sending a message, asking for a reset.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use deskgate_protocol::conversation::Conversation;
+use deskgate_protocol::management::Scope;
+use deskgate_protocol::operation::ControlOperation;
+use deskgate_protocol::run::Run;
+use deskgate_protocol::{ConversationId, EndpointId};
+use serde_json::Value;
+
+use super::error::Error;
+use super::openapi::bodies::{Message, NewConversation, NewReset};
+use super::openapi::examples;
+use super::openapi::refusals::{EVERY_CALL, JSON_BODY, NEW_WORK, refusals};
+use super::operations::underway;
+use super::problems::Code;
+use super::runs::{accepted, identifier, request};
+use super::{Api, body, caller, replayed_if};
+use crate::domain::access::Authenticated;
+use crate::domain::conversations::{self, There, Wanted};
+use crate::domain::operations;
+use crate::domain::refusal::{Flaw, Refusal};
+
+refusals!(OpenRefusals = EVERY_CALL, JSON_BODY, NEW_WORK, &[Code::NotFound, Code::AccessPaused]);
+
+/// Opens a conversation.
+///
+/// 201 with a new one, 200 with the one that is there already under the same key, for the same subject and service.
+/// Needs the scope `conversations:write`.
+#[utoipa::path(
+    post,
+    path = "/api/v1/conversations",
+    operation_id = "open_conversation",
+    tag = "Conversations",
+    request_body(
+        content = NewConversation,
+        description = "Which conversation is to be there.",
+        example = json!(examples::new_conversation()),
+    ),
+    responses(
+        (
+            status = 201,
+            description = "It is new.",
+            body = Conversation,
+            headers(
+                ("Location" = String, description = "The path of the conversation."),
+                ("Idempotency-Replayed" = String, description = "`true`: the request was made before."),
+            ),
+            example = json!(examples::conversation()),
+        ),
+        (
+            status = 200,
+            description = "It is there already.",
+            body = Conversation,
+            headers(
+                ("Location" = String, description = "The path of the conversation."),
+                ("Idempotency-Replayed" = String, description = "`true`: the request was made before."),
+            ),
+            example = json!(examples::conversation()),
+        ),
+        OpenRefusals,
+    ),
+)]
+pub(super) async fn open(
+    State(api): State<Arc<Api>>,
+    authenticated: Authenticated,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Error> {
+    api.admits()?;
+    let caller = authenticated.authorise(Scope::ConversationsWrite)?;
+    let idempotency_key = caller::idempotency_key(&headers)?;
+    let (fingerprint, mut members) =
+        body::members(&headers, body, api.listener.body, &body::CONVERSATION_MEMBERS).await?;
+    let mut flaws = Vec::new();
+    let endpoint_id = text(members.remove("endpoint_id"), "/endpoint_id", &mut flaws);
+    let conversation_key = text(members.remove("conversation_key"), "/conversation_key", &mut flaws);
+    if !flaws.is_empty() {
+        return Err(Refusal::Invalid(flaws).into());
+    }
+    let endpoint_id: EndpointId = endpoint_id.parse().map_err(|_| Refusal::NotFound)?;
+    let wanted = Wanted { endpoint_id, conversation_key, idempotency_key, fingerprint };
+    let There { conversation, made, replayed } = conversations::open(&api.store, &caller, wanted).await?;
+    let status = if made { StatusCode::CREATED } else { StatusCode::OK };
+    let location = format!("/api/v1/conversations/{}", conversation.conversation_id);
+    let mut response = (status, Json(conversation)).into_response();
+    let location = HeaderValue::from_str(&location).expect("a path of letters, digits, slashes and underscores");
+    response.headers_mut().insert(header::LOCATION, location);
+    Ok(replayed_if(replayed, response))
+}
+
+refusals!(ReadRefusals = EVERY_CALL, &[Code::NotFound]);
+
+/// Reads a conversation.
+///
+/// A message has to name the `generation` that stands here. Needs the scope `conversations:read`.
+#[utoipa::path(
+    get,
+    path = "/api/v1/conversations/{conversation_id}",
+    operation_id = "read_conversation",
+    tag = "Conversations",
+    params(("conversation_id" = ConversationId, Path, description = "The conversation.")),
+    responses(
+        (
+            status = 200,
+            description = "The conversation as it is now.",
+            body = Conversation,
+            example = json!(examples::conversation()),
+        ),
+        ReadRefusals,
+    ),
+)]
+pub(super) async fn read(
+    State(api): State<Arc<Api>>,
+    authenticated: Authenticated,
+    conversation_id: Result<Path<String>, PathRejection>,
+) -> Result<Json<Conversation>, Error> {
+    let caller = authenticated.authorise(Scope::ConversationsRead)?;
+    Ok(Json(conversations::read(&api.store, &caller, identifier(conversation_id)?).await?))
+}
+
+refusals!(
+    SayRefusals = EVERY_CALL,
+    JSON_BODY,
+    NEW_WORK,
+    &[Code::NotFound, Code::GenerationMismatch, Code::ConversationBusy, Code::QueueFull, Code::AccessPaused]
+);
+
+/// Sends a message.
+///
+/// It becomes a run that sees what was said in the same generation before. A conversation has one run at a time. Needs
+/// the scopes `conversations:write` and `runs:write`.
+#[utoipa::path(
+    post,
+    path = "/api/v1/conversations/{conversation_id}/messages",
+    operation_id = "send_message",
+    tag = "Conversations",
+    params(("conversation_id" = ConversationId, Path, description = "The conversation.")),
+    request_body(content = Message, description = "What is said.", example = json!(examples::message())),
+    responses(
+        (
+            status = 202,
+            description = "The run is stored.",
+            body = Run,
+            headers(
+                ("Location" = String, description = "The path of the run."),
+                ("Idempotency-Replayed" = String, description = "`true`: the run was accepted before."),
+            ),
+            example = json!(examples::said()),
+        ),
+        SayRefusals,
+    ),
+)]
+pub(super) async fn say(
+    State(api): State<Arc<Api>>,
+    authenticated: Authenticated,
+    conversation_id: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Error> {
+    api.admits()?;
+    let caller = authenticated.authorise_work(&[Scope::ConversationsWrite, Scope::RunsWrite])?;
+    let idempotency_key = caller::idempotency_key(&headers)?;
+    let (submitted, expected_generation) = body::message(&headers, body, api.listener.body).await?;
+    let conversation_id: ConversationId = identifier(conversation_id)?;
+    // The conversation says which service it is.
+    let request = request(EndpointId::from(uuid::Uuid::nil()), idempotency_key, submitted, &headers);
+    Ok(accepted(api.desk.say(&caller, conversation_id, expected_generation, request).await?))
+}
+
+refusals!(
+    ResetRefusals = EVERY_CALL,
+    JSON_BODY,
+    NEW_WORK,
+    &[Code::NotFound, Code::GenerationMismatch, Code::ConversationBusy]
+);
+
+/// Resets a conversation.
+///
+/// The device forgets what was said, and the next generation begins; files and other effects stay. While the device is
+/// away the operation waits. Needs the scope `conversations:control`.
+#[utoipa::path(
+    post,
+    path = "/api/v1/conversations/{conversation_id}/reset",
+    operation_id = "reset_conversation",
+    tag = "Conversations",
+    params(("conversation_id" = ConversationId, Path, description = "The conversation.")),
+    request_body(
+        content = NewReset,
+        description = "The generation that is meant.",
+        example = json!({ "expected_generation": 1 }),
+    ),
+    responses(
+        (
+            status = 202,
+            description = "The operation: a new one, or the reset that is under way already.",
+            body = ControlOperation,
+            headers(
+                ("Location" = String, description = "The path of the operation."),
+                ("Idempotency-Replayed" = String, description = "`true`: the request was made before."),
+            ),
+            example = json!(examples::reset()),
+        ),
+        ResetRefusals,
+    ),
+)]
+pub(super) async fn reset(
+    State(api): State<Arc<Api>>,
+    authenticated: Authenticated,
+    conversation_id: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Error> {
+    api.admits()?;
+    let caller = authenticated.authorise(Scope::ConversationsControl)?;
+    let idempotency_key = caller::idempotency_key(&headers)?;
+    let (fingerprint, mut members) = body::members(&headers, body, api.listener.body, &body::RESET_MEMBERS).await?;
+    let mut flaws = Vec::new();
+    let Some(expected) = body::generation(members.remove("expected_generation"), &mut flaws) else {
+        return Err(Refusal::Invalid(flaws).into());
+    };
+    let request = operations::Request { idempotency_key, fingerprint };
+    let conversation_id: ConversationId = identifier(conversation_id)?;
+    Ok(underway(operations::reset(&api.store, &caller, conversation_id, expected, request).await?))
+}
+
+/// A text that names something.
+fn text(value: Option<Value>, pointer: &str, flaws: &mut Vec<Flaw>) -> String {
+    match value {
+        Some(Value::String(text)) if (1..=255).contains(&text.len()) && !text.contains(char::is_control) => {
+            return text;
+        }
+        Some(Value::String(_)) => {
+            flaws.push(Flaw::new(pointer, "out_of_range", "1 to 255 bytes without control characters"));
+        }
+        Some(_) => flaws.push(Flaw::new(pointer, "wrong_type", "a string")),
+        None => flaws.push(Flaw::new(pointer, "required", "a string")),
+    }
+    String::new()
+}

@@ -1,0 +1,134 @@
+//! Control operations: stopping a run, looking at what became of a stop or a reset.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use deskgate_protocol::management::Scope;
+use deskgate_protocol::operation::ControlOperation;
+use deskgate_protocol::{OperationId, RunId};
+use serde_json::Value;
+
+use super::error::Error;
+use super::openapi::bodies::NewStop;
+use super::openapi::examples;
+use super::openapi::refusals::{EVERY_CALL, JSON_BODY, NEW_WORK, refusals};
+use super::problems::Code;
+use super::runs::identifier;
+use super::{Api, body, caller, replayed_if};
+use crate::domain::access::Authenticated;
+use crate::domain::operations::{self, Request, Stop, Underway};
+use crate::domain::refusal::{Flaw, Refusal};
+
+refusals!(StopRefusals = EVERY_CALL, JSON_BODY, NEW_WORK, &[Code::NotFound, Code::RunPurged, Code::AttemptMismatch]);
+
+/// Stops a run.
+///
+/// What has not started is cancelled at once. What has started is `cancelling` until the device confirms that nothing of
+/// it works any more. Repeated, it answers with the same open operation. Needs the scope `runs:control`.
+#[utoipa::path(
+    post,
+    path = "/api/v1/runs/{run_id}/stop",
+    operation_id = "stop_run",
+    tag = "Runs",
+    params(("run_id" = RunId, Path, description = "The run, as the submission's answer names it.")),
+    request_body(
+        content = Option<NewStop>,
+        description = "May be left out.",
+        example = json!({ "reason": "no longer needed" }),
+    ),
+    responses(
+        (
+            status = 202,
+            description = "The operation: a new one, or the stop that is under way already.",
+            body = ControlOperation,
+            headers(
+                ("Location" = String, description = "The path of the operation."),
+                ("Idempotency-Replayed" = String, description = "`true`: the request was made before."),
+            ),
+            example = json!(examples::stop()),
+        ),
+        StopRefusals,
+    ),
+)]
+pub(super) async fn stop(
+    State(api): State<Arc<Api>>,
+    authenticated: Authenticated,
+    run_id: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Error> {
+    api.admits()?;
+    let caller = authenticated.authorise(Scope::RunsControl)?;
+    let idempotency_key = caller::idempotency_key(&headers)?;
+    let (fingerprint, mut members) =
+        body::optional_members(&headers, body, api.listener.body, &body::STOP_MEMBERS).await?;
+    let mut flaws = Vec::new();
+    let expected_attempt = members.remove("expected_attempt").and_then(|value| {
+        let attempt = body::whole(&value);
+        if attempt.is_none() {
+            flaws.push(Flaw::new("/expected_attempt", "out_of_range", "a whole number from 0 on"));
+        }
+        attempt
+    });
+    let reason = members.remove("reason").and_then(|value| reason(value, &mut flaws));
+    if !flaws.is_empty() {
+        return Err(Refusal::Invalid(flaws).into());
+    }
+    let (stop, request) = (Stop { expected_attempt, reason }, Request { idempotency_key, fingerprint });
+    let run_id: RunId = identifier(run_id)?;
+    Ok(underway(operations::stop(&api.store, &caller, run_id, stop, request, api.limits.retention).await?))
+}
+
+refusals!(ReadRefusals = EVERY_CALL, &[Code::NotFound]);
+
+/// Reads a control operation.
+///
+/// It is confirmed when its `state` is `completed`. Needs the scope `runs:read` for a stop, `conversations:read` for a
+/// reset.
+#[utoipa::path(
+    get,
+    path = "/api/v1/control-operations/{operation_id}",
+    operation_id = "read_control_operation",
+    tag = "Control operations",
+    params(("operation_id" = OperationId, Path, description = "The operation, as the request's answer names it.")),
+    responses(
+        (
+            status = 200,
+            description = "The operation as it is now.",
+            body = ControlOperation,
+            example = json!(examples::stopped()),
+        ),
+        ReadRefusals,
+    ),
+)]
+pub(super) async fn read(
+    State(api): State<Arc<Api>>,
+    authenticated: Authenticated,
+    operation_id: Result<Path<String>, PathRejection>,
+) -> Result<Json<ControlOperation>, Error> {
+    let caller = authenticated.authorise_any(&operations::READING)?;
+    Ok(Json(operations::read(&api.store, &caller, identifier(operation_id)?).await?))
+}
+
+/// The answer to a request for an operation.
+pub(super) fn underway(Underway { operation, replayed }: Underway) -> Response {
+    let location = format!("/api/v1/control-operations/{}", operation.operation_id);
+    let mut response = (StatusCode::ACCEPTED, Json(operation)).into_response();
+    let location = HeaderValue::from_str(&location).expect("a path of letters, digits, slashes and underscores");
+    response.headers_mut().insert(header::LOCATION, location);
+    replayed_if(replayed, response)
+}
+
+fn reason(value: Value, flaws: &mut Vec<Flaw>) -> Option<String> {
+    match value {
+        Value::String(text) if text.len() <= 500 && !text.contains('\0') => return Some(text),
+        Value::String(_) => flaws.push(Flaw::new("/reason", "out_of_range", "at most 500 bytes, none of them zero")),
+        _ => flaws.push(Flaw::new("/reason", "wrong_type", "a string")),
+    }
+    None
+}

@@ -1,0 +1,149 @@
+//! Conversations: get or create, read.
+
+use deskgate_protocol::conversation::{Conversation, ConversationState};
+use deskgate_protocol::{ApplicationId, ConversationId, EndpointId, RunId};
+use tokio_postgres::{Row, Transaction};
+
+use super::requests::{self, Existing, Request};
+use super::{Error, Store, TWINS, patiently};
+
+/// A conversation that is to be there.
+#[derive(Clone, Debug)]
+pub struct Opening {
+    /// Its identifier, if it is made.
+    pub conversation_id: ConversationId,
+    /// Who asks.
+    pub app_id: ApplicationId,
+    /// For whom.
+    pub subject: String,
+    /// With which service.
+    pub endpoint_id: EndpointId,
+    /// The caller's name for it.
+    pub conversation_key: String,
+    /// The request.
+    pub request: Request,
+}
+
+/// What became of an opening.
+#[derive(Clone, Debug)]
+pub enum Opened {
+    /// It is there.
+    There {
+        /// Its record.
+        conversation: Conversation,
+        /// Whether this request, now or when it came first, made it.
+        made: bool,
+        /// Whether the request came before.
+        replayed: bool,
+    },
+    /// The request's identity belongs to another body.
+    Reused(Existing),
+    /// The application has no such published service.
+    NoSuchEndpoint,
+    /// The desktop user paused access.
+    Paused,
+}
+
+impl Store {
+    /// The conversation of this application, subject, service and key; made if it is not there yet.
+    pub async fn open_conversation(&self, opening: &Opening) -> Result<Opened, Error> {
+        patiently(async {
+            let mut client = self.client().await?;
+            for _ in 0..TWINS {
+                let transaction = client.transaction().await?;
+                match open(&transaction, opening).await? {
+                    Some(opened) => {
+                        transaction.commit().await?;
+                        client.give_back();
+                        return Ok(opened);
+                    }
+                    None => transaction.rollback().await?,
+                }
+            }
+            Err(Error::Unavailable("a twin of this request was always faster".to_owned()))
+        })
+        .await
+    }
+
+    /// One conversation of this application and subject.
+    pub async fn conversation(
+        &self,
+        app_id: ApplicationId,
+        subject: &str,
+        conversation_id: ConversationId,
+    ) -> Result<Option<Conversation>, Error> {
+        let sql = "-- conversations::conversation
+            SELECT * FROM conversations WHERE conversation_id = $1 AND app_id = $2 AND subject = $3";
+        let row = self.durable_opt(sql, &[&conversation_id.uuid(), &app_id.uuid(), &subject]).await?;
+        row.as_ref().map(conversation).transpose()
+    }
+}
+
+/// `None` when something else happened meanwhile: it is to be tried again.
+async fn open(transaction: &Transaction<'_>, opening: &Opening) -> Result<Option<Opened>, Error> {
+    let Opening { conversation_id, app_id, subject, endpoint_id, conversation_key, request } = opening;
+    if let Some(known) = requests::known(transaction, request).await? {
+        return replay(transaction, request, &known).await.map(Some);
+    }
+    let sql = "-- conversations::create
+        INSERT INTO conversations (conversation_id, app_id, subject, endpoint_id, device_id, conversation_key)
+        SELECT $1, e.app_id, $3, e.endpoint_id, e.device_id, $5
+        FROM endpoints e JOIN devices d ON d.device_id = e.device_id AND d.revoked_at IS NULL
+        WHERE e.endpoint_id = $4 AND e.app_id = $2 AND d.access_enabled
+        ON CONFLICT (app_id, subject, endpoint_id, conversation_key) DO NOTHING RETURNING *";
+    let (id, app, endpoint) = (conversation_id.uuid(), app_id.uuid(), endpoint_id.uuid());
+    let made = transaction.query_opt(sql, &[&id, &app, subject, &endpoint, conversation_key]).await?;
+    let there = match &made {
+        Some(_) => None,
+        None => {
+            let sql = "-- conversations::by_key
+                SELECT * FROM conversations
+                WHERE app_id = $1 AND subject = $2 AND endpoint_id = $3 AND conversation_key = $4";
+            transaction.query_opt(sql, &[&app, subject, &endpoint, conversation_key]).await?
+        }
+    };
+    let Some(row) = made.as_ref().or(there.as_ref()) else {
+        let sql = "-- conversations::why_not
+            SELECT d.access_enabled FROM endpoints e
+            JOIN devices d ON d.device_id = e.device_id AND d.revoked_at IS NULL
+            WHERE e.endpoint_id = $1 AND e.app_id = $2";
+        return Ok(match transaction.query_opt(sql, &[&endpoint, &app]).await? {
+            None => Some(Opened::NoSuchEndpoint),
+            Some(row) if row.try_get(0)? => None,
+            Some(_) => Some(Opened::Paused),
+        });
+    };
+    let (conversation, made) = (conversation(row)?, made.is_some());
+    let existing = Existing::Conversation(conversation.conversation_id);
+    let first = requests::remember(transaction, request, existing, made).await?;
+    Ok(first.then_some(Opened::There { conversation, made, replayed: false }))
+}
+
+async fn replay(transaction: &Transaction<'_>, request: &Request, known: &requests::Known) -> Result<Opened, Error> {
+    let Existing::Conversation(id) = known.existing else { return Ok(Opened::Reused(known.existing)) };
+    if known.fingerprint != request.fingerprint {
+        return Ok(Opened::Reused(known.existing));
+    }
+    let sql = "SELECT * FROM conversations WHERE conversation_id = $1 -- conversations::replayed";
+    let row = transaction.query_one(sql, &[&id.uuid()]).await?;
+    Ok(Opened::There { conversation: conversation(&row)?, made: known.made, replayed: true })
+}
+
+pub(super) fn conversation(row: &Row) -> Result<Conversation, Error> {
+    let active_run_id: Option<uuid::Uuid> = row.try_get("active_run_id")?;
+    let reset: Option<uuid::Uuid> = row.try_get("reset_operation_id")?;
+    Ok(Conversation {
+        conversation_id: row.try_get::<_, uuid::Uuid>("conversation_id")?.into(),
+        endpoint_id: row.try_get::<_, uuid::Uuid>("endpoint_id")?.into(),
+        conversation_key: row.try_get("conversation_key")?,
+        generation: row.try_get::<_, i32>("generation")?.unsigned_abs(),
+        state: match (active_run_id, reset) {
+            (Some(_), _) => ConversationState::Busy,
+            (None, Some(_)) => ConversationState::Resetting,
+            (None, None) => ConversationState::Idle,
+        },
+        active_run_id: active_run_id.map(RunId::from),
+        created_at: row.try_get::<_, jiff::Timestamp>("created_at")?.into(),
+        updated_at: row.try_get::<_, jiff::Timestamp>("updated_at")?.into(),
+    })
+}

@@ -1,0 +1,178 @@
+//! Messages: runs that take their conversation in the same commit that accepts them.
+//!
+//! Each is a commit of its own. It holds one conversation and waits for nothing else, so whatever
+//! releases several conversations at once can never wait in a circle with it.
+
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::{ConversationId, EventId, OperationId, RunId};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
+
+use super::admissions::{Accepted, Submission, digest};
+use super::devices::PRESENCE;
+use super::{Error, Store, TWINS, patiently};
+use crate::wake::Topic;
+
+/// A run that wants to be admitted into a conversation.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// The run; its service is the conversation's.
+    pub submission: Submission,
+    /// Which conversation.
+    pub conversation_id: ConversationId,
+    /// The generation that the caller means.
+    pub expected_generation: u32,
+}
+
+/// What became of a message.
+#[derive(Clone, Debug)]
+pub enum Said {
+    /// It is durable.
+    Accepted(Accepted),
+    /// The same identity was admitted before.
+    Known {
+        /// The run of that time.
+        run_id: RunId,
+        /// The digest of its body.
+        fingerprint: Sha256Digest,
+    },
+    /// The application and subject have no such conversation, or its service is gone.
+    NoSuchConversation,
+    /// The desktop user paused access.
+    Paused,
+    /// The conversation is in another generation.
+    OtherGeneration {
+        /// This one.
+        current: u32,
+    },
+    /// Something else of the conversation is not over yet.
+    Busy {
+        /// The run of another message.
+        active_run_id: Option<RunId>,
+        /// A reset.
+        operation_id: Option<OperationId>,
+    },
+    /// The application's queue is full.
+    QueueFull,
+}
+
+impl Store {
+    /// Admits a message if its conversation is idle and in the generation the caller means.
+    pub async fn say(&self, message: &Message) -> Result<Said, Error> {
+        let said = patiently(async {
+            for _ in 0..TWINS {
+                if let Some(accepted) = self.admit(message).await? {
+                    return Ok(Said::Accepted(accepted));
+                }
+                if let Some(said) = self.why_not_said(message).await? {
+                    return Ok(said);
+                }
+            }
+            Err(Error::Unavailable("the conversation kept changing".to_owned()))
+        })
+        .await?;
+        if let Said::Accepted(accepted) = &said {
+            self.wake().changed(Topic::Queue(accepted.device_id));
+        }
+        Ok(said)
+    }
+
+    async fn admit(&self, message: &Message) -> Result<Option<Accepted>, Error> {
+        let sql = format!(
+            "-- messages::admit
+            WITH taken AS (
+                UPDATE conversations c SET active_run_id = $1, updated_at = now()
+                FROM endpoints e JOIN devices d ON d.device_id = e.device_id AND d.revoked_at IS NULL
+                WHERE c.conversation_id = $2 AND c.app_id = $3 AND c.subject = $4 AND c.generation = $5
+                    AND c.active_run_id IS NULL AND c.reset_operation_id IS NULL
+                    AND e.endpoint_id = c.endpoint_id AND d.access_enabled AND $6
+                    AND NOT EXISTS (SELECT FROM runs k WHERE k.identity = $7)
+                RETURNING c.endpoint_id, e.version, e.definition_sha256, e.device_id, {PRESENCE} AS presence
+            ), admitted AS (
+                INSERT INTO runs (run_id, app_id, subject, endpoint_id, endpoint_version, definition_sha256, device_id,
+                    identity, fingerprint, input, metadata, max_duration_s, traceparent, queue_expires_at,
+                    conversation_id, generation)
+                SELECT $1, $3, $4, endpoint_id, version, definition_sha256, device_id,
+                    $7, $8, $9::text::json, $10::text::json, $11, $12, now() + make_interval(secs => $13::int),
+                    $2, $5
+                FROM taken RETURNING created_at, queue_expires_at
+            ), first_event AS (
+                INSERT INTO run_events (run_id, sequence, event_id, type, data)
+                SELECT $1, 1, $14, 'run.accepted', '{{}}' FROM admitted)
+            SELECT t.version, t.device_id, t.presence, a.created_at, a.queue_expires_at FROM taken t, admitted a"
+        );
+        let Message { submission: s, conversation_id, expected_generation } = message;
+        let (identity, fingerprint) = (s.identity.0.as_slice(), s.fingerprint.0.as_slice());
+        let generation = generation_column(*expected_generation);
+        let params: [&(dyn ToSql + Sync); 14] = [
+            &s.run_id.uuid(),
+            &conversation_id.uuid(),
+            &s.app_id.uuid(),
+            &s.subject,
+            &generation,
+            &s.queue_open,
+            &identity,
+            &fingerprint,
+            &s.input,
+            &s.metadata,
+            &s.max_duration_s,
+            &s.traceparent,
+            &s.queue_ttl_s,
+            &EventId::new().uuid(),
+        ];
+        let client = self.client().await?;
+        let statement = client.prepare_cached(&sql).await?;
+        let row = match client.query_opt(&statement, &params).await {
+            Ok(row) => row,
+            // A twin was admitted after this statement looked, and its run is over already.
+            Err(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => None,
+            Err(error) => return Err(error.into()),
+        };
+        client.give_back();
+        let Some(row) = row else { return Ok(None) };
+        Ok(Some(Accepted {
+            endpoint_version: row.try_get::<_, i32>(0)?.unsigned_abs(),
+            device_id: row.try_get::<_, uuid::Uuid>(1)?.into(),
+            presence: row.try_get::<_, &str>(2)?.parse()?,
+            created_at: row.try_get::<_, jiff::Timestamp>(3)?.into(),
+            queue_expires_at: row.try_get::<_, jiff::Timestamp>(4)?.into(),
+        }))
+    }
+
+    /// Why a message was not admitted, in the order in which reasons count; `None` when none is left.
+    async fn why_not_said(&self, message: &Message) -> Result<Option<Said>, Error> {
+        let sql = "-- messages::why_not
+            SELECT k.run_id, k.fingerprint, d.access_enabled, c.generation, c.active_run_id, c.reset_operation_id
+            FROM (SELECT) request
+            LEFT JOIN runs k ON k.identity = $4
+            LEFT JOIN conversations c ON c.conversation_id = $1 AND c.app_id = $2 AND c.subject = $3
+            LEFT JOIN devices d ON d.device_id = c.device_id AND d.revoked_at IS NULL";
+        let Message { submission: s, conversation_id, expected_generation } = message;
+        let params: [&(dyn ToSql + Sync); 4] =
+            [&conversation_id.uuid(), &s.app_id.uuid(), &s.subject, &s.identity.0.as_slice()];
+        let row = self.durable_one(sql, &params).await?;
+        if let Some(run_id) = row.try_get::<_, Option<uuid::Uuid>>(0)? {
+            return Ok(Some(Said::Known { run_id: run_id.into(), fingerprint: digest(row.try_get(1)?)? }));
+        }
+        match row.try_get::<_, Option<bool>>(2)? {
+            None => return Ok(Some(Said::NoSuchConversation)),
+            Some(false) => return Ok(Some(Said::Paused)),
+            Some(true) => {}
+        }
+        let current = row.try_get::<_, i32>(3)?.unsigned_abs();
+        let active_run_id = row.try_get::<_, Option<uuid::Uuid>>(4)?.map(RunId::from);
+        let operation_id = row.try_get::<_, Option<uuid::Uuid>>(5)?.map(OperationId::from);
+        Ok(if current != *expected_generation {
+            Some(Said::OtherGeneration { current })
+        } else if active_run_id.is_some() || operation_id.is_some() {
+            Some(Said::Busy { active_run_id, operation_id })
+        } else {
+            (!s.queue_open).then_some(Said::QueueFull)
+        })
+    }
+}
+
+/// No conversation is ever in a generation beyond the column's range.
+pub(super) fn generation_column(generation: u32) -> i32 {
+    i32::try_from(generation).unwrap_or(i32::MAX)
+}

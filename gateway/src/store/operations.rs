@@ -1,0 +1,401 @@
+//! Control operations: asked for, handed to the device, confirmed by it.
+//!
+//! Whoever ends a run completes its stop in the same commit (`migrations/0002`); what is here begins
+//! operations and completes the others. The run, or the conversation, is locked before its operation.
+
+use std::time::Duration;
+
+use deskgate_protocol::control::Order;
+use deskgate_protocol::operation::{
+    ControlOperation, OperationErrorCode, OperationKind, OperationOutcome, OperationTarget, OutcomeCode, RequestedBy,
+};
+use deskgate_protocol::run::{EventType, RunState};
+use deskgate_protocol::{ApplicationId, ConversationId, DeviceId, EndpointId, EventId, OperationId, RunId};
+use serde_json::json;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Row, Transaction};
+
+use super::devices::SessionKey;
+use super::messages::generation_column;
+use super::requests::{self, Existing, Request};
+use super::runs::word;
+use super::{Error, Store, TWINS, patiently};
+use crate::wake::Topic;
+
+/// An operation that is asked for.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Its identifier, if it is begun.
+    pub operation_id: OperationId,
+    /// Who asks.
+    pub app_id: ApplicationId,
+    /// For whom.
+    pub subject: String,
+    /// The request.
+    pub request: Request,
+    /// What for.
+    pub what: What,
+}
+
+/// What can be asked for.
+#[derive(Clone, Debug)]
+pub enum What {
+    /// End a run.
+    Stop {
+        /// Which run.
+        run_id: RunId,
+        /// The attempt that the caller means; `None` for any.
+        expected_attempt: Option<u32>,
+        /// The caller's own words.
+        reason: Option<String>,
+        /// How long the ended run is kept, if it ends at once.
+        retention: Duration,
+    },
+    /// Begin a conversation anew.
+    Reset {
+        /// Which conversation.
+        conversation_id: ConversationId,
+        /// The generation that the caller means.
+        expected_generation: u32,
+    },
+}
+
+/// What became of it.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// There is an operation: a new one, the open one, or that of the same request.
+    Operation {
+        /// Its record.
+        operation: ControlOperation,
+        /// Whether the request came before.
+        replayed: bool,
+    },
+    /// The request's identity belongs to another body.
+    Reused(Existing),
+    /// The application and subject have no such run or conversation.
+    NoSuchTarget,
+    /// The run is in another attempt.
+    OtherAttempt {
+        /// This one.
+        current: u32,
+    },
+    /// The conversation is in another generation.
+    OtherGeneration {
+        /// This one.
+        current: u32,
+    },
+    /// A message of the conversation is not final yet.
+    Busy {
+        /// Its run.
+        active_run_id: RunId,
+    },
+}
+
+/// An operation as it is stored.
+#[derive(Clone, Debug)]
+pub struct StoredOperation {
+    /// The record.
+    pub operation: ControlOperation,
+    /// The service of its target.
+    pub endpoint_id: EndpointId,
+}
+
+impl Store {
+    /// Begins an operation, or finds the one that is open already.
+    pub async fn ask(&self, asked: &Asked) -> Result<Answer, Error> {
+        let (answer, device) = patiently(async {
+            let mut client = self.client().await?;
+            for _ in 0..TWINS {
+                let transaction = client.transaction().await?;
+                match answer(&transaction, asked).await? {
+                    Some(answer) => {
+                        transaction.commit().await?;
+                        client.give_back();
+                        return Ok(answer);
+                    }
+                    None => transaction.rollback().await?,
+                }
+            }
+            Err(Error::Unavailable("a twin of this request was always faster".to_owned()))
+        })
+        .await?;
+        if let What::Stop { run_id, .. } = asked.what {
+            self.wake().changed(Topic::Run(run_id));
+        }
+        if let Some(device_id) = device {
+            self.wake().changed(Topic::Control(device_id));
+        }
+        Ok(answer)
+    }
+
+    /// One operation of this application and subject.
+    pub async fn operation(
+        &self,
+        app_id: ApplicationId,
+        subject: &str,
+        operation_id: OperationId,
+    ) -> Result<Option<StoredOperation>, Error> {
+        let sql = "-- operations::operation
+            SELECT * FROM control_operations WHERE operation_id = $1 AND app_id = $2 AND subject = $3";
+        let row = self.durable_opt(sql, &[&operation_id.uuid(), &app_id.uuid(), &subject]).await?;
+        row.as_ref().map(stored).transpose()
+    }
+
+    /// The open operations that a session has not been told of yet, oldest first; they count as delivered from now on.
+    pub async fn deliver(&self, session: SessionKey) -> Result<Vec<(OperationId, Order)>, Error> {
+        let sql = "-- operations::deliver
+            UPDATE control_operations o SET state = 'delivered', delivered_epoch = $2,
+                delivered_at = coalesce(o.delivered_at, now())
+            FROM devices d
+            WHERE o.device_id = $1 AND o.completed_at IS NULL AND o.delivered_epoch IS DISTINCT FROM $2
+                AND d.device_id = $1 AND d.epoch = $2 AND d.revoked_at IS NULL
+            RETURNING o.operation_id, o.kind, o.run_id, o.conversation_id, o.generation, o.created_at";
+        let rows = self.relaxed_rows(sql, &[&session.device_id.uuid(), &session.epoch_column()]).await?;
+        let mut orders = rows.iter().map(order).collect::<Result<Vec<_>, _>>()?;
+        orders.sort_by_key(|(created_at, operation_id, _)| (*created_at, *operation_id));
+        Ok(orders.into_iter().map(|(_, operation_id, order)| (operation_id, order)).collect())
+    }
+
+    /// Writes down what a device says came of an operation. What it says of a stop counts only where
+    /// the run does not say more: a run that ended has completed its stop already.
+    pub async fn operation_done(
+        &self,
+        session: SessionKey,
+        operation_id: OperationId,
+        outcome: OutcomeCode,
+    ) -> Result<(), Error> {
+        let event_id = EventId::new().uuid();
+        let kind = EventType::RunAwaitingReconciliation.as_str();
+        let fence: [&(dyn ToSql + Sync); 3] =
+            [&operation_id.uuid(), &session.device_id.uuid(), &session.epoch_column()];
+        let changed = match outcome {
+            OutcomeCode::Reset => self.durable_rows(RESET_DONE, &fence).await?,
+            OutcomeCode::OutcomeUnknown => {
+                let params: Vec<&(dyn ToSql + Sync)> =
+                    fence.into_iter().chain([&event_id as &(dyn ToSql + Sync), &kind]).collect();
+                self.durable_rows(STOP_LOST, &params).await?
+            }
+            OutcomeCode::Stopped | OutcomeCode::AlreadyFinal => return Ok(()),
+        };
+        if let Some(run_id) = changed.first().map(|row| row.try_get::<_, Option<uuid::Uuid>>(0)).transpose()?.flatten()
+        {
+            self.wake().changed(Topic::Run(RunId::from(run_id)));
+        }
+        Ok(())
+    }
+}
+
+const RESET_DONE: &str = "-- operations::reset_done
+    WITH done AS (
+        UPDATE control_operations o SET state = 'completed', outcome = 'reset', completed_at = now()
+        FROM devices d
+        WHERE o.operation_id = $1 AND o.device_id = $2 AND o.kind = 'conversation.reset' AND o.completed_at IS NULL
+            AND d.device_id = $2 AND d.epoch = $3
+        RETURNING o.operation_id, o.conversation_id, o.run_id)
+    UPDATE conversations c SET generation = c.generation + 1, reset_operation_id = NULL, updated_at = now()
+    FROM done WHERE c.conversation_id = done.conversation_id AND c.reset_operation_id = done.operation_id
+    RETURNING done.run_id";
+
+const STOP_LOST: &str = "-- operations::stop_lost
+    WITH held AS (
+        SELECT run_id, state FROM runs
+        WHERE run_id = (SELECT run_id FROM control_operations WHERE operation_id = $1 AND completed_at IS NULL)
+            AND device_id = $2 AND epoch = $3 AND stop_operation_id = $1 AND finished_at IS NULL
+        FOR UPDATE
+    ), moved AS (
+        UPDATE runs r SET state = 'awaiting_reconciliation', last_sequence = r.last_sequence + 1
+        FROM held WHERE r.run_id = held.run_id AND held.state <> 'awaiting_reconciliation'
+        RETURNING r.run_id, r.last_sequence
+    ), told AS (
+        INSERT INTO run_events (run_id, sequence, event_id, type, data)
+        SELECT run_id, last_sequence, $4, $5, '{\"reason\":\"the device no longer knows this run\"}' FROM moved)
+    UPDATE control_operations o SET state = 'completed', outcome = 'outcome_unknown', completed_at = now(),
+        run_state = 'awaiting_reconciliation'
+    FROM held WHERE o.operation_id = $1 RETURNING o.run_id";
+
+/// With the device that is to be told.
+type Answered = (Answer, Option<DeviceId>);
+
+/// `None` when a twin of the request was faster: it is to be tried again.
+async fn answer(transaction: &Transaction<'_>, asked: &Asked) -> Result<Option<Answered>, Error> {
+    if let Some(known) = requests::known(transaction, &asked.request).await? {
+        return match known.existing {
+            Existing::Operation(id) if known.fingerprint == asked.request.fingerprint => {
+                let operation = read(transaction, id).await?;
+                Ok(Some((Answer::Operation { operation, replayed: true }, None)))
+            }
+            existing => Ok(Some((Answer::Reused(existing), None))),
+        };
+    }
+    let found = match &asked.what {
+        What::Stop { .. } => stop(transaction, asked).await?,
+        What::Reset { .. } => reset(transaction, asked).await?,
+    };
+    let (operation_id, made, device) = match found {
+        Found::No(answer) => return Ok(Some((answer, None))),
+        Found::Open(operation_id) => (operation_id, false, None),
+        Found::Begun(device) => (asked.operation_id, true, device),
+    };
+    if !requests::remember(transaction, &asked.request, Existing::Operation(operation_id), made).await? {
+        return Ok(None);
+    }
+    let operation = read(transaction, operation_id).await?;
+    Ok(Some((Answer::Operation { operation, replayed: false }, device)))
+}
+
+/// What there is already, or was begun.
+enum Found {
+    No(Answer),
+    Open(OperationId),
+    /// With the device that is to be told.
+    Begun(Option<DeviceId>),
+}
+
+async fn stop(transaction: &Transaction<'_>, asked: &Asked) -> Result<Found, Error> {
+    let What::Stop { run_id, expected_attempt, reason, retention } = &asked.what else {
+        unreachable!("`answer` calls this for a stop")
+    };
+    let sql = "-- operations::lock_run
+        SELECT r.state, r.attempt, r.device_id, o.operation_id FROM runs r
+        LEFT JOIN control_operations o ON o.operation_id = r.stop_operation_id AND o.completed_at IS NULL
+        WHERE r.run_id = $1 AND r.app_id = $2 AND r.subject = $3 FOR UPDATE OF r";
+    let target: [&(dyn ToSql + Sync); 3] = [&run_id.uuid(), &asked.app_id.uuid(), &asked.subject];
+    let Some(row) = transaction.query_opt(sql, &target).await? else { return Ok(Found::No(Answer::NoSuchTarget)) };
+    let (state, current): (RunState, u32) = (word(row.try_get(0)?)?, row.try_get::<_, i32>(1)?.unsigned_abs());
+    let device_id = DeviceId::from(row.try_get::<_, uuid::Uuid>(2)?);
+    let is_final = EventType::ending(state).is_some();
+    if !is_final && expected_attempt.is_some_and(|expected| expected != current) {
+        return Ok(Found::No(Answer::OtherAttempt { current }));
+    }
+    if let Some(open) = row.try_get::<_, Option<uuid::Uuid>>(3)? {
+        return Ok(Found::Open(open.into()));
+    }
+    let sql = "-- operations::begin_stop
+        INSERT INTO control_operations (operation_id, app_id, subject, endpoint_id, device_id, kind, run_id, reason,
+            state, outcome, run_state, completed_at)
+        SELECT $1, app_id, subject, endpoint_id, device_id, 'run.stop', run_id, $3,
+            CASE WHEN $4 THEN 'completed' ELSE 'pending' END, CASE WHEN $4 THEN 'already_final' END,
+            CASE WHEN $4 THEN state END, CASE WHEN $4 THEN now() END
+        FROM runs WHERE run_id = $2";
+    transaction.execute(sql, &[&asked.operation_id.uuid(), &run_id.uuid(), reason, &is_final]).await?;
+    if is_final {
+        return Ok(Found::Begun(None));
+    }
+    let never_started = state == RunState::Queued;
+    let kind = if never_started { EventType::RunCancelled } else { EventType::RunCancelling };
+    let by = RequestedBy::Application;
+    let data = match never_started {
+        true => json!({ "effects": "none" }),
+        false => json!({ "operation_id": asked.operation_id, "requested_by": by }),
+    };
+    let sql = if never_started { CANCEL_QUEUED } else { CANCELLING };
+    let (operation_id, event_id) = (asked.operation_id.uuid(), EventId::new().uuid());
+    let (id, by, kind, data) = (run_id.uuid(), by.as_str(), kind.as_str(), data.to_string());
+    let mut params: Vec<&(dyn ToSql + Sync)> = vec![&id, &operation_id, &by, &event_id, &kind, &data];
+    let retention = retention.as_secs_f64();
+    if never_started {
+        params.push(&retention);
+    }
+    transaction.execute(sql, &params).await?;
+    Ok(Found::Begun((!never_started).then_some(device_id)))
+}
+
+/// Nothing was executed, also when it is offered at this moment: a device begins after a durable
+/// start, and none will be written any more.
+const CANCEL_QUEUED: &str = "-- operations::cancel_queued
+    WITH ended AS (
+        UPDATE runs SET state = 'cancelled', stop_operation_id = $2, stop_requested_at = now(), stop_requested_by = $3,
+            finished_at = now(), purge_at = now() + make_interval(secs => $7), offered_until = NULL,
+            last_sequence = last_sequence + 1
+        WHERE run_id = $1 RETURNING run_id, last_sequence)
+    INSERT INTO run_events (run_id, sequence, event_id, type, data)
+    SELECT run_id, last_sequence, $4, $5, $6::text::json FROM ended";
+
+/// A run whose outcome is unknown stays what it is: whether anything can be cancelled, its device will say.
+const CANCELLING: &str = "-- operations::cancelling
+    WITH moved AS (
+        UPDATE runs SET state = CASE WHEN state = 'awaiting_reconciliation' THEN state ELSE 'cancelling' END,
+            stop_operation_id = $2, stop_requested_at = now(), stop_requested_by = $3,
+            last_sequence = last_sequence + 1
+        WHERE run_id = $1 RETURNING run_id, last_sequence)
+    INSERT INTO run_events (run_id, sequence, event_id, type, data)
+    SELECT run_id, last_sequence, $4, $5, $6::text::json FROM moved";
+
+async fn reset(transaction: &Transaction<'_>, asked: &Asked) -> Result<Found, Error> {
+    let What::Reset { conversation_id, expected_generation } = &asked.what else {
+        unreachable!("`answer` calls this for a reset")
+    };
+    let sql = "-- operations::lock_conversation
+        SELECT generation, active_run_id, reset_operation_id, device_id FROM conversations
+        WHERE conversation_id = $1 AND app_id = $2 AND subject = $3 FOR UPDATE";
+    let target: [&(dyn ToSql + Sync); 3] = [&conversation_id.uuid(), &asked.app_id.uuid(), &asked.subject];
+    let Some(row) = transaction.query_opt(sql, &target).await? else { return Ok(Found::No(Answer::NoSuchTarget)) };
+    let current = row.try_get::<_, i32>(0)?.unsigned_abs();
+    if current != *expected_generation {
+        return Ok(Found::No(Answer::OtherGeneration { current }));
+    }
+    if let Some(active) = row.try_get::<_, Option<uuid::Uuid>>(1)? {
+        return Ok(Found::No(Answer::Busy { active_run_id: active.into() }));
+    }
+    if let Some(open) = row.try_get::<_, Option<uuid::Uuid>>(2)? {
+        return Ok(Found::Open(open.into()));
+    }
+    let device_id = DeviceId::from(row.try_get::<_, uuid::Uuid>(3)?);
+    let sql = "-- operations::begin_reset
+        WITH taken AS (
+            UPDATE conversations SET reset_operation_id = $1, updated_at = now() WHERE conversation_id = $2
+            RETURNING app_id, subject, endpoint_id, device_id, conversation_id)
+        INSERT INTO control_operations (operation_id, app_id, subject, endpoint_id, device_id, kind, conversation_id,
+            generation)
+        SELECT $1, app_id, subject, endpoint_id, device_id, 'conversation.reset', conversation_id, $3 FROM taken";
+    let generation = generation_column(current);
+    transaction.execute(sql, &[&asked.operation_id.uuid(), &conversation_id.uuid(), &generation]).await?;
+    Ok(Found::Begun(Some(device_id)))
+}
+
+async fn read(transaction: &Transaction<'_>, operation_id: OperationId) -> Result<ControlOperation, Error> {
+    let sql = "SELECT * FROM control_operations WHERE operation_id = $1 -- operations::read";
+    stored(&transaction.query_one(sql, &[&operation_id.uuid()]).await?).map(|stored| stored.operation)
+}
+
+fn order(row: &Row) -> Result<(jiff::Timestamp, OperationId, Order), Error> {
+    let missing = || Error::Data("an operation without its target".to_owned());
+    let order = match word(row.try_get("kind")?)? {
+        OperationKind::RunStop => {
+            Order::Stop { run_id: row.try_get::<_, Option<uuid::Uuid>>("run_id")?.ok_or_else(missing)?.into() }
+        }
+        OperationKind::ConversationReset => Order::Reset {
+            conversation: row.try_get::<_, Option<uuid::Uuid>>("conversation_id")?.ok_or_else(missing)?.into(),
+            generation: row.try_get::<_, Option<i32>>("generation")?.ok_or_else(missing)?.unsigned_abs(),
+        },
+    };
+    Ok((row.try_get("created_at")?, row.try_get::<_, uuid::Uuid>("operation_id")?.into(), order))
+}
+
+fn stored(row: &Row) -> Result<StoredOperation, Error> {
+    let moment = |name| row.try_get::<_, Option<jiff::Timestamp>>(name).map(|time| time.map(Into::into));
+    let run_state = row.try_get::<_, Option<&str>>("run_state")?.map(word).transpose()?;
+    let closed: Option<i32> = row.try_get("generation")?;
+    let outcome = row.try_get::<_, Option<&str>>("outcome")?.map(word::<OutcomeCode>).transpose()?;
+    let error = row.try_get::<_, Option<&str>>("error")?;
+    let operation = ControlOperation {
+        operation_id: row.try_get::<_, uuid::Uuid>("operation_id")?.into(),
+        kind: word(row.try_get("kind")?)?,
+        target: OperationTarget {
+            run_id: row.try_get::<_, Option<uuid::Uuid>>("run_id")?.map(Into::into),
+            conversation_id: row.try_get::<_, Option<uuid::Uuid>>("conversation_id")?.map(Into::into),
+        },
+        state: word(row.try_get("state")?)?,
+        outcome: outcome.map(|code| OperationOutcome {
+            code,
+            run_state,
+            new_generation: closed.map(|closed| closed.unsigned_abs() + 1),
+        }),
+        // There is one reason so far.
+        error: error.map(|_| OperationErrorCode::DeviceRemoved.error()),
+        created_at: row.try_get::<_, jiff::Timestamp>("created_at")?.into(),
+        delivered_at: moment("delivered_at")?,
+        completed_at: moment("completed_at")?,
+    };
+    Ok(StoredOperation { operation, endpoint_id: row.try_get::<_, uuid::Uuid>("endpoint_id")?.into() })
+}

@@ -1,0 +1,241 @@
+//! Stops through the public API; the device is played by the store's own calls.
+
+use deskgate_gateway::store::attempts::{Recorded, What};
+use deskgate_protocol::control::{Order, RevokeCode};
+use deskgate_protocol::operation::OutcomeCode;
+use deskgate_protocol::run::{Effects, EventType, Outcome, Usage};
+use deskgate_protocol::{OperationId, RunId};
+use serde_json::{Value, json};
+
+use crate::conversations::{Talk, report, start};
+use crate::store::succeeded;
+use crate::support::call::{Call, Problem, Reply, not_found};
+use crate::support::world::{LEASE, World};
+
+fn stop(world: &World, run_id: RunId, key: &str) -> Call {
+    world.ask("POST", &format!("/api/v1/runs/{run_id}/stop")).header("Idempotency-Key", key)
+}
+
+async fn again(world: &World, asked: &Reply) -> Value {
+    let reply = world.ask("GET", asked.header("location").expect("an address")).send().await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+    reply.json()
+}
+
+fn id(asked: &Reply) -> OperationId {
+    assert_eq!(asked.status, 202, "{asked:?}");
+    asked.json()["operation_id"].as_str().expect("a text").parse().expect("an identifier")
+}
+
+fn outcome(operation: &Value) -> (&str, &str, &str) {
+    let text = |value: &'_ Value| value.as_str().map_or("", |text| Box::leak(text.to_owned().into_boxed_str()));
+    (text(&operation["state"]), text(&operation["outcome"]["code"]), text(&operation["outcome"]["run_state"]))
+}
+
+fn cancelled(seq: u64) -> What {
+    What::End { seq, outcome: Outcome::Cancelled { effects: Effects::None, usage: Usage::default() } }
+}
+
+async fn events(world: &World, run_id: RunId) -> Vec<EventType> {
+    let events = world.store().events_after(run_id, 0, 100).await.expect("read");
+    events.into_iter().map(|event| event.kind).collect()
+}
+
+#[tokio::test]
+async fn what_has_not_started_is_cancelled_at_once_and_never_starts() {
+    let world = World::new().await;
+    let talk = Talk::open(&world, "case").await;
+    let waiting = talk.message("one", 1).send().await.run_id();
+    let asked = stop(&world, waiting, "stop").json(&json!({ "reason": "no longer needed" })).send().await;
+    assert_eq!(outcome(&asked.json()), ("completed", "stopped", "cancelled"));
+    assert_eq!(asked.json()["target"], json!({ "run_id": waiting }));
+    let run = world.read(waiting).await.json();
+    assert_eq!((&run["state"], &run["stop"]["operation_id"]), (&json!("cancelled"), &asked.json()["operation_id"]));
+    assert_eq!(run["stop"]["requested_by"], "application");
+    assert_eq!(talk.stands().await.0, "idle");
+    assert_eq!(events(&world, waiting).await, [EventType::RunAccepted, EventType::RunCancelled]);
+
+    // The offer is on its way: what the device answers comes too late.
+    let offered = world.submit("two").await;
+    let (session, _) = world.desk.connect().await;
+    assert_eq!(world.desk.claim(session, 9).await.len(), 1, "a cancelled run is not offered");
+    assert_eq!(outcome(&stop(&world, offered, "stop").send().await.json()), ("completed", "stopped", "cancelled"));
+    let revoked = Recorded::Revoked(RevokeCode::AlreadyFinal);
+    assert_eq!(report(&world, session, offered, What::Start).await, revoked);
+    assert!(world.store().deliver(session).await.expect("delivered").is_empty(), "nobody has to be told");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_started_run_is_cancelling_until_the_executor_confirms_it() {
+    let world = World::new().await;
+    let talk = Talk::open(&world, "case").await;
+    talk.message("one", 1).send().await.run_id();
+    let (session, _) = world.desk.connect().await;
+    let run_id = start(&world, session).await;
+    let asked = stop(&world, run_id, "stop").send().await;
+    assert_eq!(outcome(&asked.json()), ("pending", "", ""));
+    let run = world.read(run_id).await.json();
+    assert_eq!((&run["state"], &run["state_reason"]["code"]), (&json!("cancelling"), &json!("stop_requested")));
+    for key in ["stop", "another"] {
+        let repeated = stop(&world, run_id, key).send().await;
+        assert_eq!(id(&repeated), id(&asked), "the same open operation");
+        assert_eq!(repeated.header("idempotency-replayed").is_some(), key == "stop");
+    }
+    assert_eq!(world.store().deliver(session).await.expect("delivered"), [(id(&asked), Order::Stop { run_id })]);
+    assert_eq!(outcome(&again(&world, &asked).await), ("delivered", "", ""));
+    // A word without the deed counts for nothing.
+    world.store().operation_done(session, id(&asked), OutcomeCode::Stopped).await.expect("written");
+    assert_eq!(outcome(&again(&world, &asked).await), ("delivered", "", ""));
+    assert_eq!(report(&world, session, run_id, cancelled(1)).await, Recorded::Done);
+    assert_eq!(outcome(&again(&world, &asked).await), ("completed", "stopped", "cancelled"));
+    assert_eq!(
+        (talk.stands().await.0.as_str(), world.read(run_id).await.json()["state"].as_str()),
+        ("idle", Some("cancelled"))
+    );
+    use EventType::{RunAccepted, RunCancelled, RunCancelling, RunStarted};
+    assert_eq!(events(&world, run_id).await, [RunAccepted, RunStarted, RunCancelling, RunCancelled]);
+
+    let late = stop(&world, run_id, "late").send().await;
+    assert_eq!(outcome(&late.json()), ("completed", "already_final", "cancelled"));
+    assert_ne!(id(&late), id(&asked));
+    assert_eq!(world.read(run_id).await.json()["stop"]["operation_id"], asked.json()["operation_id"]);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_run_that_ends_before_the_stop_takes_hold_keeps_its_end() {
+    let world = World::new().await;
+    world.submit("one").await;
+    let (session, _) = world.desk.connect().await;
+    let run_id = start(&world, session).await;
+    let asked = stop(&world, run_id, "stop").send().await;
+    assert_eq!(report(&world, session, run_id, succeeded(1)).await, Recorded::Done);
+    assert_eq!(outcome(&again(&world, &asked).await), ("completed", "already_final", "succeeded"));
+    assert!(world.store().deliver(session).await.expect("delivered").is_empty());
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_stop_is_fenced_by_the_attempt_it_names() {
+    let world = World::new().await;
+    world.submit("one").await;
+    let (session, _) = world.desk.connect().await;
+    let run_id = start(&world, session).await;
+    let detail = "The run is in attempt 1. Read it and decide whether it is still to be stopped.";
+    let problem =
+        Problem::new(409, "attempt_mismatch", "Attempt mismatch", detail).with(json!({ "current_attempt": 1 }));
+    for attempt in [0, 2] {
+        let body = json!({ "expected_attempt": attempt });
+        stop(&world, run_id, "stop").json(&body).send().await.assert_problem(&problem);
+    }
+    assert_eq!(world.read(run_id).await.json()["state"], "running", "a refusal stores nothing");
+    let asked = stop(&world, run_id, "stop").json(&json!({ "expected_attempt": 1 })).send().await;
+    assert_eq!(asked.json()["state"], "pending");
+    let reused = stop(&world, run_id, "stop").json(&json!({ "expected_attempt": 2 })).send().await;
+    assert_eq!(
+        (reused.code().as_str(), &reused.json()["existing_operation_id"]),
+        ("idempotency_key_reused", &asked.json()["operation_id"])
+    );
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn of_a_run_that_its_device_forgot_nobody_claims_that_it_was_stopped() {
+    let world = World::new().await;
+    let talk = Talk::open(&world, "case").await;
+    talk.message("one", 1).send().await.run_id();
+    let (session, _) = world.desk.connect().await;
+    let run_id = start(&world, session).await;
+    let asked = stop(&world, run_id, "stop").send().await;
+    let (stale, session) = (session, world.desk.connect().await.0);
+    world.store().operation_done(stale, id(&asked), OutcomeCode::OutcomeUnknown).await.expect("written");
+    assert_eq!(world.read(run_id).await.json()["state"], "cancelling", "an older session changes nothing");
+    for _ in 0..2 {
+        world.store().operation_done(session, id(&asked), OutcomeCode::OutcomeUnknown).await.expect("written");
+    }
+    assert_eq!(outcome(&again(&world, &asked).await), ("completed", "outcome_unknown", "awaiting_reconciliation"));
+    assert_eq!(world.read(run_id).await.json()["state"], "awaiting_reconciliation");
+    assert_eq!(talk.stands().await.0, "busy", "it may still have an effect");
+    use EventType::{RunAccepted, RunAwaitingReconciliation, RunCancelling, RunStarted};
+    assert_eq!(events(&world, run_id).await, [RunAccepted, RunStarted, RunCancelling, RunAwaitingReconciliation]);
+
+    // The next stop is a new one, and the device's removal ends both.
+    let second = stop(&world, run_id, "second").send().await;
+    assert_ne!(id(&second), id(&asked));
+    assert_eq!(world.read(run_id).await.json()["state"], "awaiting_reconciliation");
+    world.store().revoke_device(world.desk.device_id, LEASE).await.expect("revoked");
+    assert_eq!(outcome(&again(&world, &second).await), ("completed", "outcome_unknown", "failed"));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_to_be_stopped_while_the_device_was_lost_is_still_to_be_stopped_when_it_is_back() {
+    let world = World::new().await;
+    world.submit("one").await;
+    let (session, _) = world.desk.connect().await;
+    let run_id = start(&world, session).await;
+    let asked = stop(&world, run_id, "stop").send().await;
+    world.database.execute("UPDATE devices SET lease_expires_at = now() - interval '1 second'").await;
+    world.store().suspend_lost_runs().await.expect("suspended");
+    assert_eq!(world.read(run_id).await.json()["state"], "awaiting_reconciliation");
+
+    let (session, held) = world.desk.connect().await;
+    assert!(held.iter().any(|run| run.run_id == run_id && run.stopping));
+    assert_eq!(report(&world, session, run_id, What::Reconcile).await, Recorded::Done);
+    assert_eq!(world.read(run_id).await.json()["state"], "cancelling");
+    assert_eq!(world.store().deliver(session).await.expect("delivered").len(), 1);
+    // It was cut off before it did anything: no second execution, and nothing to wait for.
+    assert_eq!(report(&world, session, run_id, What::Cancel { held: 1 }).await, Recorded::Done);
+    assert_eq!(report(&world, session, run_id, What::Cancel { held: 1 }).await, Recorded::Done);
+    assert_eq!(outcome(&again(&world, &asked).await), ("completed", "stopped", "cancelled"));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn an_operation_is_seen_by_its_subject_with_the_scope_of_its_target() {
+    use deskgate_protocol::management::Scope::{ConversationsRead, RunsRead, RunsWrite};
+    let world = World::new().await;
+    let run_id = world.submit("one").await;
+    let asked = stop(&world, run_id, "stop").send().await;
+    let reset = Talk::open(&world, "case").await.reset("reset", 1).send().await;
+    let other = world.desk.application("shipping").await;
+    let read = |asked: &Reply| world.ask("GET", asked.header("location").expect("an address"));
+    for (asked, needed, useless) in [(&asked, RunsRead, ConversationsRead), (&reset, ConversationsRead, RunsRead)] {
+        read(asked).subject("berta").send().await.assert_problem(&not_found());
+        read(asked).key(&other.key).send().await.assert_problem(&not_found());
+        for (scope, status) in [(needed, 200), (useless, 403), (RunsWrite, 403)] {
+            let key = world.desk.restricted_key(|key| key.scopes = vec![scope]).await;
+            assert_eq!(read(asked).key(&key.text).send().await.status, status, "{scope}");
+        }
+    }
+    for path in
+        ["/api/v1/control-operations/run_1".to_owned(), format!("/api/v1/control-operations/{}", OperationId::new())]
+    {
+        world.ask("GET", &path).send().await.assert_problem(&not_found());
+    }
+    stop(&world, run_id, "x").subject("berta").send().await.assert_problem(&not_found());
+    stop(&world, RunId::new(), "x").send().await.assert_problem(&not_found());
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_stop_says_what_is_wrong_with_its_body() {
+    let world = World::new().await;
+    let run_id = world.submit("one").await;
+    for (body, pointer) in [
+        (json!({ "expected_attempt": -1 }), "/expected_attempt"),
+        (json!({ "reason": 7 }), "/reason"),
+        (json!({ "reason": "x".repeat(501) }), "/reason"),
+        (json!({ "reason": "a\u{0}" }), "/reason"),
+    ] {
+        let reply = stop(&world, run_id, "x").json(&body).send().await;
+        assert_eq!((reply.status, reply.code().as_str()), (422, "invalid_input"), "{reply:?}");
+        assert_eq!(reply.json()["errors"][0]["pointer"], pointer);
+    }
+    let unknown = stop(&world, run_id, "x").json(&json!({ "force": true })).send().await;
+    assert_eq!(unknown.code(), "unknown_field");
+    let reply = stop(&world, run_id, "x").without("Idempotency-Key").send().await;
+    assert_eq!(reply.code(), "idempotency_key_missing");
+    world.stop().await;
+}

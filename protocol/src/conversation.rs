@@ -1,0 +1,61 @@
+//! Conversations: runs of one subject with one service that see what was said before.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{ConversationId, EndpointId, RunId};
+use crate::time::Timestamp;
+
+/// A conversation as its owner sees it (http-api, section "Records").
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Conversation {
+    /// Its identifier.
+    pub conversation_id: ConversationId,
+    /// The service it is held with.
+    pub endpoint_id: EndpointId,
+    /// The caller's own name for it, unique for one subject and service.
+    pub conversation_key: String,
+    /// Counted from 1; raised by every completed reset. A message names the one it means.
+    pub generation: u32,
+    /// Whether a message would be accepted.
+    pub state: ConversationState,
+    /// The run that makes it busy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_run_id: Option<RunId>,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When its state or generation last changed.
+    pub updated_at: Timestamp,
+}
+
+/// Where a conversation stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ConversationState {
+    /// A message is accepted.
+    Idle,
+    /// One of its runs is not final yet.
+    Busy,
+    /// A reset was accepted and is not yet acknowledged by the device.
+    Resetting,
+}
+
+impl ConversationState {
+    /// The word for it in the API and on every page.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Busy => "busy",
+            Self::Resetting => "resetting",
+        }
+    }
+}
+
+impl fmt::Display for ConversationState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
