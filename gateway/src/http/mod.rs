@@ -85,6 +85,7 @@ fn calls() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(runs::submit))
         .routes(routes!(runs::read))
         .routes(routes!(run_list::list))
+        .routes(routes!(events::read))
         .routes(routes!(capabilities::read))
 }
 
@@ -94,7 +95,6 @@ pub fn router(api: Api) -> Router {
     calls
         .route("/api/v1/openapi.json", get(openapi::document))
         .route("/api/v1/docs", get(openapi::page))
-        .route("/api/v1/runs/{run_id}/events", get(events::read))
         .route("/api/v1/docs/style.css", get(html::style))
         .route("/problems", get(problems::index))
         .route("/problems/{code}", get(problems::page))

@@ -51,7 +51,7 @@ pub(in crate::http) fn accepted() -> Value {
         "last_sequence": 1,
         "created_at": "2026-11-21T09:14:50.123Z",
         "queue_expires_at": "2026-11-21T10:14:50.123Z",
-        "links": { "self": format!("/api/v1/runs/{RUN}") },
+        "links": links(),
     })
 }
 
@@ -80,7 +80,7 @@ pub(in crate::http) fn succeeded() -> Value {
         "started_at": "2026-11-21T09:14:50.411Z",
         "finished_at": "2026-11-21T09:14:54.617Z",
         "purge_at": "2026-12-21T09:14:54.617Z",
-        "links": { "self": format!("/api/v1/runs/{RUN}") },
+        "links": links(),
     })
 }
 
@@ -93,9 +93,34 @@ pub(in crate::http) fn runs() -> Value {
     json!({ "data": [run], "next_cursor": "AQAAAAAAAAAABkQ", "has_more": true })
 }
 
+fn links() -> Value {
+    json!({ "self": format!("/api/v1/runs/{RUN}"), "events": format!("/api/v1/runs/{RUN}/events") })
+}
+
+/// A page of a run's events.
+pub(in crate::http) fn events() -> Value {
+    json!({ "data": [started()], "next_cursor": "2", "has_more": false })
+}
+
+fn started() -> Value {
+    json!({
+        "event_id": "evt_01a1fdacd2a77c0e8c6e5d1f0b9a8c7d",
+        "run_id": RUN,
+        "sequence": 2,
+        "type": "run.started",
+        "created_at": "2026-11-21T09:14:50.411Z",
+        "data": { "attempt": 1 },
+    })
+}
+
+/// What is sent to a stream for one event.
+pub(in crate::http) fn server_sent_event() -> Value {
+    json!(format!("id: 2\nevent: run.started\ndata: {}\n\n", started()))
+}
+
 #[cfg(test)]
 mod tests {
-    use deskgate_protocol::run::Run;
+    use deskgate_protocol::run::{Run, RunEvent};
     use deskgate_protocol::service::Endpoint;
     use serde::Serialize;
     use serde::de::DeserializeOwned;
@@ -113,6 +138,7 @@ mod tests {
         reads_back::<Run>(accepted());
         reads_back::<Run>(succeeded());
         reads_back::<Vec<Run>>(runs()["data"].clone());
+        reads_back::<Vec<RunEvent>>(events()["data"].clone());
         reads_back::<Vec<Endpoint>>(directory()["endpoints"].clone());
     }
 }
