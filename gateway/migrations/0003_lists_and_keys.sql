@@ -1,4 +1,4 @@
--- Lists of a caller's runs, and what is left of runs that were deleted.
+-- Lists of a caller's runs, what is left of runs that were deleted, and what keys and applications are limited to.
 
 -- Every acceptance pays for each index, so this one takes the place of runs_by_device: the desktop's own list
 -- is rarely looked at and goes by the identifiers, which sort by creation.
@@ -17,3 +17,9 @@ CREATE TABLE purged_runs (
     forget_at   timestamptz NOT NULL
 );
 CREATE INDEX purged_runs_to_forget ON purged_runs (forget_at);
+
+ALTER TABLE applications ADD COLUMN disabled_at timestamptz;
+-- Empty: a key is good from everywhere. Ranges of addresses, as in 10.0.0.0/8.
+ALTER TABLE application_keys ADD COLUMN allowed_cidrs text[] NOT NULL DEFAULT '{}';
+-- Written once a minute at most, and only as true as that.
+ALTER TABLE application_keys ADD COLUMN last_used_at timestamptz;

@@ -51,6 +51,10 @@ calls! {
     ListKeys => Vec<Key>;
     /// Ends a key at once and for good.
     RevokeKey => Key;
+    /// Replaces a key by a new one; the old one lives on for a chosen time.
+    RollKey => CreatedKey;
+    /// Disables or enables an application with all its keys.
+    SetApplication => Application;
     /// A checked service becomes callable, or a new version of it.
     PublishEndpoint => PublishedEndpoint;
     /// The device's published services, oldest first.
@@ -96,6 +100,18 @@ pub struct Application {
     pub created_at: Timestamp,
     /// How many of its keys are neither revoked nor expired.
     pub live_keys: u32,
+    /// Since when its keys are refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disabled_at: Option<Timestamp>,
+}
+
+/// Disables an application, so that every call with its keys is refused, or enables it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetApplication {
+    /// Which one.
+    pub app_id: ApplicationId,
+    /// Whether its keys are to be good.
+    pub enabled: bool,
 }
 
 /// Creates a key.
@@ -116,6 +132,9 @@ pub struct CreateKey {
     /// When it ends by itself.
     #[serde(default)]
     pub expires_at: Option<Timestamp>,
+    /// Where it may be used from, as in `10.0.0.0/8`; empty means everywhere.
+    #[serde(default)]
+    pub allowed_cidrs: Vec<String>,
 }
 
 /// A key's record with its full text, which is shown this once.
@@ -147,6 +166,15 @@ pub struct RevokeKey {
     pub key_id: KeyId,
 }
 
+/// Replaces a key by a new one with the same rights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RollKey {
+    /// Which key.
+    pub key_id: KeyId,
+    /// Seconds for which the old one is still good, at most 30 days.
+    pub overlap_s: u32,
+}
+
 /// A key without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
@@ -173,6 +201,12 @@ pub struct Key {
     /// When it was revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_at: Option<Timestamp>,
+    /// Where it may be used from; empty means everywhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowed_cidrs: Vec<String>,
+    /// When it was last used, to about a minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_used_at: Option<Timestamp>,
 }
 
 /// What a key may do (specification, section 5; http-api, section "Scopes").

@@ -144,6 +144,7 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
         endpoints: vec![endpoint_id()],
         fixed_subject: Some("anna".to_owned()),
         expires_at: Some(moment()),
+        allowed_cidrs: vec!["10.0.0.0/8".to_owned()],
     };
     every_call!(file, {
         CreateApplication: CreateApplication { name: name.clone() }
@@ -152,6 +153,8 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
         CreateKey: create_key => created_key();
         ListKeys: ListKeys { app_id } => vec![key(), short_key()];
         RevokeKey: RevokeKey { key_id: key_id() } => key();
+        RollKey: RollKey { key_id: key_id(), overlap_s: 3600 } => created_key();
+        SetApplication: SetApplication { app_id, enabled: false } => application();
         PublishEndpoint: publish => published();
         ListEndpoints: ListEndpoints {} => vec![published()];
         SetAccess: SetAccess { enabled: true } => access();
@@ -400,7 +403,13 @@ fn management_error() -> ManagementError {
 }
 
 fn application() -> Application {
-    Application { app_id: app_id(), name: "invoices".to_owned(), created_at: moment(), live_keys: 2 }
+    Application {
+        app_id: app_id(),
+        name: "invoices".to_owned(),
+        created_at: moment(),
+        live_keys: 2,
+        disabled_at: Some(moment()),
+    }
 }
 
 fn key() -> Key {
@@ -415,11 +424,21 @@ fn key() -> Key {
         created_at: moment(),
         expires_at: Some(moment()),
         revoked_at: Some(moment()),
+        allowed_cidrs: vec!["10.0.0.0/8".to_owned()],
+        last_used_at: Some(moment()),
     }
 }
 
 fn short_key() -> Key {
-    Key { endpoints: Vec::new(), fixed_subject: None, expires_at: None, revoked_at: None, ..key() }
+    Key {
+        endpoints: Vec::new(),
+        fixed_subject: None,
+        expires_at: None,
+        revoked_at: None,
+        allowed_cidrs: Vec::new(),
+        last_used_at: None,
+        ..key()
+    }
 }
 
 fn published() -> PublishedEndpoint {

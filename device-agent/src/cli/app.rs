@@ -4,7 +4,7 @@ use clap::Subcommand;
 use deskgate_gateway::exit::{Exit, Failure};
 use deskgate_gateway::output::{Output, table};
 use deskgate_protocol::ApplicationId;
-use deskgate_protocol::management::{Application, CreateApplication, ListApplications};
+use deskgate_protocol::management::{Application, CreateApplication, ListApplications, SetApplication};
 
 use super::socket::Agent;
 
@@ -18,6 +18,16 @@ pub(super) enum App {
     },
     /// Every application
     List,
+    /// Refuse every call with an application's keys
+    Disable {
+        /// Its name or identifier
+        app: String,
+    },
+    /// Let a disabled application call again
+    Enable {
+        /// Its name or identifier
+        app: String,
+    },
 }
 
 pub(super) async fn run(agent: Agent, command: App, out: Output) -> Result<(), Failure> {
@@ -31,11 +41,23 @@ pub(super) async fn run(agent: Agent, command: App, out: Output) -> Result<(), F
                 )
             });
         }
+        App::Disable { app } => set(&agent, &app, false, out).await?,
+        App::Enable { app } => set(&agent, &app, true, out).await?,
         App::List => {
             let applications = agent.manage(ListApplications {}).await?;
             out.result("apps/1", &serde_json::json!({ "applications": applications }), || list(&applications));
         }
     }
+    Ok(())
+}
+
+async fn set(agent: &Agent, app: &str, enabled: bool, out: Output) -> Result<(), Failure> {
+    let app_id = find(agent, app).await?;
+    let application = agent.manage(SetApplication { app_id, enabled }).await?;
+    out.result("app/1", &application, || match enabled {
+        true => format!("{} may call again.", application.name),
+        false => format!("{} is disabled. Calls with its keys are refused within a second.", application.name),
+    });
     Ok(())
 }
 
@@ -45,9 +67,11 @@ fn list(applications: &[Application]) -> String {
             .to_owned();
     }
     let row = |app: &Application| {
-        vec![app.name.clone(), app.live_keys.to_string(), app.created_at.to_string(), app.app_id.to_string()]
+        let state = if app.disabled_at.is_some() { "disabled" } else { "enabled" };
+        let keys = app.live_keys.to_string();
+        vec![app.name.clone(), state.to_owned(), keys, app.created_at.to_string(), app.app_id.to_string()]
     };
-    table(&["NAME", "KEYS", "CREATED", "ID"], &applications.iter().map(row).collect::<Vec<_>>())
+    table(&["NAME", "STATE", "KEYS", "CREATED", "ID"], &applications.iter().map(row).collect::<Vec<_>>())
 }
 
 /// An application by its identifier or its name.

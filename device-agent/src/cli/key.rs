@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use deskgate_gateway::exit::Failure;
 use deskgate_gateway::output::{Output, table};
-use deskgate_protocol::management::{CreateKey, Key as Record, ListKeys, RevokeKey, Scope};
+use deskgate_protocol::management::{CreateKey, Key as Record, ListKeys, RevokeKey, RollKey, Scope};
 use deskgate_protocol::{EndpointId, KeyId, Timestamp};
 
 use super::app;
@@ -19,6 +19,14 @@ pub(super) enum Key {
         /// Its name or identifier
         #[arg(long)]
         app: String,
+    },
+    /// Replace a key by a new one with the same rights, which is shown this once
+    Roll {
+        /// Its identifier
+        key: KeyId,
+        /// Hours for which the old one is still good
+        #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u32).range(0..=720))]
+        overlap: u32,
     },
     /// End a key at once and for good
     Revoke {
@@ -47,6 +55,9 @@ pub(super) struct Create {
     /// When it ends, as in 2027-01-31T00:00:00Z
     #[arg(long, value_name = "TIME")]
     expires_at: Option<Timestamp>,
+    /// A range of addresses it may be used from, as in 10.0.0.0/8; may be repeated [default: everywhere]
+    #[arg(long, value_name = "RANGE")]
+    allow: Vec<String>,
 }
 
 pub(super) async fn run(agent: Agent, command: Key, out: Output) -> Result<(), Failure> {
@@ -61,6 +72,7 @@ pub(super) async fn run(agent: Agent, command: Key, out: Output) -> Result<(), F
                 endpoints: create.endpoint,
                 fixed_subject: create.subject,
                 expires_at: create.expires_at,
+                allowed_cidrs: create.allow,
             };
             let created = agent.manage(request).await?;
             out.result("key-created/1", &created, || {
@@ -74,6 +86,16 @@ pub(super) async fn run(agent: Agent, command: Key, out: Output) -> Result<(), F
             let app_id = app::find(&agent, &app).await?;
             let keys = agent.manage(ListKeys { app_id }).await?;
             out.result("keys/1", &serde_json::json!({ "keys": keys }), || list(&keys));
+        }
+        Key::Roll { key, overlap } => {
+            let rolled = agent.manage(RollKey { key_id: key, overlap_s: overlap * 3600 }).await?;
+            out.result("key-rolled/1", &rolled, || {
+                format!(
+                    "Created {}; the old key ends in {overlap} hours. Shown this once; keep it in the backend's credential \
+                     store:\n{}",
+                    rolled.key.key_id, rolled.text
+                )
+            });
         }
         Key::Revoke { key } => {
             let key = agent.manage(RevokeKey { key_id: key }).await?;
@@ -92,7 +114,8 @@ fn list(keys: &[Record]) -> String {
             (None, None) => "live".to_owned(),
         };
         let scopes: Vec<_> = key.scopes.iter().map(|scope| scope.as_str()).collect();
-        vec![key.name.clone(), format!("…{}", key.last4), state, scopes.join(" "), key.key_id.to_string()]
+        let used = key.last_used_at.map_or("never".to_owned(), |at| at.to_string());
+        vec![key.name.clone(), format!("…{}", key.last4), state, used, scopes.join(" "), key.key_id.to_string()]
     };
-    table(&["NAME", "ENDS IN", "STATE", "SCOPES", "ID"], &keys.iter().map(row).collect::<Vec<_>>())
+    table(&["NAME", "ENDS IN", "STATE", "LAST USED", "SCOPES", "ID"], &keys.iter().map(row).collect::<Vec<_>>())
 }

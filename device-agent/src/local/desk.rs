@@ -8,7 +8,7 @@ use deskgate_protocol::control::RefusedCode;
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::management::{
     CreateApplication, CreateKey, GetAccess, ListApplications, ListEndpoints, ListKeys, ListRuns, ManagementErrorCode,
-    ManagementRequest, PublishEndpoint, RevokeKey, SetAccess, ShowRun,
+    ManagementRequest, PublishEndpoint, RevokeKey, RollKey, SetAccess, SetApplication, ShowRun,
 };
 use deskgate_protocol::secret::ControlToken;
 use deskgate_protocol::{Timestamp, VERSION};
@@ -272,6 +272,8 @@ impl Desk {
             Pass::CreateKey(request) => pass!(request, CreateKey),
             Pass::ListKeys(request) => pass!(request, ListKeys),
             Pass::RevokeKey(request) => pass!(request, RevokeKey),
+            Pass::RollKey(request) => pass!(request, RollKey),
+            Pass::SetApplication(request) => pass!(request, SetApplication),
             Pass::PublishEndpoint(request) => pass!(request, PublishEndpoint),
             Pass::ListEndpoints(request) => pass!(request, ListEndpoints),
             Pass::SetAccess(request) => pass!(request, SetAccess),

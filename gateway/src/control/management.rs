@@ -17,6 +17,8 @@ pub(super) async fn answer(desktop: Desktop, request: ManagementRequest) -> Mana
         Ask::CreateKey(request) => reply(&request.clone(), desktop.create_key(request).await),
         Ask::ListKeys(request) => reply(&request, desktop.keys(request).await),
         Ask::RevokeKey(request) => reply(&request, desktop.revoke_key(request).await),
+        Ask::RollKey(request) => reply(&request, desktop.roll_key(request).await),
+        Ask::SetApplication(request) => reply(&request, desktop.set_application(request).await),
         Ask::PublishEndpoint(request) => reply(&request.clone(), desktop.publish(request).await),
         Ask::ListEndpoints(request) => reply(&request, desktop.endpoints().await),
         Ask::SetAccess(request) => reply(&request, desktop.set_access(request).await),

@@ -4,6 +4,7 @@
 //! a revocation holds on every replica within one second and a busy key costs no look-ups.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use deskgate_protocol::{ApplicationId, EndpointId, KeyId};
 
 use super::rates::{Rate, Rates, Standing};
 use super::refusal::Refusal;
+use crate::networks::Network;
 use crate::store::Store;
 use crate::store::applications::StoredKey;
 
@@ -138,8 +140,16 @@ pub fn is_subject(text: &str) -> bool {
     (1..=255).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
+/// Whether a key that is limited to these ranges may be used from there.
+fn is_allowed(cidrs: &[String], from: Option<IpAddr>) -> bool {
+    let inside = |address| cidrs.iter().any(|range| range.parse().is_ok_and(|range: Network| range.contains(address)));
+    cidrs.is_empty() || from.is_some_and(inside)
+}
+
 /// How long a key's record is believed.
 const BELIEVED: Duration = Duration::from_millis(500);
+/// How often the use of a key is noted.
+const NOTED: Duration = Duration::from_secs(60);
 /// Records that are remembered at most.
 const REMEMBERED: usize = 10_000;
 
@@ -148,6 +158,8 @@ const REMEMBERED: usize = 10_000;
 struct Slot {
     last: Mutex<Option<Reading>>,
     reading: tokio::sync::Mutex<()>,
+    /// When its use was noted.
+    noted: Mutex<Option<Instant>>,
 }
 
 /// What came of reading a key's record.
@@ -172,25 +184,40 @@ impl Access {
         Self { store, rates: Rates::new(rate), slots: Arc::default() }
     }
 
-    /// Checks the key's text. Which of unknown, revoked and expired it was is not said.
-    pub async fn authenticate(&self, credential: &str, subject: Subject) -> Result<Authenticated, Refusal> {
+    /// Checks the key's text and where it comes from. Which of unknown, revoked, expired and used elsewhere it was is
+    /// not said.
+    pub async fn authenticate(
+        &self,
+        credential: &str,
+        subject: Subject,
+        from: Option<IpAddr>,
+    ) -> Result<Authenticated, Refusal> {
         let sent: ApplicationKey =
             credential.parse().map_err(|error| Refusal::CredentialInvalid { hint: hint(&error) })?;
-        let known = self.key(sent.id()).await?;
+        let slot = self.slot(sent.id());
+        let known = self.key(&slot, sent.id()).await?;
         let fits = known.as_ref().is_some_and(|known| digests_equal(&known.digest, &sent.digest()));
-        let key = known.filter(|key| fits && key.live).ok_or(Refusal::CredentialInvalid { hint: String::new() })?;
+        let good = |key: &Arc<StoredKey>| fits && key.live && is_allowed(&key.key.allowed_cidrs, from);
+        let key = known.filter(good).ok_or(Refusal::CredentialInvalid { hint: String::new() })?;
+        if key.disabled {
+            return Err(Refusal::ApplicationDisabled);
+        }
+        if slot.is_use_to_note()
+            && let Err(error) = self.store.note_key_use(sent.id()).await
+        {
+            tracing::debug!(%error, "a key's last use was not noted");
+        }
         let standing = self.rates.count(key.key.key_id);
         Ok(Authenticated { key, subject, standing })
     }
 
     /// Whether a key that was good is so still.
     pub async fn is_good(&self, key_id: KeyId) -> Result<bool, Refusal> {
-        Ok(self.key(key_id).await?.is_some_and(|key| key.live))
+        Ok(self.key(&self.slot(key_id), key_id).await?.is_some_and(|key| key.live && !key.disabled))
     }
 
-    async fn key(&self, key_id: KeyId) -> Result<Option<Arc<StoredKey>>, Refusal> {
+    async fn key(&self, slot: &Slot, key_id: KeyId) -> Result<Option<Arc<StoredKey>>, Refusal> {
         let came = Instant::now();
-        let slot = self.slot(key_id);
         if let Some(found) = slot.good_for(came) {
             return found;
         }
@@ -216,6 +243,16 @@ impl Access {
 }
 
 impl Slot {
+    /// Whether this use of the key is to be noted. Asked once for each use.
+    fn is_use_to_note(&self) -> bool {
+        let mut noted = lock(&self.noted);
+        let due = noted.is_none_or(|noted| noted.elapsed() >= NOTED);
+        if due {
+            *noted = Some(Instant::now());
+        }
+        due
+    }
+
     /// The last reading, if somebody who came at this moment may rely on it.
     fn good_for(&self, came: Instant) -> Option<Result<Option<Arc<StoredKey>>, Refusal>> {
         let last = lock(&self.last);

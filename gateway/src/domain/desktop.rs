@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use deskgate_protocol::management::{
     Access, Application, CreateApplication, CreateKey, CreatedApplication, CreatedKey, Key, ListKeys, ListRuns,
-    ManagementError, ManagementErrorCode, PublishEndpoint, PublishedEndpoint, RevokeKey, RunDetail, RunPage, Scope,
-    SetAccess, ShowRun,
+    ManagementError, ManagementErrorCode, PublishEndpoint, PublishedEndpoint, RevokeKey, RollKey, RunDetail, RunPage,
+    Scope, SetAccess, SetApplication, ShowRun,
 };
 use deskgate_protocol::run::{Run, RunEvent};
 use deskgate_protocol::secret::ApplicationKey;
@@ -13,7 +13,8 @@ use deskgate_protocol::service::{DESCRIPTION_LIMIT, check_name};
 use deskgate_protocol::{ApplicationId, DeviceId, KeyId};
 
 use super::runs::seen;
-use crate::store::applications::NewKey;
+use crate::networks::Network;
+use crate::store::applications::{NewKey, NewSecret};
 use crate::store::endpoints::Publication;
 use crate::store::{self, Store};
 use crate::wake::Topic;
@@ -30,6 +31,8 @@ type Answer<T> = Result<T, ManagementError>;
 
 const EVENTS_SHOWN: i64 = 1000;
 const EVENT_BYTES_SHOWN: usize = 1024 * 1024;
+/// Thirty days.
+const LONGEST_OVERLAP_S: u32 = 30 * 24 * 3600;
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 impl Desktop {
@@ -67,6 +70,9 @@ impl Desktop {
         {
             return Err(invalid("a fixed subject has 1 to 255 visible ASCII characters".to_owned()));
         }
+        if let Some(wrong) = request.allowed_cidrs.iter().find(|range| range.parse::<Network>().is_err()) {
+            return Err(invalid(format!("{wrong:?} is no range of addresses such as 10.0.0.0/8")));
+        }
         let own = self.store.published_by(self.device_id).await?;
         let foreign = |id| !own.iter().any(|endpoint| endpoint.endpoint_id == id && endpoint.app_id == request.app_id);
         if let Some(id) = request.endpoints.iter().copied().find(|id| foreign(*id)) {
@@ -77,6 +83,7 @@ impl Desktop {
             endpoints: &request.endpoints,
             fixed_subject: request.fixed_subject.as_deref(),
             expires_at: request.expires_at,
+            allowed_cidrs: &request.allowed_cidrs,
             ..new_key(&secret, &request.name, &request.scopes)
         };
         let key = self.store.create_key(self.device_id, request.app_id, &key).await?;
@@ -95,6 +102,26 @@ impl Desktop {
     pub async fn revoke_key(&self, request: RevokeKey) -> Answer<Key> {
         let key = self.store.revoke_key(self.device_id, request.key_id).await?;
         key.ok_or_else(|| not_found(format!("there is no key {}", request.key_id)))
+    }
+
+    /// Replaces a key.
+    pub async fn roll_key(&self, request: RollKey) -> Answer<CreatedKey> {
+        if request.overlap_s > LONGEST_OVERLAP_S {
+            return Err(invalid("a rolled key lives on for 30 days at most".to_owned()));
+        }
+        let secret = ApplicationKey::generate(KeyId::new());
+        let new = NewSecret { key_id: secret.id(), last4: secret.last4(), digest: secret.digest() };
+        let key = self.store.roll_key(self.device_id, request.key_id, request.overlap_s, &new).await?;
+        let key = key.ok_or_else(|| not_found(format!("there is no live key {}", request.key_id)))?;
+        tracing::info!(old = %request.key_id, new = %key.key_id, device_id = %self.device_id, "key rolled");
+        Ok(CreatedKey { key, text: secret.reveal().to_owned() })
+    }
+
+    /// Disables or enables an application.
+    pub async fn set_application(&self, request: SetApplication) -> Answer<Application> {
+        let application = self.store.set_application(self.device_id, request.app_id, request.enabled).await?;
+        tracing::info!(app_id = %request.app_id, enabled = request.enabled, "application changed");
+        application.ok_or_else(|| not_found(format!("there is no application {}", request.app_id)))
     }
 
     /// Publishes a version of a service.
@@ -185,6 +212,7 @@ fn new_key<'a>(secret: &'a ApplicationKey, name: &'a str, scopes: &'a [Scope]) -
         endpoints: &[],
         fixed_subject: None,
         expires_at: None,
+        allowed_cidrs: &[],
     }
 }
 

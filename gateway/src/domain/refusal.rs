@@ -17,6 +17,9 @@ pub enum Refusal {
         /// Empty, or a sentence with a space before it.
         hint: String,
     },
+    /// The desktop user disabled the application.
+    #[error("This application is disabled. Its owner can enable it again.")]
+    ApplicationDisabled,
     /// The key may not do this.
     #[error("This application key lacks the scope \"{0}\".")]
     InsufficientScope(Scope),

@@ -9,6 +9,7 @@ use deskgate_protocol::secret::SecretKind;
 
 use super::Api;
 use super::error::Error;
+use super::guest::ClientAddress;
 use super::rates::Note;
 use crate::domain::access::{Authenticated, Subject, is_subject};
 use crate::domain::refusal::Refusal;
@@ -27,7 +28,8 @@ impl FromRequestParts<Arc<Api>> for Authenticated {
             Once::Value(text) if is_subject(text) => Subject::Named(text.to_owned()),
             _ => Subject::Unusable,
         };
-        let authenticated = api.access.authenticate(credential, subject).await?;
+        let from = parts.extensions.get().map(|ClientAddress(address)| *address);
+        let authenticated = api.access.authenticate(credential, subject, from).await?;
         Note::leave(&parts.extensions, authenticated.standing());
         Ok(authenticated)
     }

@@ -124,6 +124,7 @@ impl From<Refusal> for Error {
         match refusal {
             Refusal::CredentialMissing => new(Code::CredentialMissing),
             Refusal::CredentialInvalid { .. } => new(Code::CredentialInvalid),
+            Refusal::ApplicationDisabled => new(Code::ApplicationDisabled),
             Refusal::InsufficientScope(scope) => new(Code::InsufficientScope).with("required_scope", scope.as_str()),
             Refusal::SubjectMissing => new(Code::SubjectMissing),
             Refusal::SubjectInvalid => new(Code::SubjectInvalid),

@@ -17,11 +17,27 @@ pub struct StoredKey {
     pub digest: Sha256Digest,
     /// Whether it is neither revoked nor expired, by the database's clock.
     pub live: bool,
+    /// Whether its application is disabled.
+    pub disabled: bool,
 }
 
 const KEY: &str = "k.key_id, k.app_id, k.name, k.last4, k.scopes, k.endpoints, k.fixed_subject, k.created_at,
-    k.expires_at, k.revoked_at";
+    k.expires_at, k.revoked_at, k.allowed_cidrs, k.last_used_at";
+const APPLICATION: &str = "a.app_id, a.name, a.created_at, a.disabled_at,
+    (SELECT count(*) FROM application_keys k WHERE k.app_id = a.app_id
+        AND k.revoked_at IS NULL AND coalesce(k.expires_at, 'infinity') > now()) AS live_keys";
 const LIVE: &str = "(k.revoked_at IS NULL AND coalesce(k.expires_at, 'infinity') > now())";
+
+/// The secret part of a key to be stored.
+#[derive(Clone, Copy, Debug)]
+pub struct NewSecret<'a> {
+    /// The key's identifier.
+    pub key_id: KeyId,
+    /// The last characters of the secret.
+    pub last4: &'a str,
+    /// SHA-256 of the key's text.
+    pub digest: Sha256Digest,
+}
 
 /// A key to be stored.
 #[derive(Clone, Debug)]
@@ -42,6 +58,8 @@ pub struct NewKey<'a> {
     pub fixed_subject: Option<&'a str>,
     /// When it ends.
     pub expires_at: Option<Timestamp>,
+    /// Where it may be used from.
+    pub allowed_cidrs: &'a [String],
 }
 
 impl Store {
@@ -56,37 +74,48 @@ impl Store {
         let sql = format!(
             "-- applications::create
             WITH created AS (
-                INSERT INTO applications (app_id, device_id, name) VALUES ($10, $9, $11)
+                INSERT INTO applications (app_id, device_id, name) VALUES ($11, $10, $12)
                 ON CONFLICT (device_id, name) DO NOTHING RETURNING app_id, created_at
             ), k AS (
-                INSERT INTO application_keys AS k (key_id, app_id, name, last4, digest, scopes, endpoints, fixed_subject, expires_at)
-                SELECT $1, app_id, $2, $3, $4, $5, $6, $7, $8 FROM created RETURNING *)
+                INSERT INTO application_keys AS k (key_id, app_id, name, last4, digest, scopes, endpoints, fixed_subject, expires_at,
+                    allowed_cidrs)
+                SELECT $1, app_id, $2, $3, $4, $5, $6, $7, $8, $9 FROM created RETURNING *)
             SELECT {KEY}, c.created_at AS app_created_at FROM k JOIN created c USING (app_id)"
         );
         let row = self.insert_key(&sql, key, &[&device_id.uuid(), &app_id.uuid(), &name]).await?;
         let Some(row) = row else { return Ok(None) };
         let created_at = row.try_get::<_, jiff::Timestamp>("app_created_at")?.into();
-        let application = Application { app_id, name: name.to_owned(), created_at, live_keys: 1 };
+        let application = Application { app_id, name: name.to_owned(), created_at, live_keys: 1, disabled_at: None };
         Ok(Some((application, stored_key(&row)?)))
+    }
+
+    /// Disables or enables an application of this device. `None` if it has no such application.
+    pub async fn set_application(
+        &self,
+        device_id: DeviceId,
+        app_id: ApplicationId,
+        enabled: bool,
+    ) -> Result<Option<Application>, Error> {
+        let sql = format!(
+            "-- applications::set
+            UPDATE applications a SET disabled_at = CASE WHEN $3 THEN NULL ELSE coalesce(a.disabled_at, now()) END
+            WHERE a.device_id = $1 AND a.app_id = $2 RETURNING {APPLICATION}"
+        );
+        self.durable_opt(&sql, &[&device_id.uuid(), &app_id.uuid(), &enabled])
+            .await?
+            .as_ref()
+            .map(application)
+            .transpose()
     }
 
     /// A device's applications, oldest first.
     pub async fn applications(&self, device_id: DeviceId) -> Result<Vec<Application>, Error> {
         let sql = format!(
             "-- applications::of_device
-            SELECT a.app_id, a.name, a.created_at,
-                (SELECT count(*) FROM application_keys k WHERE k.app_id = a.app_id AND {LIVE}) AS live_keys
+            SELECT {APPLICATION}
             FROM applications a WHERE a.device_id = $1 ORDER BY a.created_at, a.app_id"
         );
         let rows = self.durable_rows(&sql, &[&device_id.uuid()]).await?;
-        let application = |row: &Row| -> Result<Application, Error> {
-            Ok(Application {
-                app_id: row.try_get::<_, uuid::Uuid>("app_id")?.into(),
-                name: row.try_get("name")?,
-                created_at: row.try_get::<_, jiff::Timestamp>("created_at")?.into(),
-                live_keys: u32::try_from(row.try_get::<_, i64>("live_keys")?).unwrap_or(u32::MAX),
-            })
-        };
         rows.iter().map(application).collect()
     }
 
@@ -99,8 +128,9 @@ impl Store {
     ) -> Result<Option<Key>, Error> {
         let sql = format!(
             "-- applications::create_key
-            INSERT INTO application_keys AS k (key_id, app_id, name, last4, digest, scopes, endpoints, fixed_subject, expires_at)
-            SELECT $1, app_id, $2, $3, $4, $5, $6, $7, $8 FROM applications WHERE device_id = $9 AND app_id = $10
+            INSERT INTO application_keys AS k (key_id, app_id, name, last4, digest, scopes, endpoints, fixed_subject, expires_at,
+                    allowed_cidrs)
+            SELECT $1, app_id, $2, $3, $4, $5, $6, $7, $8, $9 FROM applications WHERE device_id = $10 AND app_id = $11
             RETURNING {KEY}"
         );
         self.insert_key(&sql, key, &[&device_id.uuid(), &app_id.uuid()]).await?.as_ref().map(stored_key).transpose()
@@ -116,8 +146,17 @@ impl Store {
         let endpoints: Vec<_> = key.endpoints.iter().map(|endpoint| endpoint.uuid()).collect();
         let (key_id, digest, expires_at) =
             (key.key_id.uuid(), key.digest.0.as_slice(), key.expires_at.map(|time| time.0));
-        let own: [&(dyn tokio_postgres::types::ToSql + Sync); 8] =
-            [&key_id, &key.name, &key.last4, &digest, &scopes, &endpoints, &key.fixed_subject, &expires_at];
+        let own: [&(dyn tokio_postgres::types::ToSql + Sync); 9] = [
+            &key_id,
+            &key.name,
+            &key.last4,
+            &digest,
+            &scopes,
+            &endpoints,
+            &key.fixed_subject,
+            &expires_at,
+            &key.allowed_cidrs,
+        ];
         self.durable_opt(sql, &[&own[..], more].concat()).await
     }
 
@@ -141,15 +180,69 @@ impl Store {
         self.durable_opt(&sql, &[&device_id.uuid(), &key_id.uuid()]).await?.as_ref().map(stored_key).transpose()
     }
 
+    /// Replaces a live key of this device by another one with the same rights; the old one is good for `overlap_s` seconds
+    /// more. `None` if it has no such live key.
+    pub async fn roll_key(
+        &self,
+        device_id: DeviceId,
+        old: KeyId,
+        overlap_s: u32,
+        new: &NewSecret<'_>,
+    ) -> Result<Option<Key>, Error> {
+        let sql = format!(
+            "-- applications::roll_key
+            WITH old AS (
+                SELECT k.* FROM application_keys k JOIN applications a USING (app_id)
+                WHERE a.device_id = $1 AND k.key_id = $2 AND {LIVE} FOR UPDATE OF k
+            ), ending AS (
+                UPDATE application_keys k SET expires_at = least(k.expires_at, now() + make_interval(secs => $3))
+                FROM old WHERE k.key_id = old.key_id
+            )
+            INSERT INTO application_keys AS k (key_id, app_id, name, last4, digest, scopes, endpoints, fixed_subject,
+                expires_at, allowed_cidrs)
+            SELECT $4, app_id, name, $5, $6, scopes, endpoints, fixed_subject, expires_at, allowed_cidrs FROM old
+            RETURNING {KEY}"
+        );
+        let overlap = f64::from(overlap_s);
+        let (device_id, old, key_id, digest) =
+            (device_id.uuid(), old.uuid(), new.key_id.uuid(), new.digest.0.as_slice());
+        let row = self.durable_opt(&sql, &[&device_id, &old, &overlap, &key_id, &new.last4, &digest]).await?;
+        row.as_ref().map(stored_key).transpose()
+    }
+
+    /// Notes that a key is used, unless that was noted within the last minute.
+    pub async fn note_key_use(&self, key_id: KeyId) -> Result<(), Error> {
+        let sql = "-- applications::note_key_use
+            UPDATE application_keys SET last_used_at = now()
+            WHERE key_id = $1 AND coalesce(last_used_at, '-infinity') < now() - interval '1 minute'";
+        self.relaxed_rows(sql, &[&key_id.uuid()]).await.map(drop)
+    }
+
     /// A key with all that is needed to check it.
     pub async fn key(&self, key_id: KeyId) -> Result<Option<StoredKey>, Error> {
         let sql = format!(
-            "SELECT {KEY}, k.digest, {LIVE} AS live FROM application_keys k WHERE k.key_id = $1 -- applications::key"
+            "SELECT {KEY}, k.digest, {LIVE} AS live, a.disabled_at IS NOT NULL AS disabled
+            FROM application_keys k JOIN applications a USING (app_id) WHERE k.key_id = $1 -- applications::key"
         );
         let Some(row) = self.durable_opt(&sql, &[&key_id.uuid()]).await? else { return Ok(None) };
         let digest = super::admissions::digest(row.try_get("digest")?)?;
-        Ok(Some(StoredKey { key: stored_key(&row)?, digest, live: row.try_get("live")? }))
+        Ok(Some(StoredKey {
+            key: stored_key(&row)?,
+            digest,
+            live: row.try_get("live")?,
+            disabled: row.try_get("disabled")?,
+        }))
     }
+}
+
+fn application(row: &Row) -> Result<Application, Error> {
+    Ok(Application {
+        app_id: row.try_get::<_, uuid::Uuid>("app_id")?.into(),
+        name: row.try_get("name")?,
+        created_at: row.try_get::<_, jiff::Timestamp>("created_at")?.into(),
+        live_keys: u32::try_from(row.try_get::<_, i64>("live_keys")?).unwrap_or(u32::MAX),
+        disabled_at: row.try_get::<_, Option<jiff::Timestamp>>("disabled_at")?.map(Into::into),
+    })
 }
 
 fn stored_key(row: &Row) -> Result<Key, Error> {
@@ -165,5 +258,7 @@ fn stored_key(row: &Row) -> Result<Key, Error> {
         created_at: row.try_get::<_, jiff::Timestamp>("created_at")?.into(),
         expires_at: moment("expires_at")?,
         revoked_at: moment("revoked_at")?,
+        allowed_cidrs: row.try_get("allowed_cidrs")?,
+        last_used_at: moment("last_used_at")?,
     })
 }

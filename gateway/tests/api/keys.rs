@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use deskgate_protocol::Timestamp;
+use deskgate_protocol::management::{ListKeys, ManagementErrorCode, RollKey, SetApplication};
 use serde_json::json;
 
-use crate::support::call::not_found;
+use crate::support::call::{Problem, not_found};
 use crate::support::until;
 use crate::support::world::World;
 
@@ -83,5 +84,93 @@ async fn only_digests_of_keys_are_stored() {
     assert!(!stored.contains(&secret[..secret.len() - 4]), "{stored}");
     let hexadecimal: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
     assert!(!stored.contains(&hexadecimal[..16]), "{stored}");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_rolled_key_hands_its_rights_on_and_ends_after_the_overlap() {
+    let world = World::new().await;
+    let desk = &world.desk;
+    let old = desk
+        .restricted_key(|key| {
+            key.endpoints = vec![desk.endpoint];
+            key.fixed_subject = Some("anna".to_owned());
+        })
+        .await;
+    let roll = |overlap_s| desk.desktop.roll_key(RollKey { key_id: old.key.key_id, overlap_s });
+    let new = roll(3600).await.expect("rolled");
+    let rights = |key: &deskgate_protocol::management::Key| {
+        (key.app_id, key.scopes.clone(), key.endpoints.clone(), key.fixed_subject.clone(), key.expires_at)
+    };
+    assert_eq!(rights(&new.key), rights(&old.key));
+    assert_ne!((&new.text, new.key.key_id), (&old.text, old.key.key_id));
+    let list = |key: &str| world.call("GET", "/api/v1/agent-endpoints").key(key).send();
+    assert_eq!((list(&old.text).await.status, list(&new.text).await.status), (200, 200), "both are good for a while");
+    roll(0).await.expect("rolled once more, without an overlap");
+    until("the old key has ended", async || list(&old.text).await.status == 401).await;
+    assert_eq!(list(&new.text).await.status, 200);
+    assert_eq!(roll(0).await.expect_err("it has ended").code, ManagementErrorCode::NotFound);
+    assert_eq!(roll(31 * 24 * 3600).await.expect_err("too long").code, ManagementErrorCode::Invalid);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_key_for_some_addresses_looks_like_no_key_from_others() {
+    let world = World::new().await;
+    let made_for =
+        async |range: &str| world.desk.restricted_key(|key| key.allowed_cidrs = vec![range.to_owned()]).await;
+    let (here, elsewhere) = (made_for("127.0.0.0/8").await, made_for("10.0.0.0/8").await);
+    let list = |key: &str| world.ask("GET", "/api/v1/agent-endpoints").key(key).send();
+    assert_eq!(list(&here.text).await.status, 200);
+    let detail = "The application key is not valid.";
+    let invalid = Problem::new(401, "credential_invalid", "Credential invalid", detail);
+    list(&elsewhere.text).await.assert_problem(&invalid);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn the_last_use_of_a_key_is_noted_once_a_minute_and_only_for_who_has_it() {
+    let world = World::new().await;
+    let key = world.desk.restricted_key(|_| {}).await;
+    let record = async || {
+        let keys = world.desk.desktop.keys(ListKeys { app_id: world.desk.app.id }).await.expect("listed");
+        keys.into_iter().find(|one| one.key_id == key.key.key_id).expect("listed")
+    };
+    let guessed = deskgate_protocol::secret::ApplicationKey::generate(key.key.key_id);
+    let list = |key: &str| world.ask("GET", "/api/v1/agent-endpoints").key(key).send();
+    assert_eq!(list(guessed.reveal()).await.status, 401);
+    assert_eq!(record().await.last_used_at, None);
+    assert_eq!(list(&key.text).await.status, 200);
+    let noted = record().await.last_used_at;
+    assert!(noted.is_some_and(|at| at >= key.key.created_at));
+    assert_eq!(list(&key.text).await.status, 200);
+    assert_eq!(record().await.last_used_at, noted, "not with every request");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn every_key_of_a_disabled_application_is_refused_within_a_second_until_it_is_enabled() {
+    let world = World::new().await;
+    let set = async |enabled| {
+        let request = SetApplication { app_id: world.desk.app.id, enabled };
+        world.desk.desktop.set_application(request).await.expect("set").disabled_at
+    };
+    let list = || world.ask("GET", "/api/v1/agent-endpoints").send();
+    assert_eq!(list().await.status, 200);
+    let disabled_at = set(false).await;
+    assert!(disabled_at.is_some());
+    let acknowledged = Instant::now();
+    loop {
+        let began = acknowledged.elapsed();
+        if list().await.status == 403 {
+            break;
+        }
+        assert!(began <= Duration::from_secs(1), "a request that began {began:?} afterwards was let in");
+    }
+    let detail = "This application is disabled. Its owner can enable it again.";
+    list().await.assert_problem(&Problem::new(403, "application_disabled", "Application disabled", detail));
+    assert_eq!(set(false).await, disabled_at, "repeated, it changes nothing");
+    assert_eq!(set(true).await, None);
+    until("it may call again", async || list().await.status == 200).await;
     world.stop().await;
 }

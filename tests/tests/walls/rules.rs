@@ -54,7 +54,7 @@ pub(crate) const PARTS: [Part; 3] = [
             ("callbacks", &["domain", "store", "wake", "clock", "tasks", "config"]),
             ("upkeep", &["domain", "store", "clock", "tasks", "config"]),
             ("ops", &["domain", "store", "clock", "tasks", "config"]),
-            ("domain", &["store", "wake", "clock"]),
+            ("domain", &["store", "wake", "clock", "networks"]),
             ("store", &["wake", "clock", "tasks"]),
             ("tunnel", &["domain::devices", "clock", "tasks"]),
             // The leaves. The configuration speaks of limits in domain's own words.

@@ -19,6 +19,7 @@ pub(in crate::http) const EVERY_CALL: &[Code] = &[
     Code::SubjectInvalid,
     Code::CredentialMissing,
     Code::CredentialInvalid,
+    Code::ApplicationDisabled,
     Code::InsufficientScope,
     Code::SubjectNotAllowed,
     Code::RateLimited,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use deskgate_gateway::store::applications::NewKey;
+use deskgate_gateway::store::applications::{NewKey, NewSecret};
 use deskgate_gateway::store::attempts::What;
 use deskgate_gateway::store::run_list::{Sought, Waiting};
 use deskgate_protocol::canonical::Sha256Digest;
@@ -84,6 +84,7 @@ async fn every_statement_is_understood_by_the_database() {
         endpoints: &[desk.endpoint],
         fixed_subject: Some("anna"),
         expires_at: Some(deskgate_protocol::Timestamp::now()),
+        allowed_cidrs: &["10.0.0.0/8".to_owned()],
     };
     assert!(store.create_key(desk.device_id, ApplicationId::new(), &key).await.expect("create_key").is_none());
     store.create_key(desk.device_id, desk.app.id, &key).await.expect("create_key").expect("created");
@@ -91,7 +92,11 @@ async fn every_statement_is_understood_by_the_database() {
     store.key(key.key_id).await.expect("key").expect("there");
     store.revoke_key(desk.device_id, key.key_id).await.expect("revoke_key").expect("there");
     done(&["applications::of_device", "applications::create_key", "applications::keys", "applications::key"]);
-    done(&["applications::revoke_key"]);
+    let new = NewSecret { key_id: KeyId::new(), last4: "efgh", digest };
+    assert!(store.roll_key(desk.device_id, key.key_id, 60, &new).await.expect("roll_key").is_none());
+    store.note_key_use(key.key_id).await.expect("note_key_use");
+    store.set_application(desk.device_id, desk.app.id, true).await.expect("set_application").expect("there");
+    done(&["applications::revoke_key", "applications::roll_key", "applications::note_key_use", "applications::set"]);
 
     let unknown = PublishEndpoint {
         app_id: ApplicationId::new(),

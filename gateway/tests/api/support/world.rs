@@ -75,6 +75,7 @@ impl Desk {
             endpoints: Vec::new(),
             fixed_subject: None,
             expires_at: None,
+            allowed_cidrs: Vec::new(),
         };
         change(&mut request);
         self.desktop.create_key(request).await.expect("created")

@@ -46,7 +46,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Resul
 }
 
 /// A device that takes work, with an application and a service.
-fn owner(device_id: DeviceId) -> String {
+pub(crate) fn owner(device_id: DeviceId) -> String {
     let id = device_id.uuid();
     format!(
         "INSERT INTO devices (device_id, name, public_key, epoch, connected_epoch, access_enabled)

@@ -7,6 +7,7 @@ mod accept;
 mod claim;
 mod http;
 mod latency;
+mod lists;
 mod load;
 mod machine;
 mod memory;
@@ -115,6 +116,7 @@ async fn measure(options: Options) -> anyhow::Result<()> {
     accept::measure(&bench, &mut report).await?;
     latency::measure(&bench, &mut report).await?;
     claim::measure(&bench, &mut report).await?;
+    lists::measure(&bench, &mut report).await?;
     memory::measure(&bench, &mut report).await?;
     report.finish()
 }

@@ -1,0 +1,91 @@
+//! The hundredth page of a long list of runs against the first.
+
+use std::time::Instant;
+
+use deskgate_gateway::store::run_list::{Sought, Waiting};
+use deskgate_gateway::store::{Database, Place, Store};
+use deskgate_gateway::wake::Wake;
+use deskgate_protocol::DeviceId;
+use serde_json::json;
+
+use crate::Bench;
+use crate::claim::owner;
+use crate::report::{Report, median};
+use crate::site::{self, Server};
+
+/// How often each page is read.
+const READINGS: usize = 200;
+/// Readings before that, until the statement's plan is kept.
+const WARM_UP: usize = 20;
+/// Runs in a page.
+const PAGE: u32 = 100;
+
+/// Measures it if it is asked for.
+pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
+    if !bench.wants(&["list_page100_vs_page1"]) {
+        return Ok(());
+    }
+    println!("Listing");
+    let folder = site::folder()?;
+    let server = Server::start(&bench.programs, folder.path()).await?;
+    let (client, _driver) = server.database().await?;
+    let (wake, _changes) = Wake::new();
+    let store = Database::new(&server.database_url()?, None, None)?.open(false, wake).await?;
+    let id = DeviceId::new();
+    client.batch_execute(&owner(id)).await?;
+    let runs = if bench.quick { 100_000 } else { 1_000_000 };
+    client.batch_execute(&ended(id, runs)).await?;
+    // What autovacuum does in time on a server.
+    client.batch_execute("VACUUM (ANALYZE) runs").await?;
+
+    let first = readings(&store, id, None).await?;
+    let mut place = None;
+    for _ in 1..100 {
+        place = store.runs_of_caller(&sought(id, place), PAGE).await?.next;
+    }
+    let hundredth = readings(&store, id, place).await?;
+    report.part("list_page1_us", json!({ "median": median(&first), "readings": first.len(), "runs": runs }));
+    report.part("list_page100_us", json!({ "median": median(&hundredth), "readings": hundredth.len() }));
+    report.value("list_page100_vs_page1", median(&hundredth) / median(&first));
+    Ok(())
+}
+
+/// Microseconds of each reading of the page behind a place.
+async fn readings(store: &Store, id: DeviceId, before: Option<Place>) -> anyhow::Result<Vec<f64>> {
+    let mut times = Vec::new();
+    for reading in 0..WARM_UP + READINGS {
+        let began = Instant::now();
+        let found = store.runs_of_caller(&sought(id, before), PAGE).await?;
+        anyhow::ensure!(found.runs.len() == PAGE as usize && found.next.is_some(), "a page is short");
+        if reading >= WARM_UP {
+            times.push(began.elapsed().as_secs_f64() * 1e6);
+        }
+    }
+    Ok(times)
+}
+
+fn sought(id: DeviceId, before: Option<Place>) -> Sought<'static> {
+    Sought {
+        app_id: id.uuid().into(),
+        subject: "customer",
+        before,
+        not_before: None,
+        endpoints: Vec::new(),
+        states: None,
+        waiting: Waiting::Any,
+        key: None,
+    }
+}
+
+/// Runs that ended.
+fn ended(id: DeviceId, count: u32) -> String {
+    let id = id.uuid();
+    format!(
+        "INSERT INTO runs (run_id, app_id, subject, endpoint_id, endpoint_version, definition_sha256, device_id, identity,
+            fingerprint, input, metadata, max_duration_s, state, created_at, queue_expires_at, finished_at, purge_at)
+        SELECT gen_random_uuid(), '{id}', 'customer', '{id}', 1, sha256('definition'), '{id}', sha256(int8send(n)),
+            sha256('fingerprint'), '{{\"text\": \"Please check order 4711.\"}}', '{{}}', 3600, 'expired',
+            now() - n * interval '1 ms', now(), now(), now() + interval '1 day'
+        FROM generate_series(1, {count}) n"
+    )
+}
