@@ -58,6 +58,11 @@ pub const SETTINGS: &[Setting] = &[
         "Addresses or ranges of the proxies before this gateway, with commas. What they say in X-Forwarded-For, or else in Forwarded, is believed. Without server.tls nobody else may connect beyond loopback.",
     ),
     setting(
+        "ops.listen",
+        "127.0.0.1:8485",
+        "The address of /livez, /readyz and /metrics, for this machine's own people: it asks nobody who they are. Empty: none.",
+    ),
+    setting(
         "ssh.listen",
         "",
         "The address of the gateway's own SSH listener for devices, such as 0.0.0.0:7822. Empty: none; devices come in through the server's sshd.",
@@ -341,6 +346,7 @@ impl Config {
         self.tls_files()?;
         self.trusted_proxies()?;
         self.ssh_listen()?;
+        self.ops_listen()?;
         self.limits()?;
         self.clocks()?;
         match self.text("log.format") {

@@ -11,8 +11,11 @@ pub mod control;
 pub mod domain;
 pub mod exit;
 pub mod http;
+pub mod meters;
 pub mod networks;
+pub mod ops;
 pub mod output;
+pub mod pulse;
 pub mod socket;
 pub mod store;
 pub mod tasks;
@@ -45,6 +48,8 @@ use domain::admission::AdmissionDesk;
 use domain::devices::Clocks;
 use exit::{Exit, Failure};
 use networks::Networks;
+use ops::Ops;
+use pulse::Pulse;
 use store::admissions::Admissions;
 use store::cluster::{Cluster, ClusterError};
 use store::migrate::MigrateError;
@@ -70,6 +75,8 @@ pub struct Settings {
     pub public_url: Option<String>,
     /// The SSH listener for devices.
     pub ssh_listen: Option<SocketAddr>,
+    /// The operations listener: health and metrics.
+    pub ops_listen: Option<SocketAddr>,
     /// What devices dial; otherwise the listening address.
     pub ssh_public_address: Option<String>,
     /// The private control socket.
@@ -115,6 +122,7 @@ impl Settings {
             trusted_proxies: Networks::default(),
             public_url: None,
             ssh_listen: None,
+            ops_listen: None,
             ssh_public_address: None,
             control_socket: None,
             admin_socket: None,
@@ -241,6 +249,10 @@ impl Gateway {
             }
             None => (None, None),
         };
+        let ops = match settings.ops_listen {
+            Some(address) => Some(listen(address).await?),
+            None => None,
+        };
         let bound = |listener: &TcpListener| {
             listener.local_addr().map_err(|source| StartError::Listen { address: "a bound socket".to_owned(), source })
         };
@@ -250,6 +262,7 @@ impl Gateway {
             http: http_address,
             public_url: settings.public_url.clone().unwrap_or_else(|| format!("{scheme}://{http_address}")),
             ssh: ssh_address,
+            ops: ops.as_ref().map(bound).transpose()?,
             ssh_public: settings.ssh_public_address.clone().or(ssh_address.map(|address| address.to_string())),
         };
 
@@ -273,7 +286,13 @@ impl Gateway {
 
         let stop = works.stopping();
         works.spawn("listen", store::listen::run(database, wake, outgoing, stop.clone()));
-        works.spawn("upkeep", upkeep::run(store.clone(), settings.limits.retention, stop.clone()));
+        let queue = Pulse::default();
+        works.spawn("upkeep", upkeep::run(store.clone(), settings.limits.retention, queue.clone(), stop.clone()));
+        if let Some(listener) = ops {
+            let router = ops::router(Ops { store: store.clone(), queue, draining: draining.clone() });
+            let (open, limits) = (http::server::Entrance::default(), http::server::Limits::default());
+            works.spawn("operations", http::server::serve(listener, open, router, limits, stop.clone()));
+        }
         let admissions = Admissions::start(&store, &works, settings.limits.concurrent_commits);
         let http_limits = http::server::Limits::default();
         let api = http::Api {

@@ -50,6 +50,7 @@ pub struct GatewayProcess {
     process: Option<Process>,
     http: Address,
     ssh: Address,
+    ops: Address,
 }
 
 impl GatewayProcess {
@@ -79,6 +80,7 @@ impl GatewayProcess {
             process: None,
             http: Address::new(nowhere),
             ssh: Address::new(nowhere),
+            ops: Address::new(nowhere),
         };
         if let Some(host_key) = host_key {
             std::fs::DirBuilder::new().mode(0o700).create(gateway.state_dir()).expect("a fresh folder");
@@ -105,6 +107,7 @@ impl GatewayProcess {
         let address = |name: &str| ready[name].as_str().and_then(|text| text.parse().ok()).expect("an address");
         self.http.set(address("http"));
         self.ssh.set(address("ssh"));
+        self.ops.set(address("ops"));
         self.process = Some(process);
     }
 
@@ -124,6 +127,7 @@ impl GatewayProcess {
             format!("run_dir={}", path("run")),
             "server.listen=127.0.0.1:0".to_owned(),
             "ssh.listen=127.0.0.1:0".to_owned(),
+            "ops.listen=127.0.0.1:0".to_owned(),
         ];
         for setting in own.iter().chain(&self.settings) {
             command.args(["--set", setting]);
@@ -142,6 +146,11 @@ impl GatewayProcess {
     /// Where devices reach it.
     pub fn ssh(&self) -> Address {
         self.ssh.clone()
+    }
+
+    /// Where its operations listener is.
+    pub fn ops(&self) -> Address {
+        self.ops.clone()
     }
 
     /// The private control socket.

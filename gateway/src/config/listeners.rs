@@ -38,6 +38,14 @@ impl Config {
         self.parse("server.trusted_proxies", "a list of addresses or ranges, such as 10.0.0.0/8,")
     }
 
+    /// The operations listener, if there is to be one.
+    pub fn ops_listen(&self) -> Result<Option<SocketAddr>, ConfigError> {
+        match self.text("ops.listen") {
+            "" => Ok(None),
+            _ => self.parse("ops.listen", "an address and a port, such as 127.0.0.1:8485,").map(Some),
+        }
+    }
+
     /// The SSH listener, if there is to be one.
     pub fn ssh_listen(&self) -> Result<Option<SocketAddr>, ConfigError> {
         match self.text("ssh.listen") {

@@ -27,12 +27,12 @@ pub mod server;
 mod sources;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request};
+use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, header};
-use axum::middleware::{Next, from_fn};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use deskgate_protocol::VERSION;
@@ -40,6 +40,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::domain::access::Access;
 use crate::domain::admission::AdmissionDesk;
+use crate::meters::Meters;
 use crate::store::Store;
 use error::Error;
 use guest::Crowded;
@@ -70,7 +71,7 @@ pub fn router(api: Api) -> Router {
         .fallback(async || Error::not_found())
         .method_not_allowed_fallback(async |method: Method| Error::method_not_allowed(&method))
         .layer(DefaultBodyLimit::disable())
-        .layer(from_fn(envelope))
+        .layer(from_fn_with_state(api.store.meters().clone(), envelope))
         .with_state(Arc::new(api))
 }
 
@@ -82,7 +83,9 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const GATEWAY_VERSION: HeaderName = HeaderName::from_static("gateway-version");
 
 /// What every answer has, whatever became of the request.
-async fn envelope(mut request: Request, next: Next) -> Response {
+async fn envelope(State(meters): State<Meters>, mut request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let (route, method) = (request.extensions().get::<MatchedPath>().cloned(), request.method().clone());
     let id = request.headers().get(&REQUEST_ID).filter(|id| usable(id)).cloned().unwrap_or_else(fresh_id);
     request.extensions_mut().insert(RequestId(id.clone()));
     let mut response = match unacceptable(&request) {
@@ -95,6 +98,8 @@ async fn envelope(mut request: Request, next: Next) -> Response {
     headers.insert(GATEWAY_VERSION, HeaderValue::from_static(VERSION));
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    meters.request(route, method.as_str(), response.status().as_u16(), began.elapsed());
     response
 }
 

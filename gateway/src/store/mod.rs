@@ -11,6 +11,7 @@
 //! | [`devices`] | pairing, sessions, presence, access |
 //! | [`applications`] [`endpoints`] | what devices publish, and the keys to it |
 //! | [`upkeep`] | time passing: offers, queue time, leases |
+//! | [`census`] | how things stand, for whoever operates the gateway |
 //!
 //! Time is the database's: `now()` in the statements. So no replica's clock can expire, order or
 //! extend anything.
@@ -18,6 +19,7 @@
 pub mod admissions;
 pub mod applications;
 pub mod attempts;
+pub mod census;
 pub mod cluster;
 pub mod devices;
 pub mod endpoints;
@@ -39,6 +41,7 @@ use deadpool_postgres::{Object, Pool};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Statement};
 
+use crate::meters::Meters;
 use crate::wake::Wake;
 
 /// The database, as the rest of the gateway sees it.
@@ -50,6 +53,8 @@ pub struct Store {
     relaxed: Pool,
     /// Where changes are announced.
     wake: Wake,
+    /// Where what happened is counted.
+    meters: Meters,
 }
 
 /// The longest a caller waits for one statement before the database counts as not available.
@@ -64,6 +69,11 @@ impl Store {
     /// Whom to ask for, and tell of, changes.
     pub fn wake(&self) -> &Wake {
         &self.wake
+    }
+
+    /// What is counted.
+    pub fn meters(&self) -> &Meters {
+        &self.meters
     }
 
     async fn client(&self) -> Result<Lent, Error> {

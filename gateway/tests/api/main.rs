@@ -7,6 +7,7 @@ mod database;
 mod hostile;
 mod idempotency;
 mod keys;
+mod ops;
 mod order;
 mod pages;
 mod proxies;
