@@ -58,6 +58,11 @@ pub const SETTINGS: &[Setting] = &[
         "Addresses or ranges of the proxies before this gateway, with commas. What they say in X-Forwarded-For, or else in Forwarded, is believed. Without server.tls nobody else may connect beyond loopback.",
     ),
     setting(
+        "server.drain_ms",
+        "1000",
+        "Milliseconds between the word to stop and the end of listening. In them nothing is admitted and /readyz says no, so that a load balancer finds out.",
+    ),
+    setting(
         "ops.listen",
         "127.0.0.1:8485",
         "The address of /livez, /readyz and /metrics, for this machine's own people: it asks nobody who they are. Empty: none.",
@@ -347,6 +352,7 @@ impl Config {
         self.trusted_proxies()?;
         self.ssh_listen()?;
         self.ops_listen()?;
+        self.drain()?;
         self.limits()?;
         self.clocks()?;
         match self.text("log.format") {

@@ -73,6 +73,8 @@ pub struct Settings {
     pub trusted_proxies: Networks,
     /// What backends use, without `/api/v1`; otherwise the listening address.
     pub public_url: Option<String>,
+    /// How long the public API goes on listening, and says that it drains, before it stops.
+    pub drain: Duration,
     /// The SSH listener for devices.
     pub ssh_listen: Option<SocketAddr>,
     /// The operations listener: health and metrics.
@@ -121,6 +123,7 @@ impl Settings {
             tls: None,
             trusted_proxies: Networks::default(),
             public_url: None,
+            drain: Duration::ZERO,
             ssh_listen: None,
             ops_listen: None,
             ssh_public_address: None,
@@ -182,7 +185,11 @@ impl From<StartError> for Failure {
 
 /// A running gateway.
 pub struct Gateway {
-    /// What lets callers and devices in. Stops first, and finishes what is under way.
+    /// Cancelled first: nothing more is admitted, and whoever waits is told.
+    draining: CancellationToken,
+    /// How long that lasts before the doors close.
+    drain: Duration,
+    /// What lets callers and devices in. Finishes what is under way.
     doors: Tasks,
     /// What the doors need until they are closed.
     works: Tasks,
@@ -268,7 +275,7 @@ impl Gateway {
 
         let broken = CancellationToken::new();
         let (doors, works) = (Tasks::new(broken.clone()), Tasks::new(broken.clone()));
-        let draining = doors.stopping();
+        let draining = CancellationToken::new();
         let door = Door {
             store: store.clone(),
             gateway_id,
@@ -307,7 +314,7 @@ impl Gateway {
             proxies: settings.trusted_proxies.clone(),
             proxies_only: tls.is_none() && !http_address.ip().is_loopback(),
         };
-        doors.spawn("http", http::server::serve(http, entrance, http::router(api), http_limits, draining.clone()));
+        doors.spawn("http", http::server::serve(http, entrance, http::router(api), http_limits, doors.stopping()));
         if let (Some(ssh), Some(host_key)) = (ssh, host_key.clone()) {
             let name = settings.control_socket.clone().unwrap_or_else(|| PathBuf::from(CONTROL_SOCKET));
             let config = tunnel::Config::new(name.display().to_string());
@@ -331,7 +338,7 @@ impl Gateway {
             };
             works.spawn("admin socket", admin::office::serve(listener, office, stop));
         }
-        Ok(Self { doors, works, broken, addresses, door, token, tls, cluster: None })
+        Ok(Self { draining, drain: settings.drain, doors, works, broken, addresses, door, token, tls, cluster: None })
     }
 
     /// Where it can be reached.
@@ -365,10 +372,13 @@ impl Gateway {
         self.broken.clone()
     }
 
-    /// Admits nothing more, finishes what is under way, stops everything.
+    /// Admits nothing more, says so for a while, finishes what is under way, stops everything.
     pub async fn stop(self) {
-        let Self { doors, works, door, cluster, .. } = self;
+        let Self { draining, drain, doors, works, door, cluster, .. } = self;
         drop(door);
+        draining.cancel();
+        // Whoever distributes the calls asks for readiness now and then, and goes elsewhere.
+        tokio::time::sleep(drain).await;
         let closed = doors.stop(DRAIN).await;
         if !(works.stop(Duration::from_secs(5)).await && closed) {
             tracing::warn!("some tasks did not end in time");

@@ -301,6 +301,7 @@ fn settings(config: &Config, migrate: bool) -> Result<Settings, Failure> {
         trusted_proxies: config.trusted_proxies().map_err(not_set_up)?,
         public_url: text("server.public_url").map(|url| url.trim_end_matches('/').to_owned()),
         ssh_listen: config.ssh_listen().map_err(not_set_up)?,
+        drain: config.drain().map_err(not_set_up)?,
         ops_listen: config.ops_listen().map_err(not_set_up)?,
         ssh_public_address: text("ssh.public_address"),
         control_socket: Some(config.control_socket()),

@@ -128,6 +128,7 @@ impl GatewayProcess {
             "server.listen=127.0.0.1:0".to_owned(),
             "ssh.listen=127.0.0.1:0".to_owned(),
             "ops.listen=127.0.0.1:0".to_owned(),
+            "server.drain_ms=0".to_owned(),
         ];
         for setting in own.iter().chain(&self.settings) {
             command.args(["--set", setting]);
@@ -185,6 +186,14 @@ impl GatewayProcess {
         device::run(command).await
     }
 
+    /// Runs any command with this gateway's settings, as in `["check"]`.
+    pub async fn command_line(&self, arguments: &[&str]) -> device::Said {
+        let mut command = self.command();
+        let ops = format!("ops.listen={}", self.ops.get());
+        command.args(["--set", &ops, "--json"]).args(arguments);
+        device::run(command).await
+    }
+
     /// Runs an administrator's command as a person sees it.
     pub async fn plain_admin(&self, arguments: &[&str]) -> device::Said {
         let mut command = self.command();
@@ -209,6 +218,11 @@ impl GatewayProcess {
     /// Kills it without warning. Its private cluster, if it has one, is left as it is.
     pub fn kill_9(&mut self) {
         self.process.take().expect("the gateway runs").kill_9();
+    }
+
+    /// Waits until it has ended, after it was told to.
+    pub async fn has_stopped(&mut self) -> ExitStatus {
+        self.process.take().expect("the gateway ran").ended().await
     }
 
     /// Stops it as an administrator would, and waits until it has ended.

@@ -55,7 +55,7 @@ impl<L: Link> Dispatcher<L> {
             Ok(Taken::Fresh) => {
                 self.journal_works();
                 let (run_id, attempt) = (offer.run_id, offer.attempt);
-                info!(%run_id, attempt, endpoint_id = %offer.endpoint_id, "took a run");
+                info!(%run_id, attempt, endpoint_id = %offer.endpoint_id, trace_id = offer.trace_id(), "took a run");
                 self.runs.insert(run_id, Run::taken(offer, definition));
                 self.line.send(DeviceFrame::Accept { run_id, attempt });
             }

@@ -36,7 +36,9 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use deskgate_protocol::VERSION;
+use deskgate_protocol::control::trace_id;
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span, field};
 
 use crate::domain::access::Access;
 use crate::domain::admission::AdmissionDesk;
@@ -90,7 +92,10 @@ async fn envelope(State(meters): State<Meters>, mut request: Request, next: Next
     request.extensions_mut().insert(RequestId(id.clone()));
     let mut response = match unacceptable(&request) {
         Some(error) => error.into_response(),
-        None => next.run(request).await,
+        None => {
+            let span = span(&request, &id);
+            next.run(request).instrument(span).await
+        }
     };
     error::complete(&mut response, &id);
     let headers = response.headers_mut();
@@ -101,6 +106,15 @@ async fn envelope(State(meters): State<Meters>, mut request: Request, next: Next
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
     meters.request(route, method.as_str(), response.status().as_u16(), began.elapsed());
     response
+}
+
+/// What every line of the log about one request has.
+fn span(request: &Request, id: &HeaderValue) -> Span {
+    let span = tracing::info_span!("request", request_id = id.to_str().unwrap_or_default(), trace_id = field::Empty);
+    if let Some(traceparent) = caller::traceparent(request.headers()) {
+        span.record("trace_id", trace_id(&traceparent));
+    }
+    span
 }
 
 /// What is refused whoever asks, and for whatever.

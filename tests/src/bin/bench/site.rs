@@ -61,7 +61,8 @@ impl Server {
             let mut command = Command::new(&programs.gateway);
             let state = format!("state_dir={}", folder.join("state").display());
             let run = format!("run_dir={}", folder.join("run").display());
-            for setting in [&state, &run, "server.listen=127.0.0.1:0", "ssh.listen=127.0.0.1:0", WAITING_RUNS] {
+            let listeners = ["server.listen=127.0.0.1:0", "ssh.listen=127.0.0.1:0", "ops.listen=127.0.0.1:0"];
+            for setting in listeners.into_iter().chain([state.as_str(), run.as_str(), WAITING_RUNS]) {
                 command.args(["--set", setting]);
             }
             command
