@@ -96,6 +96,11 @@ pub const SETTINGS: &[Setting] = &[
     setting("database.listen_url_file", "", "A file with the URL for LISTEN, when a connection pooler stands between."),
     setting("database.ca_file", "", "PEM certificates to trust for TLS to the database instead of the system's."),
     setting("limits.waiting_runs_per_application", "10000", "Runs of one application that may wait for a start."),
+    setting(
+        "limits.streams_per_application",
+        "1000",
+        "Event streams of one application that may be open on this gateway.",
+    ),
     setting("limits.retention_days", "30", "Days that ended runs are kept."),
     setting(
         "limits.concurrent_commits",
@@ -327,6 +332,7 @@ impl Config {
         Ok(Limits {
             waiting_runs_per_application: self.parse("limits.waiting_runs_per_application", "a whole number")?,
             retention: Duration::from_secs(u64::from(days) * 24 * 3600),
+            streams_per_application: self.parse("limits.streams_per_application", "a whole number")?,
             concurrent_commits: self.parse("limits.concurrent_commits", "a whole number")?,
         })
     }

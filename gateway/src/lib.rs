@@ -46,6 +46,7 @@ use domain::Limits;
 use domain::access::Access;
 use domain::admission::AdmissionDesk;
 use domain::devices::Clocks;
+use domain::events::Streams;
 use exit::{Exit, Failure};
 use networks::Networks;
 use ops::Ops;
@@ -302,9 +303,14 @@ impl Gateway {
         }
         let admissions = Admissions::start(&store, &works, settings.limits.concurrent_commits);
         let http_limits = http::server::Limits::default();
+        let access = Access::new(store.clone());
+        let (streams, streaming) =
+            Streams::new(store.clone(), access.clone(), &settings.limits, draining.clone(), stop.clone());
+        works.spawn("streams", streaming);
         let api = http::Api {
             store: store.clone(),
-            access: Access::new(store.clone()),
+            access,
+            streams,
             desk: AdmissionDesk::new(store.clone(), admissions, &settings.limits),
             draining: draining.clone(),
             time_for_body: http_limits.body,

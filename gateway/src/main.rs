@@ -11,6 +11,7 @@ use deskgate_gateway::admin::check::{self, Verdict};
 use deskgate_gateway::admin::commands::{self, Admin};
 use deskgate_gateway::config::{self, Config};
 use deskgate_gateway::exit::{self, Exit, Failure};
+use deskgate_gateway::http::openapi;
 use deskgate_gateway::output::{Output, table};
 use deskgate_gateway::store::Database;
 use deskgate_gateway::store::migrate::{self, MIGRATIONS, MigrateError, Standing};
@@ -73,6 +74,8 @@ enum Role {
     Admin(Admin),
     /// Print the version
     Version,
+    /// Print the OpenAPI document of the HTTP API
+    Openapi,
     /// Print a completion script
     Completions {
         /// For which shell
@@ -176,6 +179,10 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Role::Version => {
             let value = json!({ "version": deskgate_protocol::VERSION, "protocol": deskgate_protocol::PROTOCOL });
             out.result("version/1", &value, || format!("deskgate-gateway {}", deskgate_protocol::VERSION));
+            Ok(())
+        }
+        Role::Openapi => {
+            print!("{}", openapi::json());
             Ok(())
         }
         Role::Completions { shell } => {

@@ -43,7 +43,15 @@ pub struct Round {
     pub lost: usize,
     /// Runs whose device was removed.
     pub removed: usize,
+    /// Ended runs that were deleted because their time was over.
+    pub purged: usize,
+    /// Deleted runs of which nothing is left now.
+    pub forgotten: usize,
 }
+
+/// Statements of one pass that deletes runs: enough to keep up with what is accepted, and few enough that
+/// the other passes are not kept waiting.
+const DELETIONS: usize = 20;
 
 /// One round of every pass.
 pub async fn run_once(store: &Store, retention: Duration) -> Result<Round, Error> {
@@ -52,9 +60,23 @@ pub async fn run_once(store: &Store, retention: Duration) -> Result<Round, Error
         expired: store.expire_queued(retention).await?,
         lost: store.suspend_lost_runs().await?,
         removed: store.end_runs_of_revoked_devices(retention).await?,
+        purged: purge(store).await?,
+        forgotten: store.forget_purged_runs().await?,
     };
     if round != Round::default() {
         tracing::info!(?round, "upkeep");
     }
     Ok(round)
+}
+
+/// Deletes ended runs until none is left to delete, or it is the others' turn.
+async fn purge(store: &Store) -> Result<usize, Error> {
+    let mut purged = 0;
+    for _ in 0..DELETIONS {
+        match store.purge_runs().await? {
+            0 => break,
+            count => purged += count,
+        }
+    }
+    Ok(purged)
 }

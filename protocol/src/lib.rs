@@ -14,6 +14,7 @@
 //! | [`control`] | the frames of the control channel, one closed enum for each direction |
 //! | [`management`] | what the desktop asks of its gateway over that channel |
 //! | [`frame`] | bytes to frames and back, with the size limit |
+//! | `schema` | identifiers and timestamps as OpenAPI schemas, with the feature `openapi` |
 //! | [`canonical`] | RFC 8785 canonical JSON and its digest |
 
 pub mod canonical;
@@ -23,6 +24,8 @@ pub mod identity;
 pub mod ids;
 pub mod management;
 pub mod run;
+#[cfg(feature = "openapi")]
+mod schema;
 pub mod secret;
 pub mod service;
 pub mod time;

@@ -12,6 +12,7 @@ use crate::time::Timestamp;
 
 /// What callers branch on. A run's phase never goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Durable, and no device has started it.
@@ -22,8 +23,31 @@ pub enum Phase {
     Final,
 }
 
+impl Phase {
+    /// Every phase, in order.
+    pub const ALL: [Self; 3] = [Self::Accepted, Self::Started, Self::Final];
+
+    /// The word for it in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Started => "started",
+            Self::Final => "final",
+        }
+    }
+}
+
+impl FromStr for Phase {
+    type Err = UnknownWord;
+
+    fn from_str(text: &str) -> Result<Self, UnknownWord> {
+        Self::ALL.into_iter().find(|phase| phase.as_str() == text).ok_or(UnknownWord)
+    }
+}
+
 /// Where a run stands. New states may appear inside a phase; phases are fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
     /// Stored; the device is connected but busy.
@@ -135,6 +159,7 @@ pub struct UnknownWord;
 
 /// Why a run is where it is, when that is not obvious from its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StateReason {
     /// For programs.
     pub code: StateReasonCode,
@@ -144,6 +169,7 @@ pub struct StateReason {
 
 /// The codes of [`StateReason`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StateReasonCode {
     /// The device is not connected.
@@ -191,6 +217,7 @@ impl StateReasonCode {
 
 /// What a caller submits: `text`, and members of its own that are kept and handed on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Input {
     /// The business content, 1 byte to 256 KiB.
     pub text: String,
@@ -201,6 +228,7 @@ pub struct Input {
 
 /// The public result of a run that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RunResult {
     /// What the assistant answered.
     pub text: String,
@@ -210,6 +238,7 @@ pub struct RunResult {
 
 /// Why an answer ends where it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
     /// The assistant was done.
@@ -220,6 +249,7 @@ pub enum FinishReason {
 
 /// Why a run did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RunError {
     /// For programs.
     pub code: RunErrorCode,
@@ -233,6 +263,7 @@ pub struct RunError {
 
 /// The codes of [`RunError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RunErrorCode {
     /// The model failed or answered nonsense.
@@ -255,6 +286,7 @@ pub enum RunErrorCode {
 
 /// Whether new work under a new key is safe after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Effects {
     /// Nothing outside the run changed.
@@ -267,6 +299,7 @@ pub enum Effects {
 
 /// What a run has used up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Usage {
     /// Tokens the model read.
     pub input_tokens: u64,
@@ -320,6 +353,7 @@ impl Outcome {
 
 /// The names of stored events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum EventType {
     /// The run is durable.
     #[serde(rename = "run.accepted")]
@@ -399,6 +433,11 @@ impl EventType {
         }
     }
 
+    /// Whether nothing happens in a run after it.
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::RunSucceeded | Self::RunFailed | Self::RunCancelled | Self::RunExpired)
+    }
+
     /// The event that ends a run in `state`; `None` while it is not final.
     pub const fn ending(state: RunState) -> Option<Self> {
         match state {
@@ -427,6 +466,7 @@ impl FromStr for EventType {
 
 /// One stored event of a run. `sequence` is dense from 1.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RunEvent {
     /// Unique among all events.
     pub event_id: EventId,
@@ -443,8 +483,10 @@ pub struct RunEvent {
     pub data: Value,
 }
 
-/// A run as its owner sees it (http-api, section "Records").
+// The record is http-api's, section "Records".
+/// A run as its owner sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Run {
     /// The identifier of the 202.
     pub run_id: RunId,
@@ -505,16 +547,19 @@ pub struct Run {
 
 /// Paths that belong to a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RunLinks {
     /// The run itself.
     #[serde(rename = "self")]
     pub this: String,
+    /// What happens in it, as a stream or page by page.
+    pub events: String,
 }
 
 impl RunLinks {
     /// The paths of one run.
     pub fn of(run_id: RunId) -> Self {
-        Self { this: format!("/api/v1/runs/{run_id}") }
+        Self { this: format!("/api/v1/runs/{run_id}"), events: format!("/api/v1/runs/{run_id}/events") }
     }
 }
 
@@ -555,6 +600,8 @@ mod tests {
             assert_eq!(state.successors().is_empty(), state.phase() == Phase::Final, "{state}");
             assert_eq!(EventType::ending(state).is_some(), state.phase() == Phase::Final, "{state}");
         }
+        let ending: Vec<_> = RunState::ALL.into_iter().filter_map(EventType::ending).collect();
+        assert!(EventType::ALL.iter().all(|kind| kind.is_final() == ending.contains(kind)));
     }
 
     #[test]

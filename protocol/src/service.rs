@@ -9,6 +9,7 @@ use crate::time::Timestamp;
 
 /// A published service as a business backend lists it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Endpoint {
     /// What runs are submitted to.
     pub id: EndpointId,
@@ -24,6 +25,7 @@ pub struct Endpoint {
 
 /// What a caller may know of the device behind a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EndpointDevice {
     /// Whether it takes work at this moment.
     pub connected: bool,

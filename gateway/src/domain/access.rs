@@ -63,9 +63,19 @@ impl Caller {
         self.key.key.app_id
     }
 
+    /// The key it calls with.
+    pub fn key_id(&self) -> KeyId {
+        self.key.key.key_id
+    }
+
     /// The business user it calls for.
     pub fn subject(&self) -> &str {
         &self.subject
+    }
+
+    /// The services the key is limited to; empty: it is good for all.
+    pub fn limited_to(&self) -> &[EndpointId] {
+        &self.key.key.endpoints
     }
 
     /// Whether the key is good for this service. One that is not does not learn that it exists.
@@ -120,6 +130,11 @@ impl Access {
         let fits = known.as_ref().is_some_and(|known| digests_equal(&known.digest, &sent.digest()));
         let key = known.filter(|key| fits && key.live).ok_or(Refusal::CredentialInvalid { hint: String::new() })?;
         Ok(Authenticated { key, subject })
+    }
+
+    /// Whether a key that was good is so still.
+    pub async fn is_good(&self, key_id: KeyId) -> Result<bool, Refusal> {
+        Ok(self.key(key_id).await?.is_some_and(|key| key.live))
     }
 
     async fn key(&self, key_id: KeyId) -> Result<Option<Arc<StoredKey>>, Refusal> {

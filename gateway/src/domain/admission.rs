@@ -82,7 +82,8 @@ impl AdmissionDesk {
             }
             Admission::Known { run_id, fingerprint } if fingerprint == request.fingerprint => {
                 let stored = self.store.run(caller.app_id(), caller.subject(), run_id).await?;
-                let run = stored.map(seen).ok_or(Refusal::NotFound)?;
+                // It was there a moment ago.
+                let run = stored.map(seen).ok_or(Refusal::RunPurged)?;
                 Ok(Admitted { run, replayed: true })
             }
             Admission::Known { run_id, .. } => Err(Refusal::IdempotencyKeyReused { existing_run_id: run_id }),
@@ -111,10 +112,23 @@ impl AdmissionDesk {
     }
 }
 
-/// The identity of a request that creates work. Lengths stand before the parts, so that no two
-/// requests make the same text.
+/// The identity of a request that creates work. Its first half is [`under_key`], so that what was accepted
+/// under a key is found without knowing where it was sent.
 fn identity(caller: &Caller, route: &str, target: EndpointId, key: &str) -> Sha256Digest {
-    let parts = [&caller.app_id().to_string(), caller.subject(), route, &target.to_string(), key];
+    let mut identity = digest_of(&[route, &target.to_string(), key]);
+    identity.0[..16].copy_from_slice(&under_key(caller, key));
+    identity
+}
+
+/// What the identities of all requests of this application and subject under one Idempotency-Key
+/// begin with.
+pub(super) fn under_key(caller: &Caller, key: &str) -> [u8; 16] {
+    let digest = digest_of(&[&caller.app_id().to_string(), caller.subject(), key]);
+    std::array::from_fn(|place| digest.0[place])
+}
+
+/// Lengths stand before the parts, so that no two requests make the same text.
+fn digest_of(parts: &[&str]) -> Sha256Digest {
     let text = parts.iter().fold(String::new(), |text, part| text + &format!("{}:{part}", part.len()));
     Sha256Digest::of(text.as_bytes())
 }

@@ -5,6 +5,11 @@
 //! | [`access`] | who a caller is and what its key allows |
 //! | [`admission`] | whether a submission becomes a run |
 //! | [`runs`] | how a stored run is seen |
+//! | [`run_list`] | which runs a list shows |
+//! | [`events`] | what a stream of a run's events shows, from where, and until when |
+//! | [`feeds`] | one reader for all open streams |
+//! | [`places`] | how many of a kind may be there at once |
+//! | [`vigil`] | ends what a revoked key left open |
 //! | [`devices`] | who may open a session, and what happens to the runs it holds |
 //! | [`desktop`] | what a device may ask about its own applications and services |
 //! | [`refusal`] | why not, for a person |
@@ -13,8 +18,13 @@ pub mod access;
 pub mod admission;
 pub mod desktop;
 pub mod devices;
+pub mod events;
+pub mod feeds;
+pub mod places;
 pub mod refusal;
+pub mod run_list;
 pub mod runs;
+pub mod vigil;
 
 use std::time::Duration;
 
@@ -25,6 +35,8 @@ pub struct Limits {
     pub waiting_runs_per_application: u32,
     /// How long ended runs are kept.
     pub retention: Duration,
+    /// Streams of one application that may be open on one gateway.
+    pub streams_per_application: usize,
     /// Commits of submissions that may be under way at once.
     pub concurrent_commits: usize,
 }
@@ -34,6 +46,7 @@ impl Default for Limits {
         Self {
             waiting_runs_per_application: 10_000,
             retention: Duration::from_secs(30 * 24 * 3600),
+            streams_per_application: 1000,
             concurrent_commits: 2,
         }
     }

@@ -32,6 +32,9 @@ pub enum Refusal {
     /// It does not exist, or the caller may not know of it.
     #[error("There is nothing at this address that this caller may see.")]
     NotFound,
+    /// It ended, and its time is over. Only its owner is told.
+    #[error("This run has ended and was deleted when its time was over.")]
+    RunPurged,
     /// The desktop user paused access.
     #[error("The owner of this service has paused external access. Nothing was accepted; try again later.")]
     AccessPaused,
@@ -47,6 +50,17 @@ pub enum Refusal {
         /// How many may wait.
         limit: u32,
     },
+    /// Too many streams are open.
+    #[error(
+        "The application already has {limit} event streams open here. Close some, or read the events page by page."
+    )]
+    TooManyStreams {
+        /// How many may be open.
+        limit: usize,
+    },
+    /// A cursor that no answer gave out.
+    #[error("This is no place in the run's events. Use the id of an event, or leave it out to begin with the first.")]
+    InvalidCursor,
     /// Values that are not acceptable.
     #[error("The request body is not acceptable.")]
     Invalid(Vec<Flaw>),

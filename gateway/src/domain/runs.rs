@@ -40,15 +40,23 @@ pub fn seen_state(stored: RunState, presence: Presence) -> (RunState, Option<Sta
     }
 }
 
+/// A run of this caller. Its owner, and nobody else, learns that it was there and is deleted.
+pub async fn find(store: &Store, caller: &Caller, run_id: RunId) -> Result<Run, Refusal> {
+    let (app_id, subject) = (caller.app_id(), caller.subject());
+    if let Some(stored) = store.run(app_id, subject, run_id).await? {
+        return if caller.may_use(stored.run.endpoint_id) { Ok(seen(stored)) } else { Err(Refusal::NotFound) };
+    }
+    match store.purged_run(app_id, subject, run_id).await? {
+        Some(endpoint_id) if caller.may_use(endpoint_id) => Err(Refusal::RunPurged),
+        _ => Err(Refusal::NotFound),
+    }
+}
+
 /// Reads a run of this caller. With `wait`, returns when its state or its newest event differs
 /// from what it was first, or when the time is up.
 pub async fn read(store: &Store, caller: &Caller, run_id: RunId, wait: Duration) -> Result<Run, Refusal> {
     let mut watcher = store.wake().watch(Topic::Run(run_id));
-    let look = async || -> Result<Run, Refusal> {
-        let stored = store.run(caller.app_id(), caller.subject(), run_id).await?;
-        stored.filter(|stored| caller.may_use(stored.run.endpoint_id)).map(seen).ok_or(Refusal::NotFound)
-    };
-    let first = look().await?;
+    let first = find(store, caller, run_id).await?;
     if wait.is_zero() || first.state.successors().is_empty() {
         return Ok(first);
     }
@@ -66,5 +74,5 @@ pub async fn read(store: &Store, caller: &Caller, run_id: RunId, wait: Duration)
     if let Ok(Err(refusal)) = tokio::time::timeout(wait, changed).await {
         return Err(refusal);
     }
-    look().await
+    find(store, caller, run_id).await
 }

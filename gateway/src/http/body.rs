@@ -69,7 +69,7 @@ pub(super) async fn submission(headers: &HeaderMap, body: Body, time: Duration) 
     }
 }
 
-const MEMBERS: [&str; 4] = ["input", "metadata", "queue_ttl_s", "max_duration_s"];
+pub(super) const MEMBERS: [&str; 4] = ["input", "metadata", "queue_ttl_s", "max_duration_s"];
 
 /// The input and its JSON text.
 fn input(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<(Input, String)> {

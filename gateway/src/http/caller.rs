@@ -96,7 +96,7 @@ fn is_ours(text: &str) -> bool {
 }
 
 /// A part of a query string as it was meant; what is not well encoded stays as it is.
-fn decoded(part: &str) -> String {
+pub(super) fn decoded(part: &str) -> String {
     let mut bytes = Vec::with_capacity(part.len());
     let mut rest = part.as_bytes();
     while let [first, more @ ..] = rest {

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::first_bytes::FirstBytes;
 use super::guest::Guest;
 use super::server::Limits;
+use super::unread::Unread;
 use crate::tls::Tls;
 
 /// Beyond this a head is answered by the HTTP stack, without a problem document.
@@ -25,6 +26,7 @@ pub(super) struct Protocol {
     tls: Option<Tls>,
     time_for_handshake: Duration,
     time_for_first_bytes: Duration,
+    time_unread: Duration,
 }
 
 impl Protocol {
@@ -41,7 +43,7 @@ impl Protocol {
             .keep_alive_interval(Some(limits.head / 2))
             .keep_alive_timeout(limits.head);
         let (time_for_handshake, time_for_first_bytes) = (limits.handshake, limits.head / 2);
-        Self { http, tls, time_for_handshake, time_for_first_bytes }
+        Self { http, tls, time_for_handshake, time_for_first_bytes, time_unread: limits.unread }
     }
 
     /// Serves a connection to its end. Told to stop, it finishes what is under way.
@@ -63,8 +65,8 @@ impl Protocol {
         guest: Guest,
         watcher: Watcher,
     ) {
-        let stream = TokioIo::new(FirstBytes::new(stream, self.time_for_first_bytes));
-        let connection = self.http.serve_connection(stream, TowerToHyperService::new(guest));
+        let stream = Unread::new(FirstBytes::new(stream, self.time_for_first_bytes), self.time_unread);
+        let connection = self.http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(guest));
         if let Err(error) = watcher.watch(connection).await {
             tracing::debug!(%error, "a connection ended");
         }

@@ -44,6 +44,12 @@ impl Error {
         Self::new(Code::CredentialInUrl, detail)
     }
 
+    /// No form that the Accept header names.
+    pub fn not_acceptable() -> Self {
+        let detail = "This address answers with text/event-stream or application/json, and Accept names neither.";
+        Self::new(Code::NotAcceptable, detail)
+    }
+
     /// No or a wrong Content-Type.
     pub fn unsupported_media_type() -> Self {
         let detail = "The body must be JSON: send Content-Type: application/json.";
@@ -83,6 +89,12 @@ impl Error {
         Self::new(Code::InvalidInput, detail).with("errors", flaw)
     }
 
+    /// A cursor that is none of this list.
+    pub fn invalid_cursor() -> Self {
+        let detail = "The cursor does not belong to this list with these filters. Begin the list again without it.";
+        Self::new(Code::InvalidCursor, detail)
+    }
+
     /// A top-level member that callers cannot set.
     pub fn unknown_field(name: &str) -> Self {
         let pointer = format!("/{}", name.replace('~', "~0").replace('/', "~1"));
@@ -117,11 +129,14 @@ impl From<Refusal> for Error {
             Refusal::SubjectInvalid => new(Code::SubjectInvalid),
             Refusal::SubjectNotAllowed => new(Code::SubjectNotAllowed),
             Refusal::NotFound => new(Code::NotFound),
+            Refusal::RunPurged => new(Code::RunPurged),
             Refusal::AccessPaused => new(Code::AccessPaused),
             Refusal::IdempotencyKeyReused { existing_run_id } => {
                 new(Code::IdempotencyKeyReused).with("existing_run_id", existing_run_id.to_string())
             }
             Refusal::QueueFull { .. } => new(Code::QueueFull),
+            Refusal::TooManyStreams { .. } => new(Code::RateLimited),
+            Refusal::InvalidCursor => new(Code::InvalidCursor),
             Refusal::Invalid(flaws) => {
                 let errors: Vec<_> = flaws
                     .iter()

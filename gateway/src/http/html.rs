@@ -15,7 +15,7 @@ const POLICY: &str =
     "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The public pages hold no data of anybody and change with the program only.
-const CACHE: HeaderValue = HeaderValue::from_static("public, max-age=300");
+pub(super) const CACHE: HeaderValue = HeaderValue::from_static("public, max-age=300");
 
 /// A page as an answer.
 pub(super) fn answer(page: &impl Template) -> Result<Response, Error> {

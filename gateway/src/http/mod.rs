@@ -5,26 +5,37 @@
 //! | [`server`] | the accept loop: time limits, connection limits, graceful stop |
 //! | `connection` | one connection: TLS, HTTP/1.1 or HTTP/2 |
 //! | `first_bytes` | a connection that must begin in time |
+//! | `unread` | a connection whose peer must take what is sent |
 //! | [`guest`] `sources` | where a caller is, and how much it has under way |
 //! | `caller` | the extractor that makes a `Caller` |
 //! | `body` | JSON bodies, with their limits |
+//! | `query` `cursor` | parameters, and the places where pages end |
 //! | [`error`] | every refusal as a problem document |
+//! | [`openapi`] | the document of all calls, and its readable page |
 //! | [`problems`] | the closed list of problems, with a page for each |
 //! | `html` | pages for people |
-//! | `endpoints` `runs` | the resources |
+//! | `accept` | which form of an answer a caller wants |
+//! | `endpoints` `runs` `run_list` `events` | the resources |
 
+mod accept;
 mod body;
 mod caller;
 mod connection;
+mod cursor;
 mod endpoints;
 pub mod error;
+mod events;
 mod first_bytes;
 pub mod guest;
 mod html;
+pub mod openapi;
 pub mod problems;
+mod query;
+mod run_list;
 mod runs;
 pub mod server;
 mod sources;
+mod unread;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,14 +45,17 @@ use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::get;
 use deskgate_protocol::VERSION;
 use deskgate_protocol::control::trace_id;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, field};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::domain::access::Access;
 use crate::domain::admission::AdmissionDesk;
+use crate::domain::events::Streams;
 use crate::meters::Meters;
 use crate::store::Store;
 use error::Error;
@@ -55,18 +69,30 @@ pub struct Api {
     pub access: Access,
     /// Admits runs.
     pub desk: AdmissionDesk,
+    /// Opens event streams.
+    pub streams: Streams,
     /// Cancelled when nothing more is to be admitted.
     pub draining: CancellationToken,
     /// Time for a body to arrive.
     pub time_for_body: Duration,
 }
 
-/// Every route, in one list.
+/// Every call, in one list. Paths, methods and what the document says of them stand beside the handlers.
+fn calls() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::with_openapi(openapi::base())
+        .routes(routes!(endpoints::list))
+        .routes(routes!(runs::submit))
+        .routes(routes!(runs::read))
+        .routes(routes!(run_list::list))
+}
+
+/// Every call, and the pages that explain them.
 pub fn router(api: Api) -> Router {
-    Router::new()
-        .route("/api/v1/agent-endpoints", get(endpoints::list))
-        .route("/api/v1/agent-endpoints/{endpoint_id}/runs", post(runs::submit))
-        .route("/api/v1/runs/{run_id}", get(runs::read))
+    let (calls, _) = calls().split_for_parts();
+    calls
+        .route("/api/v1/openapi.json", get(openapi::document))
+        .route("/api/v1/docs", get(openapi::page))
+        .route("/api/v1/runs/{run_id}/events", get(events::read))
         .route("/api/v1/docs/style.css", get(html::style))
         .route("/problems", get(problems::index))
         .route("/problems/{code}", get(problems::page))

@@ -12,15 +12,49 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use deskgate_protocol::management::Scope;
 use deskgate_protocol::run::Run;
+use deskgate_protocol::{EndpointId, RunId};
 
 use super::error::Error;
+use super::openapi::bodies::Submission;
+use super::openapi::examples;
+use super::openapi::refusals::{EVERY_CALL, JSON_BODY, NEW_WORK, refusals};
+use super::problems::Code;
+use super::query::Query;
 use super::{Api, body, caller};
 use crate::domain::access::Authenticated;
 use crate::domain::admission::{Admitted, Request};
 use crate::domain::refusal::Refusal;
 use crate::domain::runs;
 
-/// `POST /agent-endpoints/{endpoint_id}/runs`: 202 after the commit.
+refusals!(SubmitRefusals = EVERY_CALL, JSON_BODY, NEW_WORK, &[Code::NotFound, Code::QueueFull, Code::AccessPaused]);
+
+/// Submits a run.
+///
+/// 202 means that the run is stored durably, not that it succeeded: read it until its `phase` is `final`. A repetition
+/// under the same `Idempotency-Key` answers with the same run as it is now. Needs the scope `runs:write`.
+#[utoipa::path(
+    post,
+    path = "/api/v1/agent-endpoints/{endpoint_id}/runs",
+    operation_id = "submit_run",
+    tag = "Runs",
+    params(
+        ("endpoint_id" = EndpointId, Path, description = "The service, as the directory names it."),
+    ),
+    request_body(content = Submission, description = "What is to be done.", example = json!(examples::submission())),
+    responses(
+        (
+            status = 202,
+            description = "The run is stored.",
+            body = Run,
+            headers(
+                ("Location" = String, description = "The path of the run."),
+                ("Idempotency-Replayed" = String, description = "`true`: the run was accepted before."),
+            ),
+            example = json!(examples::accepted()),
+        ),
+        SubmitRefusals,
+    ),
+)]
 pub(super) async fn submit(
     State(api): State<Arc<Api>>,
     authenticated: Authenticated,
@@ -56,7 +90,38 @@ pub(super) async fn submit(
     Ok(response)
 }
 
-/// `GET /runs/{run_id}?wait=SECONDS`.
+refusals!(ReadRefusals = EVERY_CALL, &[Code::NotFound, Code::InvalidInput]);
+
+/// Reads a run.
+///
+/// With `wait` the answer is held back until something changes or the time is over, whichever comes first. Needs the
+/// scope `runs:read`.
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs/{run_id}",
+    operation_id = "read_run",
+    tag = "Runs",
+    params(
+        ("run_id" = RunId, Path, description = "The run, as the submission's answer names it."),
+        ("wait" = Option<u32>, Query, minimum = 0, maximum = 60, description = "Seconds to wait for a change at most."),
+        ("If-None-Match" = Option<String>, Header, description = "An `ETag` that was read before."),
+    ),
+    responses(
+        (
+            status = 200,
+            description = "The run as it is now.",
+            body = Run,
+            headers(("ETag" = String, description = "Changes whenever the record does.")),
+            example = json!(examples::succeeded()),
+        ),
+        (
+            status = 304,
+            description = "The record is the one that `If-None-Match` names.",
+            headers(("ETag" = String, description = "The same as before.")),
+        ),
+        ReadRefusals,
+    ),
+)]
 pub(super) async fn read(
     State(api): State<Arc<Api>>,
     authenticated: Authenticated,
@@ -66,10 +131,11 @@ pub(super) async fn read(
 ) -> Result<Response, Error> {
     let caller = authenticated.authorise(Scope::RunsRead)?;
     let run_id = identifier(run_id)?;
-    let wait = wait(query.as_deref().unwrap_or_default())?;
-    let stopped = api.draining.clone();
+    let wait = wait(query.as_deref())?;
+    let (stopped, key) = (api.draining.clone(), api.streams.vigil().watch(&caller));
     let run = tokio::select! {
         run = runs::read(&api.store, &caller, run_id, wait) => run?,
+        () = key.ended() => return Err(Refusal::CredentialInvalid { hint: String::new() }.into()),
         () = stopped.cancelled(), if !wait.is_zero() => runs::read(&api.store, &caller, run_id, Duration::ZERO).await?,
     };
     let etag = etag(&run)?;
@@ -80,7 +146,7 @@ pub(super) async fn read(
 }
 
 /// The identifier in a path. What is none, or no text at all, names nothing.
-fn identifier<T: FromStr>(path: Result<Path<String>, PathRejection>) -> Result<T, Refusal> {
+pub(super) fn identifier<T: FromStr>(path: Result<Path<String>, PathRejection>) -> Result<T, Refusal> {
     path.ok().and_then(|Path(text)| text.parse().ok()).ok_or(Refusal::NotFound)
 }
 
@@ -100,16 +166,7 @@ fn names(sent: &HeaderValue, etag: &HeaderValue) -> bool {
     }
 }
 
-fn wait(query: &str) -> Result<Duration, Error> {
-    let mut wait = Duration::ZERO;
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        match pair.split_once('=') {
-            Some(("wait", seconds)) => match seconds.parse::<u64>() {
-                Ok(seconds) if seconds <= 60 => wait = Duration::from_secs(seconds),
-                _ => return Err(Error::invalid_parameter("wait", "wait is a whole number of seconds from 0 to 60.")),
-            },
-            _ => return Err(Error::invalid_parameter("wait", "The only parameter here is \"wait\".")),
-        }
-    }
-    Ok(wait)
+fn wait(query: Option<&str>) -> Result<Duration, Error> {
+    let seconds = Query::read(query, &["wait"])?.number("wait", 0..=60, 0)?;
+    Ok(Duration::from_secs(seconds.into()))
 }

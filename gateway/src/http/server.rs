@@ -32,6 +32,8 @@ pub struct Limits {
     pub head: Duration,
     /// Time for the body of a request.
     pub body: Duration,
+    /// Time for the peer to take some of what is sent to it.
+    pub unread: Duration,
     /// Bytes of the head of a request.
     pub head_bytes: usize,
     /// Connections in all.
@@ -50,6 +52,7 @@ impl Default for Limits {
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(10),
             body: Duration::from_secs(30),
+            unread: Duration::from_secs(30),
             head_bytes: MAX_HEAD,
             connections: 10_000,
             connections_per_source: 2_000,

@@ -1,11 +1,29 @@
 //! Reading the stored events of a run.
 
-use deskgate_protocol::RunId;
-use deskgate_protocol::run::RunEvent;
+use deskgate_protocol::run::{RunEvent, RunState};
+use deskgate_protocol::{DeviceId, RunId};
 use tokio_postgres::Row;
 
+use super::devices::{PRESENCE, Presence};
 use super::runs::{json, word};
 use super::{Error, Store};
+
+/// Where a run stands, and what happened in it since it was last looked at.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// Which run.
+    pub run_id: RunId,
+    /// The device that executes it.
+    pub device_id: DeviceId,
+    /// Which hand-over to the device this is.
+    pub attempt: u32,
+    /// Its stored state.
+    pub state: RunState,
+    /// Where the device is.
+    pub presence: Presence,
+    /// What happened, oldest first.
+    pub events: Vec<RunEvent>,
+}
 
 impl Store {
     /// The events of a run after a sequence, oldest first. Who may see the run is decided before.
@@ -16,6 +34,47 @@ impl Store {
         let after = i64::try_from(after).unwrap_or(i64::MAX);
         self.durable_rows(sql, &[&run_id.uuid(), &after, &limit]).await?.iter().map(event).collect()
     }
+
+    /// How several runs went on, each after a sequence and with at most `limit` events. A run that
+    /// does not exist any more is left out.
+    pub async fn progress(&self, runs: &[(RunId, u64)], limit: i64) -> Result<Vec<Progress>, Error> {
+        let sql = format!(
+            "-- events::progress
+            SELECT r.run_id, r.device_id, r.attempt, r.state, {PRESENCE} AS presence,
+                e.event_id, e.sequence, e.type, e.created_at, e.data
+            FROM unnest($1::uuid[], $2::bigint[]) AS f(run_id, after)
+            JOIN runs r USING (run_id) JOIN devices d USING (device_id)
+            LEFT JOIN LATERAL (
+                SELECT event_id, sequence, type, created_at, data FROM run_events
+                WHERE run_id = f.run_id AND sequence > f.after ORDER BY sequence LIMIT $3) e ON true
+            ORDER BY r.run_id, e.sequence"
+        );
+        let ids: Vec<_> = runs.iter().map(|(run_id, _)| run_id.uuid()).collect();
+        let after: Vec<_> = runs.iter().map(|(_, after)| i64::try_from(*after).unwrap_or(i64::MAX)).collect();
+        let mut found: Vec<Progress> = Vec::with_capacity(runs.len());
+        for row in &self.durable_rows(&sql, &[&ids, &after, &limit]).await? {
+            let run_id = RunId::from(row.try_get::<_, uuid::Uuid>("run_id")?);
+            if found.last().is_none_or(|last| last.run_id != run_id) {
+                found.push(progress(row)?);
+            }
+            let happened = row.try_get::<_, Option<i64>>("sequence")?.is_some();
+            if let (true, Some(last)) = (happened, found.last_mut()) {
+                last.events.push(event(row)?);
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn progress(row: &Row) -> Result<Progress, Error> {
+    Ok(Progress {
+        run_id: row.try_get::<_, uuid::Uuid>("run_id")?.into(),
+        device_id: row.try_get::<_, uuid::Uuid>("device_id")?.into(),
+        attempt: row.try_get::<_, i32>("attempt")?.unsigned_abs(),
+        state: word(row.try_get("state")?)?,
+        presence: row.try_get::<_, &str>("presence")?.parse()?,
+        events: Vec::new(),
+    })
 }
 
 fn event(row: &Row) -> Result<RunEvent, Error> {

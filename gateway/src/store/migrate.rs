@@ -17,8 +17,10 @@ pub struct Migration {
 }
 
 /// Every migration, oldest first.
-pub const MIGRATIONS: &[Migration] =
-    &[Migration { version: 1, name: "first_line", sql: include_str!("../../migrations/0001_first_line.sql") }];
+pub const MIGRATIONS: &[Migration] = &[
+    Migration { version: 1, name: "first_line", sql: include_str!("../../migrations/0001_first_line.sql") },
+    Migration { version: 3, name: "lists_and_keys", sql: include_str!("../../migrations/0003_lists_and_keys.sql") },
+];
 
 /// Any number that nobody else uses as an advisory lock in this database.
 const LOCK: i64 = 0x6465_736b_6761_7465;

@@ -6,12 +6,13 @@
 //! | [`migrate`] | the schema |
 //! | [`listen`] | "something changed", between replicas |
 //! | [`admissions`] | the shared commit that stands before every 202 |
-//! | [`runs`] [`events`] | reading runs and their events |
+//! | [`runs`] [`run_list`] [`events`] | reading runs, lists of them, and their events |
 //! | [`attempts`] | what devices do to runs: claim, start, events, finish |
 //! | [`devices`] | pairing, sessions, presence, access |
 //! | [`applications`] [`endpoints`] | what devices publish, and the keys to it |
 //! | [`upkeep`] | time passing: offers, queue time, leases |
 //! | [`census`] | how things stand, for whoever operates the gateway |
+//! | [`retention`] | the end of ended runs |
 //!
 //! Time is the database's: `now()` in the statements. So no replica's clock can expire, order or
 //! extend anything.
@@ -28,12 +29,15 @@ pub mod events;
 pub mod listen;
 pub mod migrate;
 mod pool;
+pub mod retention;
+pub mod run_list;
 pub mod runs;
 pub mod upkeep;
 
 pub use error::Error;
 pub(crate) use pool::check_server;
 pub use pool::{Database, OpenError};
+pub use run_list::Place;
 
 use std::time::Duration;
 

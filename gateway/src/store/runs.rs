@@ -60,19 +60,17 @@ impl Store {
         row.as_ref().map(stored_run).transpose()
     }
 
-    /// This device's runs, newest first, older than `before`.
+    /// This device's runs, newest first by their identifiers, older than `before`.
     pub async fn runs_of_device(
         &self,
         device_id: DeviceId,
         before: Option<RunId>,
         limit: i64,
     ) -> Result<Vec<StoredRun>, Error> {
-        let sql = select(
-            "WHERE r.device_id = $1 AND ($2::uuid IS NULL OR (r.created_at, r.run_id) <
-                (SELECT p.created_at, p.run_id FROM runs p WHERE p.run_id = $2 AND p.device_id = $1))
-            ORDER BY r.created_at DESC, r.run_id DESC LIMIT $3 -- runs::runs_of_device",
-        );
-        let rows = self.durable_rows(&sql, &[&device_id.uuid(), &before.map(RunId::uuid), &limit]).await?;
+        let sql =
+            select("WHERE r.device_id = $1 AND r.run_id < $2 ORDER BY r.run_id DESC LIMIT $3 -- runs::runs_of_device");
+        let before = before.map_or(uuid::Uuid::max(), RunId::uuid);
+        let rows = self.durable_rows(&sql, &[&device_id.uuid(), &before, &limit]).await?;
         rows.iter().map(stored_run).collect()
     }
 
@@ -86,7 +84,7 @@ impl Store {
     }
 }
 
-fn stored_run(row: &Row) -> Result<StoredRun, Error> {
+pub(super) fn stored_run(row: &Row) -> Result<StoredRun, Error> {
     let run_id = RunId::from(row.try_get::<_, uuid::Uuid>("run_id")?);
     let state: RunState = word(row.try_get("state")?)?;
     let moment = |name| row.try_get::<_, Option<jiff::Timestamp>>(name).map(|time| time.map(Into::into));

@@ -14,7 +14,7 @@ use crate::support::world::World;
 async fn whatever_is_thrown_at_the_router_is_answered_with_a_proper_document() {
     let world = World::new().await;
     let limits = deskgate_gateway::http::server::Limits::default();
-    let api = crate::support::door::api(world.store(), limits, Default::default());
+    let api = crate::support::door::api(world.store(), limits, Default::default(), Default::default());
     let router = deskgate_gateway::http::router(api);
     let key = world.desk.app.key.clone();
     let run_id = world.submit("one").await;

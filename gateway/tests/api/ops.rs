@@ -6,6 +6,7 @@ use deskgate_gateway::ops::ask::ask;
 use deskgate_gateway::store::attempts::{Record, What};
 use deskgate_protocol::run::{FinishReason, Outcome, RunResult};
 
+use crate::support::stream::Stream;
 use crate::support::until;
 use crate::support::world::World;
 
@@ -112,5 +113,17 @@ async fn addresses_that_nobody_serves_are_counted_as_one_route() {
     }
     let metrics = metrics(&world).await;
     assert_eq!(value(&metrics, "deskgate_http_requests_total{route=\"none\",method=\"GET\",status=\"404\"}"), 3.0);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn an_open_stream_is_counted_for_as_long_as_somebody_reads_it() {
+    let world = World::new().await;
+    let run_id = world.submit("one").await;
+    let mut stream = Stream::open(world.ask("GET", &format!("/api/v1/runs/{run_id}/events"))).await;
+    stream.expect("run.snapshot").await;
+    assert_eq!(value(&metrics(&world).await, "deskgate_sse_streams"), 1.0);
+    drop(stream);
+    until("the stream to be gone", async || metrics(&world).await.contains("deskgate_sse_streams 0\n")).await;
     world.stop().await;
 }

@@ -6,7 +6,7 @@ use crate::support::call::{Reply, not_found};
 use crate::support::world::World;
 
 /// A page that a browser shows without a script and without asking another server.
-fn assert_page(reply: &Reply) {
+pub(crate) fn assert_page(reply: &Reply) {
     assert_eq!((reply.status, reply.header("content-type")), (200, Some("text/html; charset=utf-8")), "{reply:?}");
     let policy = reply.header("content-security-policy").expect("a policy");
     assert!(policy.starts_with("default-src 'none'; style-src 'self';"), "{policy}");

@@ -41,7 +41,7 @@ async fn a_submission_is_answered_with_202_a_location_and_the_whole_record() {
         "last_sequence": 1,
         "created_at": record["created_at"],
         "queue_expires_at": record["queue_expires_at"],
-        "links": { "self": format!("/api/v1/runs/{run_id}") },
+        "links": { "self": format!("/api/v1/runs/{run_id}"), "events": format!("/api/v1/runs/{run_id}/events") },
     });
     assert_eq!(record, expected);
 

@@ -60,12 +60,13 @@ async fn a_final_run_is_answered_at_once() {
 async fn a_wait_that_is_no_number_from_0_to_60_is_refused() {
     let world = World::new().await;
     let run_id = world.submit("one").await;
-    for query in ["wait=61", "wait=-1", "wait=", "wait=1.5", "wait=1s", "wait=99999999999999999999", "wait=%31", "wait"]
+    for query in
+        ["wait=61", "wait=-1", "wait=", "wait=1.5", "wait=1s", "wait=99999999999999999999", "wait=%31%", "wait"]
     {
         let reply = world.ask("GET", &format!("/api/v1/runs/{run_id}?{query}")).send().await;
         assert_eq!(reply.code(), "invalid_input", "{query}");
     }
-    let detail = "wait is a whole number of seconds from 0 to 60.";
+    let detail = "wait is a whole number from 0 to 60.";
     let errors = json!([{ "pointer": "?wait", "code": "invalid_value", "detail": detail }]);
     let problem = Problem::new(422, "invalid_input", "Invalid input", detail).with(json!({ "errors": errors }));
     world.ask("GET", &format!("/api/v1/runs/{run_id}?wait=61")).send().await.assert_problem(&problem);

@@ -54,7 +54,7 @@ pub(crate) const PARTS: [Part; 3] = [
             ("callbacks", &["domain", "store", "wake", "clock", "tasks", "config"]),
             ("upkeep", &["domain", "store", "clock", "tasks", "config", "pulse"]),
             ("ops", &["domain", "store", "clock", "tasks", "config", "meters", "pulse"]),
-            ("domain", &["store", "wake", "clock"]),
+            ("domain", &["store", "wake", "clock", "meters"]),
             ("store", &["wake", "clock", "tasks", "meters"]),
             ("tunnel", &["domain::devices", "clock", "tasks"]),
             // The leaves. The configuration speaks of limits in domain's own words.
@@ -84,6 +84,11 @@ pub(crate) const PARTS: [Part; 3] = [
                 // The composition root serves what ops answers by http's accept loop.
                 rooms: &["http", "ops"],
                 rule: "only http and ops name axum and status codes",
+            },
+            Keeper {
+                crates: &["askama", "utoipa", "utoipa_axum"],
+                rooms: &["http"],
+                rule: "only http writes pages and the OpenAPI document",
             },
         ],
     },
@@ -177,6 +182,7 @@ pub(crate) const PURE: [Pure; 2] = [
             "sha2",
             "subtle",
             "thiserror",
+            "utoipa",
             "uuid",
             "zeroize",
         ],

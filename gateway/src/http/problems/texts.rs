@@ -77,7 +77,7 @@ impl Code {
                 status: StatusCode::BAD_REQUEST,
                 title: "Invalid cursor",
                 retry: Retry::No,
-                what: "The cursor is not one that this list handed out.",
+                what: "The cursor is not one that was handed out here.",
                 why: "Cursors are opaque. One that was changed, cut or taken from another list names no place in this one.",
                 next: "Use `next_cursor` as it came, with the same filters, or begin without a cursor.",
                 members: &[],
@@ -271,11 +271,13 @@ impl Code {
                 status: StatusCode::TOO_MANY_REQUESTS,
                 title: "Rate limited",
                 retry: Retry::After("1"),
-                what: "This key has made too many requests in too short a time, or its address has too many under way.",
+                what: "This key has made too many requests in too short a time, its application has too many streams open, or \
+                       its address has too many requests under way.",
                 why: "Each key has a number of requests per second and a burst; `RateLimit-Policy` names them and `RateLimit` \
-                      what is left. And each address has so many requests at once.",
+                      what is left. Each application may have so many event streams open, and each address so many \
+                      requests under way.",
                 next: "Wait for as many seconds as `Retry-After` says. Read runs with `wait` or stream their events \
-                       instead of asking again and again.",
+                       instead of asking again and again; close streams that nobody reads.",
                 members: &[],
             },
             Self::QueueFull => &Facts {

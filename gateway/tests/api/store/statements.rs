@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use deskgate_gateway::store::applications::NewKey;
 use deskgate_gateway::store::attempts::What;
+use deskgate_gateway::store::run_list::{Sought, Waiting};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{Refused, RefusedCode};
 use deskgate_protocol::management::{PublishEndpoint, Scope};
@@ -122,11 +123,25 @@ async fn every_statement_is_understood_by_the_database() {
     store.run_of_device(desk.device_id, run_id).await.expect("run_of_device").expect("there");
     assert_eq!(store.runs_of_device(desk.device_id, None, 10).await.expect("runs_of_device").len(), 2);
     assert_eq!(store.runs_of_device(desk.device_id, Some(run_id), 10).await.expect("runs_of_device").len(), 1);
+    let sought = |key| Sought {
+        app_id: desk.app.id,
+        subject: "anna",
+        before: None,
+        not_before: None,
+        endpoints: vec![desk.endpoint],
+        states: None,
+        waiting: Waiting::ForDevice,
+        key,
+    };
+    store.runs_of_caller(&sought(None), 10).await.expect("runs_of_caller");
+    store.runs_of_caller(&sought(Some([0; 16])), 10).await.expect("runs_of_caller");
+    done(&["run_list::by_place", "run_list::under_key", "run_list::end_of_examined"]);
     store.waiting_runs(desk.app.id, 10).await.expect("waiting_runs");
     store.events_after(run_id, 0, 10).await.expect("events_after");
+    assert_eq!(store.progress(&[(run_id, 0), (RunId::new(), 0)], 10).await.expect("progress").len(), 1);
     store.run_mark(run_id).await.expect("run_mark").expect("stored");
     done(&["runs::run", "runs::run_of_device", "runs::runs_of_device", "runs::waiting_runs", "events::events_after"]);
-    done(&["runs::run_mark"]);
+    done(&["runs::run_mark", "events::progress"]);
 
     // Executed by the tests beside this one, which need more than a call.
     done(&["admissions::admit_all", "admissions::look_again"]);
@@ -142,6 +157,11 @@ async fn every_statement_is_understood_by_the_database() {
     store.revoke_device(desk.device_id, Duration::from_secs(1)).await.expect("revoke_device");
     done(&["upkeep::return_unaccepted_offers", "upkeep::expire_queued", "upkeep::suspend_lost_runs"]);
     done(&["devices::end_session", "upkeep::revoke_device", "upkeep::end_runs_of_revoked_devices"]);
+
+    store.purge_runs().await.expect("purge_runs");
+    store.forget_purged_runs().await.expect("forget_purged_runs");
+    assert_eq!(store.purged_run(desk.app.id, "anna", run_id).await.expect("purged_run"), None);
+    done(&["retention::purge_runs", "retention::forget_purged_runs", "retention::purged_run"]);
 
     let written = statements_of_the_source();
     assert!(written.len() > 30, "the search finds them: {written:?}");

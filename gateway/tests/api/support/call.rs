@@ -7,6 +7,8 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 
+use crate::document::is_documented;
+
 /// A request that is put together member by member.
 #[derive(Clone)]
 pub(crate) struct Call {
@@ -75,13 +77,21 @@ impl Call {
     }
 
     pub(crate) async fn send_by(self, client: &Client) -> Reply {
+        let asked = (self.method.to_string(), self.url.clone());
+        let response = self.open(client).await;
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        Reply { asked, status, headers, text: response.text().await.expect("a body") }
+    }
+}
+
+impl Call {
+    /// The head of the answer; its body comes later.
+    pub(crate) async fn open(self, client: &Client) -> reqwest::Response {
         let mut request = client.request(self.method, self.url).headers(self.headers);
         if let Some(body) = self.body {
             request = request.body(body);
         }
-        let response = request.send().await.expect("an answer");
-        let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        Reply { status, headers, text: response.text().await.expect("a body") }
+        request.send().await.expect("an answer")
     }
 }
 
@@ -92,6 +102,8 @@ fn bytes(value: &[u8]) -> HeaderValue {
 /// An answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
+    /// The method and the address of the request.
+    asked: (String, String),
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) text: String,
@@ -130,6 +142,10 @@ impl Reply {
     /// Compares the whole problem document.
     pub(crate) fn assert_problem(&self, expected: &Problem<'_>) -> &Self {
         self.assert_envelope();
+        let (method, url) = &self.asked;
+        let path = url.splitn(4, '/').nth(3).map_or("/".to_owned(), |path| format!("/{path}"));
+        let said = is_documented(method, &path, expected.code);
+        assert!(said, "the document does not say that {method} {path} may be answered with {}", expected.code);
         let Problem { status, code, title, detail, retryable, ref members } = *expected;
         let mut document = json!({
             "type": format!("/problems/{code}"),

@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 
+use deskgate_gateway::domain;
 use deskgate_gateway::domain::access::Access;
 use deskgate_gateway::domain::admission::AdmissionDesk;
+use deskgate_gateway::domain::events::Streams;
 use deskgate_gateway::http::server::{Entrance, Limits, serve};
 use deskgate_gateway::http::{Api, router};
 use deskgate_gateway::store::Store;
@@ -23,12 +25,16 @@ pub(crate) struct Door {
 
 impl Door {
     pub(crate) async fn open(store: &Store, limits: Limits) -> Self {
-        Self::guarded(store, Entrance::default(), limits).await
+        Self::with(store, Entrance::default(), limits, Default::default()).await
     }
 
     pub(crate) async fn guarded(store: &Store, entrance: Entrance, limits: Limits) -> Self {
+        Self::with(store, entrance, limits, Default::default()).await
+    }
+
+    pub(crate) async fn with(store: &Store, entrance: Entrance, limits: Limits, callers: domain::Limits) -> Self {
         let draining = CancellationToken::new();
-        let api = api(store, limits, draining.clone());
+        let api = api(store, limits, callers, draining.clone());
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
         let address = listener.local_addr().expect("bound");
         let mut serving = JoinSet::new();
@@ -38,11 +44,17 @@ impl Door {
 }
 
 /// What the handlers need, on a store.
-pub(crate) fn api(store: &Store, limits: Limits, draining: CancellationToken) -> Api {
-    let admissions = Admissions::start(store, &Tasks::new(CancellationToken::new()), 1);
+pub(crate) fn api(store: &Store, limits: Limits, callers: domain::Limits, draining: CancellationToken) -> Api {
+    let tasks = Tasks::new(CancellationToken::new());
+    let admissions = Admissions::start(store, &tasks, 1);
+    let access = Access::new(store.clone());
+    let (streams, streaming) =
+        Streams::new(store.clone(), access.clone(), &callers, draining.clone(), tasks.stopping());
+    tasks.spawn("streams", streaming);
     Api {
         store: store.clone(),
-        access: Access::new(store.clone()),
+        access,
+        streams,
         desk: AdmissionDesk::new(store.clone(), admissions, &Default::default()),
         draining,
         time_for_body: limits.body,

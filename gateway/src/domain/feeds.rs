@@ -1,0 +1,255 @@
+//! One reader for all open streams: what happens in a followed run is read once and told to all.
+//!
+//! A hint says which run changed; runs that change while one read is under way share the next. So
+//! that a lost hint costs a moment and nothing else, followed runs are also looked at in turn, up to
+//! [`LOOKS`] of them each second. Nobody relies on hearing everything: a stream that missed
+//! something sees the gap in the sequence and reads it for itself.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::Arc;
+use std::time::Duration;
+
+use deskgate_protocol::RunId;
+use deskgate_protocol::run::{EventType, RunEvent, RunState, StateReasonCode};
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use super::runs::seen_state;
+use crate::store::Store;
+use crate::store::events::Progress;
+use crate::wake::{Topic, Watcher};
+
+/// Runs that are looked at each second without a hint.
+const LOOKS: usize = 1000;
+/// Runs in one read.
+const RUNS: usize = 64;
+/// Events of one run in one read.
+const EVENTS: usize = 16;
+/// What a stream may leave unheard before it reads for itself.
+const UNHEARD: usize = 32;
+/// Streams that may be waiting to be let in.
+const JOINS: usize = 256;
+
+/// The state a caller sees, and why.
+pub type Seen = (RunState, Option<StateReasonCode>);
+
+/// An event, written down once for everybody who is told of it.
+#[derive(Debug)]
+pub struct Told {
+    /// Its place in the run.
+    pub sequence: u64,
+    /// What happened.
+    pub kind: EventType,
+    /// The whole event as JSON.
+    pub json: String,
+}
+
+impl Told {
+    /// Writes an event down.
+    pub fn of(event: &RunEvent) -> Result<Self, serde_json::Error> {
+        Ok(Self { sequence: event.sequence, kind: event.kind, json: serde_json::to_string(event)? })
+    }
+}
+
+/// What followers of a run are told.
+#[derive(Clone, Debug)]
+pub enum News {
+    /// Something was stored.
+    Event(Arc<Told>),
+    /// The run is seen differently, without an event.
+    Seen(Seen),
+}
+
+/// A follower's place at a feed.
+#[derive(Debug)]
+pub struct Joined {
+    /// How the run was seen when it joined.
+    pub seen: Seen,
+    /// Everything from then on.
+    pub news: broadcast::Receiver<News>,
+}
+
+struct Join {
+    run_id: RunId,
+    last: u64,
+    seen: Seen,
+    answer: oneshot::Sender<Joined>,
+}
+
+/// Lets streams in.
+#[derive(Clone)]
+pub struct Feeds(mpsc::Sender<Join>);
+
+/// The other end: the task that reads.
+pub struct Reader {
+    store: Store,
+    joins: mpsc::Receiver<Join>,
+    feeds: BTreeMap<RunId, Feed>,
+    /// One entry for each feed.
+    changes: FuturesUnordered<BoxFuture<'static, Change>>,
+    /// Runs to be read next.
+    changed: HashSet<RunId>,
+    /// The run that was looked at last.
+    looked: RunId,
+}
+
+struct Feed {
+    last: u64,
+    seen: Seen,
+    news: broadcast::Sender<News>,
+}
+
+/// A run's hint came, or its last follower left.
+struct Change {
+    run_id: RunId,
+    watcher: Watcher,
+}
+
+impl Feeds {
+    /// Feeds, and the task that keeps them going.
+    pub fn new(store: Store) -> (Self, Reader) {
+        let (sender, joins) = mpsc::channel(JOINS);
+        let reader = Reader {
+            store,
+            joins,
+            feeds: BTreeMap::new(),
+            changes: FuturesUnordered::new(),
+            changed: HashSet::new(),
+            looked: before_all(),
+        };
+        (Self(sender), reader)
+    }
+
+    /// Follows a run that was read a moment ago with this last event and this state. `None`: the
+    /// gateway has stopped.
+    pub async fn join(&self, run_id: RunId, last: u64, seen: Seen) -> Option<Joined> {
+        let (answer, joined) = oneshot::channel();
+        self.0.send(Join { run_id, last, seen, answer }).await.ok()?;
+        joined.await.ok()
+    }
+}
+
+impl Reader {
+    /// Reads and tells until `stop`.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut look = tokio::time::interval(Duration::from_secs(1));
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                Some(join) = self.joins.recv() => self.join(join),
+                Some(change) = self.changes.next() => self.note(change),
+                _ = look.tick() => self.look(),
+            }
+            self.read().await;
+        }
+    }
+
+    fn join(&mut self, Join { run_id, last, seen, answer }: Join) {
+        let feed = self.feeds.entry(run_id).or_insert_with(|| {
+            let news = broadcast::Sender::new(UNHEARD);
+            let watcher = self.store.wake().watch(Topic::Run(run_id));
+            self.changes.push(change(run_id, watcher, news.clone()));
+            // What happened between the caller's reading and this moment.
+            self.changed.insert(run_id);
+            Feed { last, seen, news }
+        });
+        // Whoever does not wait any more needs no place.
+        let _ = answer.send(Joined { seen: feed.seen, news: feed.news.subscribe() });
+    }
+
+    fn note(&mut self, Change { run_id, watcher }: Change) {
+        let Some(feed) = self.feeds.get(&run_id) else { return };
+        if feed.news.receiver_count() == 0 {
+            self.feeds.remove(&run_id);
+            self.changed.remove(&run_id);
+            return;
+        }
+        self.changes.push(change(run_id, watcher, feed.news.clone()));
+        self.changed.insert(run_id);
+    }
+
+    /// The next runs in turn.
+    fn look(&mut self) {
+        let turn: Vec<RunId> =
+            self.feeds.range((Excluded(self.looked), Unbounded)).take(LOOKS).map(|(run_id, _)| *run_id).collect();
+        self.looked = turn.last().copied().filter(|_| turn.len() == LOOKS).unwrap_or_else(before_all);
+        self.changed.extend(turn);
+    }
+
+    /// Everything that is at hand, so that one read is enough for it.
+    fn gather(&mut self) {
+        while let Ok(join) = self.joins.try_recv() {
+            self.join(join);
+        }
+        while let Some(Some(change)) = self.changes.next().now_or_never() {
+            self.note(change);
+        }
+    }
+
+    async fn read(&mut self) {
+        self.gather();
+        while !self.changed.is_empty() {
+            let next: Vec<RunId> = self.changed.iter().take(RUNS).copied().collect();
+            for run_id in &next {
+                self.changed.remove(run_id);
+            }
+            let after: Vec<_> = next.iter().filter_map(|id| Some((*id, self.feeds.get(id)?.last))).collect();
+            match self.store.progress(&after, EVENTS as i64).await {
+                Ok(found) => found.iter().for_each(|progress| self.tell(progress)),
+                Err(error) => {
+                    tracing::warn!(%error, "events for open streams could not be read; looking again");
+                    self.changed.clear();
+                }
+            }
+            self.gather();
+        }
+    }
+
+    fn tell(&mut self, progress: &Progress) {
+        if progress.events.len() == EVENTS {
+            self.changed.insert(progress.run_id);
+        }
+        if let Some(feed) = self.feeds.get_mut(&progress.run_id) {
+            feed.tell(progress);
+        }
+    }
+}
+
+impl Feed {
+    fn tell(&mut self, progress: &Progress) {
+        for event in &progress.events {
+            self.last = event.sequence;
+            // An event that cannot be written is a gap, which a stream that reads it reports.
+            if let Ok(told) = Told::of(event) {
+                let _ = self.news.send(News::Event(Arc::new(told)));
+            }
+        }
+        let seen = seen_state(progress.state, progress.presence);
+        if seen != self.seen {
+            self.seen = seen;
+            let _ = self.news.send(News::Seen(seen));
+        }
+    }
+}
+
+/// No run comes before this.
+fn before_all() -> RunId {
+    uuid::Uuid::nil().into()
+}
+
+fn change(run_id: RunId, mut watcher: Watcher, news: broadcast::Sender<News>) -> BoxFuture<'static, Change> {
+    async move {
+        tokio::select! {
+            () = watcher.changed() => {}
+            () = news.closed() => {}
+        }
+        Change { run_id, watcher }
+    }
+    .boxed()
+}

@@ -1,0 +1,81 @@
+//! Which form of an answer a caller wants: the Accept header (RFC 9110, section 12.5.1).
+
+use axum::http::{HeaderMap, header};
+
+/// The forms in which events are given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// `text/event-stream`.
+    Stream,
+    /// `application/json`.
+    Json,
+}
+
+/// The form that is wanted most; a stream when both are wanted alike. `None`: neither.
+pub(super) fn form(headers: &HeaderMap) -> Option<Form> {
+    let ranges: Vec<_> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
+    let ranges = ranges.join(",");
+    if ranges.trim().is_empty() {
+        return Some(Form::Stream);
+    }
+    let (stream, json) = (weight(&ranges, "text", "event-stream"), weight(&ranges, "application", "json"));
+    match stream.max(json) {
+        0 => None,
+        most if most == stream => Some(Form::Stream),
+        _ => Some(Form::Json),
+    }
+}
+
+/// How much a type is wanted, in thousandths: what the range says that names it most exactly.
+fn weight(ranges: &str, kind: &str, subtype: &str) -> u16 {
+    let fitting = ranges.split(',').filter_map(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        let (named, sub) = parts.next()?.split_once('/')?;
+        let exactness = match (named.eq_ignore_ascii_case(kind), sub.eq_ignore_ascii_case(subtype), named, sub) {
+            (true, true, ..) => 2,
+            (true, _, _, "*") => 1,
+            (_, _, "*", "*") => 0,
+            _ => return None,
+        };
+        let quality = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
+        Some((exactness, thousandths(quality.unwrap_or("1"))))
+    });
+    fitting.max().map_or(0, |(_, weight)| weight)
+}
+
+/// A quality value; one that is none counts as nothing.
+fn thousandths(quality: &str) -> u16 {
+    let number = quality.trim().parse::<f32>().ok().filter(|number| (0.0..=1.0).contains(number));
+    number.map_or(0, |number| (number * 1000.0).round() as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_form_is_what_the_caller_wants_most() {
+        for (accept, expected) in [
+            ("", Some(Form::Stream)),
+            ("*/*", Some(Form::Stream)),
+            ("text/event-stream", Some(Form::Stream)),
+            ("Text/*", Some(Form::Stream)),
+            ("application/json", Some(Form::Json)),
+            ("application/json; charset=utf-8", Some(Form::Json)),
+            ("application/*", Some(Form::Json)),
+            ("application/json, text/plain, */*", Some(Form::Stream)),
+            ("application/json, */*;q=0.5", Some(Form::Json)),
+            ("text/event-stream;q=0.4, application/json;q=0.5", Some(Form::Json)),
+            ("*/*, text/event-stream;q=0", Some(Form::Json)),
+            ("application/json;q=0", None),
+            ("application/json;q=2", None),
+            ("text/html", None),
+            ("nonsense", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT, accept.parse().expect("visible"));
+            assert_eq!(form(&headers), expected, "{accept}");
+        }
+        assert_eq!(form(&HeaderMap::new()), Some(Form::Stream));
+    }
+}

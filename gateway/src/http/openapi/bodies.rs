@@ -1,0 +1,64 @@
+//! What the bodies of requests look like. `body.rs` reads them member by member, so that it can name
+//! every flaw at once; a test holds the two together.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
+
+/// What is submitted. Nothing else can be: what a run may do is decided on the desktop.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "its schema is what it is for")]
+pub(in crate::http) struct Submission {
+    input: NewInput,
+    /// Labels of your own, at most 16: names of 1 to 64 bytes, values of at most 512.
+    #[schema(schema_with = labels)]
+    metadata: Option<BTreeMap<String, String>>,
+    /// Seconds it may wait for a start; a day if absent.
+    #[schema(minimum = 1, maximum = 604_800)]
+    queue_ttl_s: Option<u32>,
+    /// Seconds of awake time it may execute; an hour if absent.
+    #[schema(minimum = 1, maximum = 86_400)]
+    max_duration_s: Option<u32>,
+}
+
+/// The business content: a text, and members of your own that are kept and handed on.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "its schema is what it is for")]
+struct NewInput {
+    /// 1 byte to 256 KiB of UTF-8.
+    #[schema(min_length = 1, max_length = 262_144)]
+    text: String,
+    #[serde(flatten)]
+    more: Map<String, Value>,
+}
+
+fn labels() -> Object {
+    let label = ObjectBuilder::new().schema_type(Type::String).max_length(Some(512));
+    ObjectBuilder::new()
+        .schema_type(Type::Object)
+        .description(Some("Labels of your own, at most 16: names of 1 to 64 bytes, values of at most 512."))
+        .max_properties(Some(16))
+        .additional_properties(Some(label))
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use utoipa::PartialSchema;
+
+    use super::*;
+    use crate::http::body;
+
+    #[test]
+    fn the_schema_has_the_members_that_are_read() {
+        let schema = serde_json::to_value(Submission::schema()).expect("serialises");
+        let mut members: Vec<_> = schema["properties"].as_object().expect("an object").keys().collect();
+        let mut read = body::MEMBERS.to_vec();
+        members.sort();
+        read.sort();
+        assert_eq!(members, read);
+    }
+}

@@ -1,0 +1,101 @@
+//! What every call has: the security scheme, the headers it takes, and those it answers with.
+
+use serde_json::{Map, Value, json};
+
+/// Adds them to every call of the document.
+pub(super) fn add(document: &mut Value) {
+    document["components"]["securitySchemes"] = json!({
+        "application_key": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "An application key, `dgk_…`. The desktop's owner creates keys; a browser must not hold one.",
+        },
+    });
+    document["components"]["parameters"] = parameters();
+    document["components"]["headers"] = headers();
+    for (path, methods) in object(&mut document["paths"]) {
+        for (method, call) in object(methods) {
+            let call = call.as_object_mut().unwrap_or_else(|| panic!("{method} {path} is described"));
+            complete(call);
+        }
+    }
+}
+
+fn complete(call: &mut Map<String, Value>) {
+    call.insert("security".to_owned(), json!([{ "application_key": [] }]));
+    // Whatever creates work says that it misses the key.
+    let creates_work =
+        call["responses"].pointer("/400/content/application~1problem+json/examples/idempotency_key_missing");
+    let names = ["Subject", "RequestId"].into_iter();
+    let names = names.chain(creates_work.into_iter().flat_map(|_| ["IdempotencyKey", "TraceParent"]));
+    let references: Vec<_> = names.map(|name| json!({ "$ref": format!("#/components/parameters/{name}") })).collect();
+    if let Value::Array(parameters) = call.entry("parameters").or_insert_with(|| json!([])) {
+        parameters.extend(references);
+    }
+    for (status, response) in object(&mut call["responses"]) {
+        let names = ["X-Request-Id", "Gateway-Version"].into_iter().chain(match status.as_str() {
+            "401" => Some("WWW-Authenticate"),
+            "429" | "503" => Some("Retry-After"),
+            _ => None,
+        });
+        let references = names.map(|name| (name.to_owned(), json!({ "$ref": format!("#/components/headers/{name}") })));
+        match &mut response["headers"] {
+            Value::Object(headers) => headers.extend(references),
+            none => *none = Value::Object(references.collect()),
+        }
+    }
+}
+
+fn parameters() -> Value {
+    let name = json!({ "type": "string", "pattern": "^[!-~]{1,255}$", "minLength": 1, "maxLength": 255 });
+    json!({
+        "Subject": {
+            "name": "X-Gateway-Subject",
+            "in": "header",
+            "required": true,
+            "description": "Your own identifier of the business user on whose behalf you call: 1 to 255 visible ASCII \
+                characters. With a key that is bound to one subject it may be left out.",
+            "schema": name,
+            "example": "customer-4711",
+        },
+        "IdempotencyKey": {
+            "name": "Idempotency-Key",
+            "in": "header",
+            "required": true,
+            "description": "Your name for this piece of work: 1 to 255 visible ASCII characters. The same key with the same \
+                body is the same work, however often it is sent.",
+            "schema": { "type": "string", "pattern": "^[!#-~]{1,255}$", "minLength": 1, "maxLength": 255 },
+            "example": "order-4711",
+        },
+        "RequestId": {
+            "name": "X-Request-Id",
+            "in": "header",
+            "required": false,
+            "description": "A name for this request in both logs, 1 to 128 visible ASCII characters. Without it the gateway \
+                makes one.",
+            "schema": { "type": "string" },
+        },
+        "TraceParent": {
+            "name": "traceparent",
+            "in": "header",
+            "required": false,
+            "description": "A W3C trace context, handed on to the device. One that is malformed is ignored.",
+            "schema": { "type": "string" },
+        },
+    })
+}
+
+fn headers() -> Value {
+    let header = |description: &str, example: &str| json!({ "description": description, "schema": { "type": "string" }, "example": example });
+    json!({
+        "X-Request-Id": header("The request in the gateway's log.", "req_01a1fdacce837753badf368b3b8b6a04"),
+        "Gateway-Version": header("The version of the gateway.", deskgate_protocol::VERSION),
+        "WWW-Authenticate": header("How to authenticate.", "Bearer"),
+        "Retry-After": header("Seconds after which the same request is worth another try.", "2"),
+    })
+}
+
+/// The members of a value that is an object.
+fn object(value: &mut Value) -> impl Iterator<Item = (&String, &mut Value)> {
+    value.as_object_mut().into_iter().flatten()
+}

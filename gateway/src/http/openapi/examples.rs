@@ -1,0 +1,113 @@
+//! One example for each answer, as the gateway would write it.
+
+use serde_json::{Value, json};
+
+const RUN: &str = "run_01a1fdacce837753badf368b3b8b6a04";
+const ENDPOINT: &str = "ep_01a1fd9b2f7c7a10b5d2f0a9c3e4d5f6";
+
+/// The directory of services.
+pub(in crate::http) fn directory() -> Value {
+    json!({
+        "endpoints": [{
+            "id": ENDPOINT,
+            "name": "Invoices",
+            "description": "Answers questions about our invoices.",
+            "version": 3,
+            "device": { "connected": true, "last_seen_at": "2026-11-21T09:14:48.907Z" },
+        }],
+    })
+}
+
+/// The body of a submission.
+pub(in crate::http) fn submission() -> Value {
+    json!({
+        "input": { "text": "Which invoices are open?", "customer": 4711 },
+        "metadata": { "ticket": "T-1880" },
+        "queue_ttl_s": 3600,
+    })
+}
+
+/// A run that was just accepted.
+pub(in crate::http) fn accepted() -> Value {
+    json!({
+        "run_id": RUN,
+        "endpoint_id": ENDPOINT,
+        "endpoint_version": 3,
+        "phase": "accepted",
+        "state": "queued",
+        "state_reason": {
+            "code": "device_busy",
+            "message": "The device is connected and starts this run as soon as it has room.",
+        },
+        "attempt": 0,
+        "input": { "text": "Which invoices are open?", "customer": 4711 },
+        "metadata": { "ticket": "T-1880" },
+        "queue_position": 0,
+        "last_sequence": 1,
+        "created_at": "2026-11-21T09:14:50.123Z",
+        "queue_expires_at": "2026-11-21T10:14:50.123Z",
+        "links": { "self": format!("/api/v1/runs/{RUN}") },
+    })
+}
+
+/// The same run after it succeeded.
+pub(in crate::http) fn succeeded() -> Value {
+    json!({
+        "run_id": RUN,
+        "endpoint_id": ENDPOINT,
+        "endpoint_version": 3,
+        "phase": "final",
+        "state": "succeeded",
+        "attempt": 1,
+        "input": { "text": "Which invoices are open?", "customer": 4711 },
+        "result": { "text": "Two are open: 2026-102 and 2026-103.", "finish_reason": "completed" },
+        "usage": {
+            "input_tokens": 1412,
+            "output_tokens": 63,
+            "model_calls": 2,
+            "tool_calls": 1,
+            "active_seconds": 4.2,
+        },
+        "metadata": { "ticket": "T-1880" },
+        "last_sequence": 9,
+        "created_at": "2026-11-21T09:14:50.123Z",
+        "queue_expires_at": "2026-11-21T10:14:50.123Z",
+        "started_at": "2026-11-21T09:14:50.411Z",
+        "finished_at": "2026-11-21T09:14:54.617Z",
+        "purge_at": "2026-12-21T09:14:54.617Z",
+        "links": { "self": format!("/api/v1/runs/{RUN}") },
+    })
+}
+
+/// A page of a list of runs.
+pub(in crate::http) fn runs() -> Value {
+    let mut run = succeeded();
+    for member in ["input", "result"] {
+        run.as_object_mut().expect("a run is an object").remove(member);
+    }
+    json!({ "data": [run], "next_cursor": "AQAAAAAAAAAABkQ", "has_more": true })
+}
+
+#[cfg(test)]
+mod tests {
+    use deskgate_protocol::run::Run;
+    use deskgate_protocol::service::Endpoint;
+    use serde::Serialize;
+    use serde::de::DeserializeOwned;
+
+    use super::*;
+
+    #[track_caller]
+    fn reads_back<T: Serialize + DeserializeOwned>(example: Value) {
+        let read: T = serde_json::from_value(example.clone()).expect("it is such a record");
+        assert_eq!(serde_json::to_value(read).expect("serialises"), example);
+    }
+
+    #[test]
+    fn every_example_is_what_its_type_writes() {
+        reads_back::<Run>(accepted());
+        reads_back::<Run>(succeeded());
+        reads_back::<Vec<Run>>(runs()["data"].clone());
+        reads_back::<Vec<Endpoint>>(directory()["endpoints"].clone());
+    }
+}

@@ -1,0 +1,80 @@
+//! The OpenAPI document, made from the handlers' own types, and the page on which people read it.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `bodies` | what the bodies of requests look like |
+//! | `refusals` | the problems a call can answer with, as responses |
+//! | `examples` | one example for each answer |
+//! | `common` | what every call has: headers, and the security scheme |
+//! | `subset` | takes away what client generators stumble over |
+//! | `reference` | the readable page |
+//!
+//! A handler says what it is with `#[utoipa::path]`, and [`super::calls`] lists it; nothing else is needed.
+
+pub(super) mod bodies;
+mod common;
+pub(super) mod examples;
+mod reference;
+pub(super) mod refusals;
+mod subset;
+
+use std::sync::LazyLock;
+
+use axum::http::{HeaderValue, header};
+use axum::response::IntoResponse;
+use serde_json::Value;
+use utoipa::OpenApi;
+
+pub(super) use reference::page;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Deskgate",
+        version = deskgate_protocol::VERSION,
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+        description = "Runs for an assistant that works on somebody's desktop: submit them, follow them, read their results.\n\n\
+            A call names a business user of yours in `X-Gateway-Subject` and sees what was submitted for that user by \
+            the same application, nothing else. Work that is accepted is stored durably before it is answered with \
+            202. Whatever creates work takes an `Idempotency-Key` and may be repeated safely.\n\n\
+            Values may be added to those that `x-extensible-enum` lists, and members to every record: ignore what \
+            you do not know. Branch on a run's `phase`, which never gets new values.",
+    ),
+    servers((url = "/", description = "The gateway that serves this document.")),
+    components(schemas(refusals::Problem)),
+    tags(
+        (name = "Services", description = "What can be called."),
+        (name = "Runs", description = "Pieces of accepted work."),
+    ),
+)]
+struct Base;
+
+/// The finished document. It depends on the program only, so it is made once.
+static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
+    let document = super::calls().into_openapi();
+    let mut document = serde_json::to_value(document).expect("the document is made of texts, numbers and lists");
+    subset::keep_to(&mut document);
+    common::add(&mut document);
+    document
+});
+
+/// What the router's calls are added to.
+pub(super) fn base() -> utoipa::openapi::OpenApi {
+    Base::openapi()
+}
+
+/// The document as it is served and checked in, for `deskgate-gateway openapi`.
+pub fn json() -> String {
+    let mut text = serde_json::to_string_pretty(&*DOCUMENT).expect("it is JSON already");
+    text.push('\n');
+    text
+}
+
+/// `GET /api/v1/openapi.json`.
+pub(super) async fn document() -> impl IntoResponse {
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
+        (header::CACHE_CONTROL, super::html::CACHE),
+    ];
+    (headers, json())
+}

@@ -1,0 +1,237 @@
+//! The document as a page for people.
+
+use std::sync::LazyLock;
+
+use askama::Template;
+use axum::response::Response;
+use deskgate_protocol::VERSION;
+use serde_json::Value;
+
+use super::DOCUMENT;
+use crate::http::error::Error;
+use crate::http::html::{self, Text};
+
+/// `GET /api/v1/docs`.
+pub(in crate::http) async fn page() -> Result<Response, Error> {
+    static PAGE: LazyLock<Reference> = LazyLock::new(|| Reference::of(&DOCUMENT));
+    html::answer(&*PAGE)
+}
+
+#[derive(Template)]
+#[template(path = "reference.html")]
+struct Reference {
+    introduction: Vec<String>,
+    groups: Vec<Group>,
+    records: Vec<Record>,
+}
+
+/// Calls that belong together.
+struct Group {
+    name: String,
+    description: String,
+    calls: Vec<Call>,
+}
+
+struct Call {
+    id: String,
+    method: String,
+    path: String,
+    summary: String,
+    description: String,
+    parameters: Vec<Row>,
+    body: Option<Shown>,
+    answers: Vec<Answer>,
+    refusals: Vec<Refusals>,
+}
+
+/// A parameter, a header or a member.
+struct Row {
+    name: String,
+    kind: Kind,
+    /// Where a parameter goes.
+    place: String,
+    required: bool,
+    description: String,
+}
+
+/// A type in words, with the record it leads to.
+struct Kind {
+    text: String,
+    record: Option<String>,
+}
+
+/// A body with an example.
+struct Shown {
+    kind: Kind,
+    example: String,
+}
+
+/// An answer that is no refusal.
+struct Answer {
+    status: String,
+    description: String,
+    headers: Vec<Row>,
+    body: Option<Shown>,
+}
+
+/// The problems of one status.
+struct Refusals {
+    status: String,
+    codes: Vec<String>,
+}
+
+struct Record {
+    name: String,
+    description: String,
+    kind: Kind,
+    words: Vec<String>,
+    members: Vec<Row>,
+}
+
+impl Reference {
+    fn of(document: &Value) -> Self {
+        let calls = || {
+            members(&document["paths"])
+                .flat_map(|(path, methods)| members(methods).map(move |(method, call)| (path, method, call)))
+        };
+        let group = |tag: &Value| Group {
+            name: text(&tag["name"]),
+            description: text(&tag["description"]),
+            calls: calls()
+                .filter(|(_, _, call)| call["tags"][0] == tag["name"])
+                .map(|(path, method, call)| Call::of(document, path, method, call))
+                .collect(),
+        };
+        Self {
+            introduction: text(&document["info"]["description"]).split("\n\n").map(str::to_owned).collect(),
+            groups: list(&document["tags"]).map(group).collect(),
+            records: members(&document["components"]["schemas"])
+                .map(|(name, schema)| Record::of(name, schema))
+                .collect(),
+        }
+    }
+}
+
+impl Call {
+    fn of(document: &Value, path: &str, method: &str, call: &Value) -> Self {
+        let (refused, answered): (Vec<_>, Vec<_>) =
+            members(&call["responses"]).partition(|(_, response)| response["content"].get(PROBLEM).is_some());
+        let codes = |response: &Value| {
+            members(&response["content"][PROBLEM]["examples"]).map(|(code, _)| code.clone()).collect()
+        };
+        Self {
+            id: text(&call["operationId"]),
+            method: method.to_uppercase(),
+            path: path.to_owned(),
+            summary: text(&call["summary"]),
+            description: text(&call["description"]),
+            parameters: list(&call["parameters"])
+                .map(|parameter| Row::parameter(resolve(document, parameter)))
+                .collect(),
+            body: shown(&call["requestBody"]),
+            answers: answered.iter().map(|(status, response)| Answer::of(document, status, response)).collect(),
+            refusals: refused
+                .iter()
+                .map(|(status, response)| Refusals { status: (*status).clone(), codes: codes(response) })
+                .collect(),
+        }
+    }
+}
+
+const PROBLEM: &str = "application/problem+json";
+
+impl Answer {
+    fn of(document: &Value, status: &str, response: &Value) -> Self {
+        let header = |(name, header): (&String, &Value)| {
+            let header = resolve(document, header);
+            Row::new(name, &header["schema"], true, text(&header["description"]))
+        };
+        Self {
+            status: status.to_owned(),
+            description: text(&response["description"]),
+            headers: members(&response["headers"]).map(header).collect(),
+            body: shown(response),
+        }
+    }
+}
+
+impl Row {
+    fn new(name: &str, schema: &Value, required: bool, description: String) -> Self {
+        Self { name: name.to_owned(), kind: Kind::of(schema), place: String::new(), required, description }
+    }
+
+    fn parameter(parameter: &Value) -> Self {
+        let required = parameter["required"] == true;
+        let row = Self::new(&text(&parameter["name"]), &parameter["schema"], required, text(&parameter["description"]));
+        Self { place: text(&parameter["in"]), ..row }
+    }
+}
+
+impl Kind {
+    fn of(schema: &Value) -> Self {
+        if let Some(name) = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
+            return Self { text: name.to_owned(), record: Some(name.to_owned()) };
+        }
+        let inner = if schema["items"].is_object() { &schema["items"] } else { &schema["additionalProperties"] };
+        match schema["type"].as_str() {
+            Some("array") => {
+                let Self { text, record } = Self::of(inner);
+                Self { text: format!("list of {text}"), record }
+            }
+            Some("object") if inner["type"] == "string" => Self::plain("object of strings"),
+            Some(name) => match schema["format"].as_str() {
+                Some("date-time") => Self::plain("date and time"),
+                _ => Self::plain(name),
+            },
+            None => Self::plain("anything"),
+        }
+    }
+
+    fn plain(text: &str) -> Self {
+        Self { text: text.to_owned(), record: None }
+    }
+}
+
+impl Record {
+    fn of(name: &str, schema: &Value) -> Self {
+        let required = |name: &str| list(&schema["required"]).any(|required| required == name);
+        let words = schema.get("enum").or(schema.get("x-extensible-enum")).unwrap_or(&Value::Null);
+        Self {
+            name: name.to_owned(),
+            description: text(&schema["description"]),
+            kind: Kind::of(schema),
+            words: list(words).map(text).collect(),
+            members: members(&schema["properties"])
+                .map(|(name, member)| Row::new(name, member, required(name), text(&member["description"])))
+                .collect(),
+        }
+    }
+}
+
+/// The first form of a body or an answer, with its example.
+fn shown(holder: &Value) -> Option<Shown> {
+    let (_, content) = members(&holder["content"]).next()?;
+    let example = match &content["example"] {
+        Value::String(text) => text.clone(),
+        value => serde_json::to_string_pretty(value).unwrap_or_default(),
+    };
+    Some(Shown { kind: Kind::of(&content["schema"]), example })
+}
+
+/// What a reference inside the document leads to.
+fn resolve<'a>(document: &'a Value, value: &'a Value) -> &'a Value {
+    let target = value["$ref"].as_str().and_then(|path| document.pointer(path.strip_prefix('#')?));
+    target.unwrap_or(value)
+}
+
+fn members(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    value.as_object().into_iter().flatten()
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}

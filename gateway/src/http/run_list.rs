@@ -1,0 +1,105 @@
+//! A caller's runs, newest first.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{RawQuery, State};
+use deskgate_protocol::management::Scope;
+use deskgate_protocol::run::{Phase, Run, RunState};
+use deskgate_protocol::{EndpointId, Timestamp};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::Api;
+use super::cursor::List;
+use super::error::Error;
+use super::openapi::examples;
+use super::openapi::refusals::{EVERY_CALL, refusals};
+use super::problems::Code;
+use super::query::Query;
+use crate::domain::access::{Authenticated, is_subject};
+use crate::domain::run_list::{self, Filter};
+
+/// A page of a list.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Page<T> {
+    /// The entries, newest first. A filter may leave a page short, or empty, although there are more.
+    pub(super) data: Vec<T>,
+    /// The `cursor` of the page after this one, while there may be one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next_cursor: Option<String>,
+    /// Whether to go on with `next_cursor`.
+    pub(super) has_more: bool,
+}
+
+const PARAMETERS: [&str; 8] =
+    ["endpoint_id", "state", "phase", "idempotency_key", "created_after", "created_before", "limit", "cursor"];
+
+/// Entries in a page: at most, and when nothing is said.
+const LONGEST_PAGE: u32 = 100;
+const USUAL_PAGE: u32 = 20;
+
+refusals!(ListRefusals = EVERY_CALL, &[Code::InvalidInput, Code::InvalidCursor]);
+
+/// Lists runs, newest first.
+///
+/// These are the runs of this application and subject, without inputs and results, which each run's own address has.
+/// Pages stay right while runs arrive. With `idempotency_key` the list answers whether a submission whose answer got
+/// lost was accepted. Needs the scope `runs:read`.
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs",
+    operation_id = "list_runs",
+    tag = "Runs",
+    params(
+        ("endpoint_id" = Option<EndpointId>, Query, description = "Only runs of this service."),
+        ("state" = inline(Option<RunState>), Query, description = "Only runs in this state at this moment."),
+        ("phase" = inline(Option<Phase>), Query, description = "Only runs in this phase."),
+        (
+            "idempotency_key" = Option<String>,
+            Query,
+            pattern = "^[!-~]{1,255}$",
+            description = "Only what was accepted under this key, without quotes.",
+        ),
+        ("created_after" = Option<Timestamp>, Query, description = "Only runs that were created later."),
+        ("created_before" = Option<Timestamp>, Query, description = "Only runs that were created earlier."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Entries in a page; 20 if absent."),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before, with the same filters."),
+    ),
+    responses(
+        (status = 200, description = "A page.", body = Page<Run>, example = json!(examples::runs())),
+        ListRefusals,
+    ),
+)]
+pub(super) async fn list(
+    State(api): State<Arc<Api>>,
+    authenticated: Authenticated,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Page<Run>>, Error> {
+    let caller = authenticated.authorise(Scope::RunsRead)?;
+    let query = Query::read(query.as_deref(), &PARAMETERS)?;
+    let limit = query.number("limit", 1..=LONGEST_PAGE, USUAL_PAGE)?;
+    let filter = filter(&query)?;
+    let list = List::new("runs", &caller, query.filters());
+    let before = query.text("cursor").map(|cursor| list.place(cursor)).transpose()?;
+    let page = run_list::list(&api.store, &caller, &filter, before, limit).await?;
+    let next_cursor = page.next.map(|place| list.cursor(place));
+    Ok(Json(Page { data: page.runs, has_more: next_cursor.is_some(), next_cursor }))
+}
+
+fn filter(query: &Query) -> Result<Filter, Error> {
+    let key = query.text("idempotency_key");
+    if key.is_some_and(|key| !is_subject(key)) {
+        let detail = "idempotency_key is 1 to 255 visible ASCII characters, without quotes.";
+        return Err(Error::invalid_parameter("idempotency_key", detail));
+    }
+    let moment = "a time, as in 2026-11-21T09:14:50.123Z";
+    Ok(Filter {
+        endpoint_id: query.value("endpoint_id", "the identifier of a service: ep_ and 32 hexadecimal digits")?,
+        state: query.value("state", "the state of a run, as in its record")?,
+        phase: query.value("phase", "accepted, started or final")?,
+        idempotency_key: key.map(str::to_owned),
+        created_after: query.value("created_after", moment)?,
+        created_before: query.value("created_before", moment)?,
+    })
+}

@@ -1,0 +1,174 @@
+//! Lists of runs, by their place: each page begins where the one before ended, so the hundredth
+//! costs what the first does, and rows that arrive meanwhile move nothing.
+
+use deskgate_protocol::{ApplicationId, EndpointId};
+use tokio_postgres::types::ToSql;
+
+use super::devices::PRESENCE;
+use super::runs::{StoredRun, stored_run};
+use super::{Error, Store};
+
+/// A place in a list that is sorted by time, and by identifier where the time is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The entry's `created_at`.
+    pub moment: jiff::Timestamp,
+    /// The bits of its identifier.
+    pub id: uuid::Uuid,
+}
+
+/// What a caller's list is to show.
+#[derive(Clone, Debug)]
+pub struct Sought<'a> {
+    /// Whose runs.
+    pub app_id: ApplicationId,
+    /// For whom they were submitted.
+    pub subject: &'a str,
+    /// Only what stands after this place, newest first.
+    pub before: Option<Place>,
+    /// Only what was created then or later.
+    pub not_before: Option<jiff::Timestamp>,
+    /// Only runs of these services; empty: of all.
+    pub endpoints: Vec<EndpointId>,
+    /// Only these stored states; `None`: all.
+    pub states: Option<Vec<&'static str>>,
+    /// Of those that are queued, which.
+    pub waiting: Waiting,
+    /// What the identities of all requests under one Idempotency-Key begin with.
+    pub key: Option<[u8; 16]>,
+}
+
+/// What a queued run waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// All the same.
+    Any,
+    /// Its device is there and busy.
+    ForRoom,
+    /// Its device is away.
+    ForDevice,
+}
+
+/// A page as it was read.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Newest first.
+    pub runs: Vec<StoredRun>,
+    /// Where the page after this one begins, if there can be one.
+    pub next: Option<Place>,
+}
+
+/// How many runs one page looks at: a filter that few runs fit would otherwise read them all. The
+/// next page goes on behind them.
+const EXAMINED: i64 = 10_000;
+
+/// The columns of a record without input and result, which may be a megabyte each.
+const SHORT: &str = "r.run_id, r.endpoint_id, r.endpoint_version, r.state, r.attempt, NULL::json AS input,
+    NULL::json AS result, r.error, r.usage, r.metadata, NULL::bigint AS queue_position, r.last_sequence, r.created_at,
+    r.queue_expires_at, r.started_at, r.finished_at, r.purge_at";
+
+impl Store {
+    /// A page of a caller's runs, newest first, without inputs, results and positions in the queue.
+    pub async fn runs_of_caller(&self, sought: &Sought<'_>, limit: u32) -> Result<Found, Error> {
+        let limit = limit as usize;
+        let mut runs = match sought.key {
+            Some(key) => self.runs_under_key(sought, key, limit + 1).await?,
+            None => self.runs_by_place(sought, limit + 1).await?,
+        };
+        if runs.len() > limit {
+            runs.truncate(limit);
+            return Ok(Found { next: runs.last().map(place), runs });
+        }
+        let next = match sought.key {
+            None if sought.is_filtered() => self.end_of_examined(sought).await?,
+            _ => None,
+        };
+        Ok(Found { runs, next })
+    }
+
+    async fn runs_by_place(&self, sought: &Sought<'_>, count: usize) -> Result<Vec<StoredRun>, Error> {
+        // The bounds are always there, so that one plan with one index fits every page.
+        let sql = format!(
+            "-- run_list::by_place
+            SELECT {SHORT}, {PRESENCE} AS presence FROM (
+                SELECT * FROM runs WHERE app_id = $1 AND subject = $2 AND (created_at, run_id) < ($3, $4)
+                    AND created_at >= $5 ORDER BY created_at DESC, run_id DESC LIMIT {EXAMINED}) r
+            JOIN devices d USING (device_id)
+            WHERE ($6::uuid[] IS NULL OR r.endpoint_id = ANY($6)) AND ($7::text[] IS NULL OR r.state = ANY($7))
+                AND ($8::boolean IS NULL OR r.state <> 'queued' OR ({PRESENCE} <> 'connected') = $8)
+            ORDER BY r.created_at DESC, r.run_id DESC LIMIT $9"
+        );
+        self.list(&sql, sought, None, count).await
+    }
+
+    async fn runs_under_key(&self, sought: &Sought<'_>, key: [u8; 16], count: usize) -> Result<Vec<StoredRun>, Error> {
+        let sql = format!(
+            "-- run_list::under_key
+            SELECT {SHORT}, {PRESENCE} AS presence FROM runs r JOIN devices d USING (device_id)
+            WHERE r.identity >= $10 AND r.identity <= $11 AND r.app_id = $1 AND r.subject = $2
+                AND (r.created_at, r.run_id) < ($3, $4) AND r.created_at >= $5
+                AND ($6::uuid[] IS NULL OR r.endpoint_id = ANY($6)) AND ($7::text[] IS NULL OR r.state = ANY($7))
+                AND ($8::boolean IS NULL OR r.state <> 'queued' OR ({PRESENCE} <> 'connected') = $8)
+            ORDER BY r.created_at DESC, r.run_id DESC LIMIT $9"
+        );
+        let (first, last) = ([key, [0; 16]].concat(), [key, [255; 16]].concat());
+        self.list(&sql, sought, Some((first, last)), count).await
+    }
+
+    async fn list(
+        &self,
+        sql: &str,
+        sought: &Sought<'_>,
+        identities: Option<(Vec<u8>, Vec<u8>)>,
+        count: usize,
+    ) -> Result<Vec<StoredRun>, Error> {
+        let endpoints: Vec<_> = sought.endpoints.iter().map(|id| id.uuid()).collect();
+        let endpoints = Some(endpoints).filter(|endpoints| !endpoints.is_empty());
+        let away = match sought.waiting {
+            Waiting::Any => None,
+            Waiting::ForRoom => Some(false),
+            Waiting::ForDevice => Some(true),
+        };
+        let (app_id, before, count) = (sought.app_id.uuid(), sought.before(), count as i64);
+        let not_before = sought.not_before();
+        let mut params: Vec<&(dyn ToSql + Sync)> = vec![&app_id, &sought.subject, &before.moment, &before.id];
+        params.extend([&not_before as &(dyn ToSql + Sync), &endpoints, &sought.states, &away, &count]);
+        if let Some((first, last)) = &identities {
+            params.extend([first as &(dyn ToSql + Sync), last]);
+        }
+        self.durable_rows(sql, &params).await?.iter().map(stored_run).collect()
+    }
+
+    /// The last of the runs that a page looked at, if it could not look at all.
+    async fn end_of_examined(&self, sought: &Sought<'_>) -> Result<Option<Place>, Error> {
+        let sql = format!(
+            "-- run_list::end_of_examined
+            SELECT created_at, run_id FROM runs WHERE app_id = $1 AND subject = $2 AND (created_at, run_id) < ($3, $4)
+                AND created_at >= $5 ORDER BY created_at DESC, run_id DESC OFFSET {EXAMINED} - 1 LIMIT 1"
+        );
+        let (before, not_before) = (sought.before(), sought.not_before());
+        let params: [&(dyn ToSql + Sync); 5] =
+            [&sought.app_id.uuid(), &sought.subject, &before.moment, &before.id, &not_before];
+        let Some(row) = self.durable_opt(&sql, &params).await? else { return Ok(None) };
+        Ok(Some(Place { moment: row.try_get(0)?, id: row.try_get(1)? }))
+    }
+}
+
+impl Sought<'_> {
+    fn is_filtered(&self) -> bool {
+        !self.endpoints.is_empty() || self.states.is_some()
+    }
+
+    fn before(&self) -> Place {
+        self.before.unwrap_or(Place { moment: jiff::Timestamp::MAX, id: uuid::Uuid::max() })
+    }
+
+    /// Nothing of ours is older than the epoch, and the database does not know every time that jiff does.
+    fn not_before(&self) -> jiff::Timestamp {
+        self.not_before.unwrap_or_default().max(jiff::Timestamp::UNIX_EPOCH)
+    }
+}
+
+fn place(stored: &StoredRun) -> Place {
+    Place { moment: stored.run.created_at.0, id: stored.run.run_id.uuid() }
+}

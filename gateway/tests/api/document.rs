@@ -1,0 +1,121 @@
+//! The OpenAPI document: checked in, served, and in the subset that client generators digest.
+
+use std::path::Path;
+use std::sync::LazyLock;
+
+use deskgate_gateway::http::openapi;
+use serde_json::Value;
+
+use crate::pages::assert_page;
+use crate::support::world::World;
+
+static DOCUMENT: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(&openapi::json()).expect("JSON"));
+
+/// Whether the document says that a request may be answered with a code. A path that no call has is
+/// answered before there is a call.
+pub(crate) fn is_documented(method: &str, path: &str, code: &str) -> bool {
+    let path = path.split('?').next().unwrap_or_default();
+    let fits = |template: &str| {
+        let (mut steps, mut own) = (template.split('/'), path.split('/'));
+        steps.by_ref().zip(own.by_ref()).all(|(step, own)| step == own || step.starts_with('{') && !own.is_empty())
+            && template.split('/').count() == path.split('/').count()
+    };
+    let paths = DOCUMENT["paths"].as_object().expect("an object");
+    let call = paths
+        .iter()
+        .find(|(template, _)| fits(template))
+        .and_then(|(_, methods)| methods.get(method.to_lowercase().replace("head", "get")));
+    call.is_none_or(|call| {
+        let responses = call["responses"].as_object().expect("an object").values();
+        responses
+            .into_iter()
+            .any(|response| response["content"]["application/problem+json"]["examples"].get(code).is_some())
+    })
+}
+
+/// Every call, with its address for messages.
+fn calls() -> impl Iterator<Item = (String, &'static Value)> {
+    let paths = DOCUMENT["paths"].as_object().expect("an object").iter();
+    paths.flat_map(|(path, methods)| {
+        let methods = methods.as_object().expect("an object").iter();
+        methods.map(move |(method, call)| (format!("{method} {path}"), call))
+    })
+}
+
+/// Every object inside a value.
+fn objects(value: &Value, found: &mut Vec<Value>) {
+    match value {
+        Value::Array(values) => values.iter().for_each(|value| objects(value, found)),
+        Value::Object(members) => {
+            found.push(value.clone());
+            members.values().for_each(|value| objects(value, found));
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn the_checked_in_document_is_what_the_program_says() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/openapi.json");
+    if std::env::var_os("DESKGATE_REWRITE_GOLDEN").is_some() {
+        std::fs::write(&path, openapi::json()).expect("writable");
+    }
+    let checked_in = std::fs::read_to_string(&path).expect("readable");
+    let hint = "docs/openapi.json is out of date: cargo run --bin deskgate-gateway openapi > docs/openapi.json";
+    assert!(checked_in == openapi::json(), "{hint}");
+}
+
+#[tokio::test]
+async fn the_document_is_served_without_a_key_and_so_is_its_page() {
+    let world = World::new().await;
+    let served = world.call("GET", "/api/v1/openapi.json").send().await;
+    assert_eq!((served.status, served.header("content-type")), (200, Some("application/json")));
+    assert_eq!(served.json(), *DOCUMENT);
+    let page = world.call("GET", "/api/v1/docs").send().await;
+    assert_page(&page);
+    for (address, call) in calls() {
+        let id = call["operationId"].as_str().expect("a text");
+        assert!(page.text.contains(&format!("<section id=\"{id}\">")), "{address} is not on the page");
+    }
+    for name in DOCUMENT["components"]["schemas"].as_object().expect("an object").keys() {
+        assert!(page.text.contains(&format!("<section id=\"{name}\">")), "{name} is not on the page");
+    }
+    world.stop().await;
+}
+
+#[test]
+fn a_generator_finds_only_what_it_digests() {
+    let mut found = Vec::new();
+    objects(&DOCUMENT, &mut found);
+    for object in found {
+        for keyword in ["anyOf", "allOf", "oneOf"] {
+            assert!(object.get(keyword).is_none(), "{object}");
+        }
+        assert!(object["type"] != "null" && !object["type"].is_array(), "{object}");
+        if let Some(reference) = object["$ref"].as_str() {
+            let target = DOCUMENT.pointer(reference.strip_prefix('#').expect("inside the document"));
+            assert!(target.is_some(), "{reference} leads nowhere");
+        }
+    }
+}
+
+#[test]
+fn every_call_is_named_and_shows_every_answer_by_an_example() {
+    let mut ids = std::collections::BTreeSet::new();
+    for (address, call) in calls() {
+        let id = call["operationId"].as_str().unwrap_or_default();
+        let is_verb_noun = id.split('_').count() >= 2 && id.bytes().all(|b| b == b'_' || b.is_ascii_lowercase());
+        assert!(is_verb_noun && ids.insert(id), "{address}: {id:?}");
+        for member in ["summary", "description", "tags", "security"] {
+            assert!(call.get(member).is_some(), "{address} has no {member}");
+        }
+        for (status, response) in call["responses"].as_object().expect("an object") {
+            assert!(response["headers"].get("X-Request-Id").is_some(), "{address} {status}");
+            for (form, content) in response["content"].as_object().into_iter().flatten() {
+                let named = content["schema"]["$ref"].is_string() || form == "text/event-stream";
+                let shown = content.get("example").or(content.get("examples")).is_some_and(|shown| !shown.is_null());
+                assert!(named && shown, "{address} {status} {form}");
+            }
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! The events of a run: as a stream, as pages, resumed, refused and ended.
+
+use std::time::{Duration, Instant};
+
+use deskgate_gateway::domain::Limits;
+use deskgate_gateway::http::server;
+use deskgate_gateway::store::attempts::{Record, What};
+use deskgate_gateway::store::devices::SessionKey;
+use deskgate_protocol::RunId;
+use deskgate_protocol::run::EventType;
+use serde_json::{Value, json};
+
+use crate::store::{events as messages, succeeded};
+use crate::support::call::{Call, Problem, not_found};
+use crate::support::door::Door;
+use crate::support::raw::Raw;
+use crate::support::stream::{Sent, Stream, events};
+use crate::support::until;
+use crate::support::world::{LEASE, World};
+
+/// A run that the device has taken and not yet started.
+async fn claimed(world: &World) -> (RunId, SessionKey) {
+    let (session, _) = world.desk.connect().await;
+    let run_id = world.submit("one").await;
+    world.desk.claim(session, 1).await;
+    (run_id, session)
+}
+
+async fn write(world: &World, session: SessionKey, run_id: RunId, what: What) {
+    world.store().record(session, &[Record { run_id, attempt: 1, what }], LEASE).await.expect("stored");
+}
+
+/// A run that has ended, with events from 1 to `count`.
+async fn ended(world: &World, count: u64) -> RunId {
+    let (run_id, session) = claimed(world).await;
+    write(world, session, run_id, What::Start).await;
+    write(world, session, run_id, messages(1, count - 3)).await;
+    write(world, session, run_id, succeeded(count - 2)).await;
+    run_id
+}
+
+fn numbers(sent: &[Sent]) -> Vec<u64> {
+    sent.iter().filter_map(|sent| sent.id).collect()
+}
+
+#[tokio::test]
+async fn a_stream_begins_with_the_record_and_shows_every_event_until_the_final_one() {
+    let world = World::new().await;
+    let (replica, _dir) = world.replica().await;
+    let (run_id, session) = claimed(&world).await;
+    let here = Stream::open(world.ask("GET", &events(run_id))).await;
+    let there = Stream::open(world.ask("GET", "").to(replica.addresses().http, &events(run_id))).await;
+    for (name, value) in [
+        ("content-type", "text/event-stream"),
+        ("cache-control", "no-store"),
+        ("x-accel-buffering", "no"),
+        ("x-content-type-options", "nosniff"),
+    ] {
+        assert_eq!(here.response.headers()[name], value);
+    }
+    for mut stream in [here, there] {
+        let snapshot = stream.expect("run.snapshot").await;
+        assert_eq!((snapshot.id, stream.retry.as_deref()), (None, Some("3000")));
+        let record = world.read(run_id).await.json();
+        let envelope = json!({ "run_id": run_id, "type": "run.snapshot", "data": record });
+        if record["state"] == "queued" {
+            assert_eq!(snapshot.data, envelope);
+            assert_eq!(record["links"]["events"], json!(events(run_id)));
+        }
+        let accepted = stream.expect("run.accepted").await;
+        assert_eq!(accepted.id, Some(1));
+        let members: Vec<_> = accepted.data.as_object().expect("an object").keys().cloned().collect();
+        assert_eq!(members, ["created_at", "data", "event_id", "run_id", "sequence", "type"]);
+        if record["state"] == "queued" {
+            // What comes now is shown as it happens.
+            write(&world, session, run_id, What::Start).await;
+            assert_eq!(stream.expect("run.started").await.id, Some(2));
+            write(&world, session, run_id, messages(1, 3)).await;
+            write(&world, session, run_id, succeeded(4)).await;
+        } else {
+            assert_eq!(stream.expect("run.started").await.id, Some(2));
+        }
+        let rest = stream.rest().await;
+        assert_eq!(numbers(&rest), [3, 4, 5, 6]);
+        assert_eq!(rest.last().map(|sent| sent.event.as_str()), Some("run.succeeded"));
+    }
+    replica.stop().await;
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_stream_goes_on_behind_the_last_event_that_was_received() {
+    let world = World::new().await;
+    let run_id = ended(&world, 9).await;
+    let ask = |query: &str| world.ask("GET", &format!("{}{query}", events(run_id)));
+    let calls = [
+        (ask(""), 1),
+        (ask("?after=0"), 1),
+        (ask("?after=4"), 5),
+        (ask("?cursor=4"), 5),
+        (ask("").header("Last-Event-ID", "4"), 5),
+        // A client that comes again sends its first address and the newest number.
+        (ask("?after=4").header("Last-Event-ID", "7"), 8),
+        (ask("?after=4").header("Last-Event-ID", ""), 5),
+        (ask("?after=9"), 10),
+    ];
+    for (call, first) in calls {
+        let sent = Stream::open(call).await.rest().await;
+        assert_eq!(sent[0].event, "run.snapshot");
+        assert_eq!(numbers(&sent), (first..=9).collect::<Vec<_>>());
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn pages_hold_what_the_stream_shows() {
+    let world = World::new().await;
+    let run_id = ended(&world, 130).await;
+    let mut pages = Vec::new();
+    let mut query = String::new();
+    loop {
+        let path = format!("{}{query}", events(run_id));
+        let page = world.ask("GET", &path).header("Accept", "application/json").send().await;
+        page.assert_envelope();
+        let page = page.json();
+        pages.extend(page["data"].as_array().expect("a list").clone());
+        query = format!("?after={}", page["next_cursor"].as_str().expect("a cursor"));
+        if page["has_more"] == false {
+            break;
+        }
+    }
+    assert_eq!(query, "?after=130");
+    let streamed = Stream::open(world.ask("GET", &events(run_id))).await.rest().await;
+    let streamed: Vec<Value> = streamed.into_iter().skip(1).map(|sent| sent.data).collect();
+    assert_eq!(pages, streamed);
+    let path = format!("{}?limit=2&after=3", events(run_id));
+    let page = world.ask("GET", &path).header("Accept", "application/json").send().await.json();
+    assert_eq!((&page["data"][1]["sequence"], &page["next_cursor"]), (&json!(5), &json!("5")));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_cursor_that_was_never_given_out_is_refused() {
+    let world = World::new().await;
+    let run_id = ended(&world, 5).await;
+    let detail =
+        "This is no place in the run's events. Use the id of an event, or leave it out to begin with the first.";
+    let problem = Problem::new(400, "invalid_cursor", "Invalid cursor", detail);
+    for accept in ["text/event-stream", "application/json"] {
+        let ask = |query: &str| world.ask("GET", &format!("{}{query}", events(run_id))).header("Accept", accept);
+        for query in
+            ["?after=", "?after=x", "?after=-1", "?after=+1", "?after=1.0", "?after=6", "?cursor=99999999999999999999"]
+        {
+            ask(query).send().await.assert_problem(&problem);
+        }
+        for id in ["x", "6", "+1", "\u{e9}", "1,2"] {
+            ask("").header("Last-Event-ID", id).send().await.assert_problem(&problem);
+        }
+        for query in ["?limit=0", "?limit=101", "?limit=x", "?until=3"] {
+            assert_eq!(ask(query).send().await.code(), "invalid_input", "{query}");
+        }
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_form_that_there_is_not_is_refused() {
+    let world = World::new().await;
+    let run_id = ended(&world, 5).await;
+    let detail = "This address answers with text/event-stream or application/json, and Accept names neither.";
+    let problem = Problem::new(406, "not_acceptable", "Not acceptable", detail);
+    world.ask("GET", &events(run_id)).header("Accept", "text/html").send().await.assert_problem(&problem);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn nobody_else_learns_that_the_run_exists() {
+    let world = World::new().await;
+    let run_id = ended(&world, 5).await;
+    let other = world.desk.application("other").await;
+    let elsewhere = world.desk.service(&world.desk.app, "another").await;
+    let restricted = world.desk.restricted_key(|key| key.endpoints = vec![elsewhere]).await;
+    for accept in ["text/event-stream", "application/json"] {
+        let ask = || world.ask("GET", &events(run_id)).header("Accept", accept);
+        for call in [
+            ask().subject("bert"),
+            ask().key(&other.key),
+            ask().key(&restricted.text),
+            ask().to(world.gateway.addresses().http, &events(RunId::new())),
+            ask().to(world.gateway.addresses().http, "/api/v1/runs/conv_1/events"),
+        ] {
+            call.send().await.assert_problem(&not_found());
+        }
+        let writer = world.desk.restricted_key(|key| key.scopes.retain(|scope| scope.as_str() == "runs:write")).await;
+        assert_eq!(ask().key(&writer.text).send().await.code(), "insufficient_scope");
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_run_that_begins_to_wait_for_its_device_says_so_without_a_number() {
+    let world = World::new().await;
+    let (session, _) = world.desk.connect().await;
+    let run_id = world.submit("one").await;
+    let mut stream = Stream::open(world.ask("GET", &events(run_id))).await;
+    assert_eq!(stream.expect("run.snapshot").await.data["data"]["state"], "queued");
+    stream.expect("run.accepted").await;
+    world.store().end_session(session).await.expect("stored");
+    let waiting = stream.expect("run.waiting_for_device").await;
+    assert_eq!(waiting.id, None);
+    assert_eq!(waiting.data["data"]["state_reason"]["code"], "device_offline");
+    world.store().revoke_device(world.desk.device_id, LEASE).await.expect("stored");
+    assert_eq!(stream.expect("run.cancelled").await.id, Some(2));
+    assert_eq!(stream.next().await, None);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_open_with_a_revoked_key_ends_within_five_seconds_on_every_replica() {
+    let world = World::new().await;
+    let (replica, _dir) = world.replica().await;
+    let run_id = world.submit("one").await;
+    let created = world.desk.restricted_key(|_| {}).await;
+    let mut streams = Vec::new();
+    for address in [world.gateway.addresses().http, replica.addresses().http] {
+        let mut stream = Stream::open(world.ask("GET", "").key(&created.text).to(address, &events(run_id))).await;
+        stream.expect("run.snapshot").await;
+        stream.expect("run.accepted").await;
+        streams.push(stream);
+    }
+    let mut unharmed = Stream::open(world.ask("GET", &events(run_id))).await;
+    let path = format!("/api/v1/runs/{run_id}?wait=60");
+    let waiting = tokio::spawn(world.ask("GET", &path).key(&created.text).send());
+    until("the read waits", async || !waiting.is_finished()).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+
+    world.desk.revoke(created.key.key_id).await;
+    let revoked = Instant::now();
+    for mut stream in streams {
+        assert_eq!(stream.next().await, None);
+    }
+    assert_eq!(waiting.await.expect("no panic").code(), "credential_invalid");
+    assert!(revoked.elapsed() < Duration::from_secs(5), "{:?}", revoked.elapsed());
+    // The stream of the good key goes on.
+    world.store().revoke_device(world.desk.device_id, LEASE).await.expect("stored");
+    assert_eq!(numbers(&unharmed.rest().await), [1, 2]);
+    replica.stop().await;
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_stops_tells_its_streams_to_go_on_elsewhere() {
+    let world = World::new().await;
+    let (replica, _dir) = world.replica().await;
+    let run_id = world.submit("one").await;
+    let mut stream = Stream::open(world.ask("GET", "").to(replica.addresses().http, &events(run_id))).await;
+    stream.expect("run.snapshot").await;
+    stream.expect("run.accepted").await;
+    let began = Instant::now();
+    let stopping = tokio::spawn(replica.stop());
+    let closing = stream.expect("stream.closing").await;
+    assert_eq!((closing.id, &closing.data["run_id"]), (None, &json!(run_id)));
+    assert_eq!(stream.next().await, None);
+    stopping.await.expect("no panic");
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn an_application_opens_so_many_streams_and_a_place_is_free_when_one_is_left() {
+    let world = World::with(Limits { streams_per_application: 2, ..Limits::default() }).await;
+    let run_id = world.submit("one").await;
+    let ask = || world.ask("GET", &events(run_id));
+    let first = Stream::open(ask()).await;
+    let _second = Stream::open(ask()).await;
+    let detail = "The application already has 2 event streams open here. Close some, or read the events page by page.";
+    let problem = Problem::new(429, "rate_limited", "Rate limited", detail).retryable();
+    ask().send().await.assert_problem(&problem);
+    assert_eq!(ask().header("Accept", "application/json").send().await.status, 200);
+    drop(first);
+    let client = reqwest::Client::new();
+    until("a place is free", async || ask().open(&client).await.status() == 200).await;
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_quiet_stream_shows_every_fifteen_seconds_that_it_is_alive() {
+    let world = World::new().await;
+    let run_id = world.submit("one").await;
+    let mut stream = Stream::open(world.ask("GET", &events(run_id))).await;
+    stream.expect("run.snapshot").await;
+    stream.expect("run.accepted").await;
+    let quiet = Instant::now();
+    let store = world.store().clone();
+    let device_id = world.desk.device_id;
+    let ending = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(16)).await;
+        store.revoke_device(device_id, LEASE).await.expect("stored");
+    });
+    stream.expect("run.cancelled").await;
+    assert!(quiet.elapsed() >= Duration::from_secs(15));
+    assert_eq!(stream.comments, 1);
+    ending.await.expect("no panic");
+    world.stop().await;
+}
+
+/// A number that looks random and is the same in every run.
+fn shuffled(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *seed >> 33
+}
+
+#[tokio::test]
+async fn ten_thousand_events_with_reconnects_at_random_arrive_once_and_in_order() {
+    let world = World::new().await;
+    let (replica, _dir) = world.replica().await;
+    let addresses = [world.gateway.addresses().http, replica.addresses().http];
+    let (run_id, session) = claimed(&world).await;
+    write(&world, session, run_id, What::Start).await;
+    let store = world.store().clone();
+    let writing = tokio::spawn(async move {
+        let mut next = 1;
+        while next < 9998 {
+            let count = (1 + next % 37).min(9998 - next);
+            let record = Record { run_id, attempt: 1, what: messages(next, count) };
+            store.record(session, &[record], LEASE).await.expect("stored");
+            next += count;
+        }
+        let record = Record { run_id, attempt: 1, what: succeeded(9998) };
+        store.record(session, &[record], LEASE).await.expect("stored");
+    });
+    let mut readers = tokio::task::JoinSet::new();
+    for reader in 0..4u64 {
+        let ask = world.ask("GET", "");
+        readers.spawn(follow_with_breaks(ask, addresses, run_id, reader + 1));
+    }
+    for (received, connections) in readers.join_all().await {
+        assert_eq!(received, (1..=10_000).collect::<Vec<_>>());
+        assert!(connections > 20, "{connections}");
+    }
+    writing.await.expect("no panic");
+    replica.stop().await;
+    world.stop().await;
+}
+
+/// Follows a run, breaks off after some events and goes on at either gateway.
+async fn follow_with_breaks(
+    ask: Call,
+    addresses: [std::net::SocketAddr; 2],
+    run_id: RunId,
+    mut seed: u64,
+) -> (Vec<u64>, usize) {
+    let (mut received, mut connections, mut done) = (Vec::new(), 0, false);
+    while !done {
+        let address = addresses[shuffled(&mut seed) as usize % 2];
+        let mut call = ask.clone().to(address, &events(run_id));
+        if let Some(last) = received.last() {
+            call = call.header("Last-Event-ID", u64::to_string(last));
+        }
+        let mut stream = Stream::open(call).await;
+        connections += 1;
+        let breaks_after = 1 + shuffled(&mut seed) % 500;
+        for _ in 0..breaks_after {
+            let Some(sent) = stream.next().await else { break };
+            received.extend(sent.id);
+            done = sent.event == "run.succeeded";
+        }
+    }
+    (received, connections)
+}
+
+#[tokio::test]
+async fn whoever_reads_nothing_is_dropped_and_its_place_is_free() {
+    let world = World::new().await;
+    let (run_id, session) = claimed(&world).await;
+    write(&world, session, run_id, What::Start).await;
+    // More than the kernel takes for a reader that does not read.
+    let long = json!({ "message_id": "msg_1", "text": "x".repeat(60_000) });
+    for place in 0..20 {
+        let events = vec![(EventType::MessageCompleted, long.clone()); 16];
+        write(&world, session, run_id, What::Events { first: 1 + place * 16, events }).await;
+    }
+    write(&world, session, run_id, succeeded(321)).await;
+    let unread = server::Limits { unread: Duration::from_secs(1), ..Default::default() };
+    let door = Door::with(
+        world.store(),
+        server::Entrance::default(),
+        unread,
+        Limits { streams_per_application: 1, ..Limits::default() },
+    )
+    .await;
+    let mut raw = Raw::connect(door.address).await;
+    let head = format!(
+        "GET {} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: anna\r\n\r\n",
+        events(run_id),
+        world.desk.app.key
+    );
+    assert!(raw.say(&head).await);
+    raw.hear_until(|heard| heard.contains("run.snapshot")).await;
+    let ask = || world.ask("GET", "").to(door.address, &events(run_id));
+    assert_eq!(ask().send().await.code(), "rate_limited");
+    let client = reqwest::Client::new();
+    until("the place is free", async || ask().open(&client).await.status() == 200).await;
+    until("the place is free again", async || ask().open(&client).await.status() == 200).await;
+    // Whoever reads gets everything, however long it is.
+    let mut stream = Stream::open(world.ask("GET", &events(run_id))).await;
+    assert_eq!(numbers(&stream.rest().await).len(), 323);
+    drop(raw);
+    world.stop().await;
+}

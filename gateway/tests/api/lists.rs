@@ -1,0 +1,277 @@
+//! Lists of runs: pages, filters, and what a caller never learns from them.
+
+use std::collections::BTreeSet;
+
+use deskgate_gateway::store::attempts::{Record, What};
+use deskgate_protocol::{EndpointId, RunId};
+use serde_json::{Value, json};
+
+use crate::support::call::{Call, Problem, Reply};
+use crate::support::world::{LEASE, World, work};
+
+fn ids(page: &Value) -> Vec<RunId> {
+    let runs = page["data"].as_array().unwrap_or_else(|| panic!("no page: {page}"));
+    runs.iter().map(|run| run["run_id"].as_str().expect("a text").parse().expect("an identifier")).collect()
+}
+
+impl World {
+    async fn list(&self, query: &str) -> Reply {
+        self.ask("GET", &format!("/api/v1/runs?{query}")).send().await
+    }
+
+    /// Every run of the list, page by page; `between` is called before each further page.
+    async fn pages(&self, query: &str, mut between: impl AsyncFnMut()) -> Vec<RunId> {
+        let mut all = Vec::new();
+        let mut cursor = String::new();
+        loop {
+            let reply = self.list(&format!("{query}{cursor}")).await;
+            assert_eq!(reply.status, 200, "{reply:?}");
+            let page = reply.json();
+            all.extend(ids(&page));
+            match page["next_cursor"].as_str() {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => return all,
+            }
+            assert_eq!(page["has_more"], true);
+            between().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn pages_are_newest_first_and_leave_out_inputs_and_results() {
+    let world = World::new().await;
+    let mut submitted = Vec::new();
+    for key in ["one", "two", "three"] {
+        submitted.insert(0, world.submit(key).await);
+    }
+    let reply = world.list("limit=2").await;
+    reply.assert_envelope();
+    let page = reply.json();
+    assert_eq!((ids(&page), &page["has_more"]), (submitted[..2].to_vec(), &json!(true)));
+    let run = &page["data"][0];
+    assert_eq!(
+        (&run["state"], &run["phase"], &run["input"]),
+        (&json!("waiting_for_device"), &json!("accepted"), &Value::Null)
+    );
+    assert_eq!(run["state_reason"]["code"], "device_offline");
+    let rest = world.list(&format!("limit=2&cursor={}", page["next_cursor"].as_str().expect("more"))).await.json();
+    assert_eq!(rest, json!({ "data": rest["data"], "has_more": false }));
+    assert_eq!(ids(&rest), submitted[2..]);
+    world.stop().await;
+}
+
+/// Whatever the length of a page and whatever arrives between two of them.
+#[tokio::test]
+async fn the_union_of_the_pages_is_what_there_was_at_the_start_each_once() {
+    let world = World::new().await;
+    let mut before = Vec::new();
+    for number in 0..23 {
+        before.insert(0, world.submit(&format!("early {number}").replace(' ', "-")).await);
+    }
+    // Rows of one commit have one time; only their identifiers differ.
+    let same = "UPDATE runs SET created_at = date_trunc('minute', created_at) WHERE get_byte(identity, 31) < 128";
+    world.database.execute(same).await;
+    before = world.pages("limit=100", async || ()).await;
+    for limit in [1, 2, 3, 7, 22, 50, 99] {
+        let mut arrived = 0;
+        let seen = world
+            .pages(&format!("limit={limit}&created_before=2100-01-01T00:00:00Z"), async || {
+                arrived += 1;
+                world.submit(&format!("late-{limit}-{arrived}")).await;
+            })
+            .await;
+        assert_eq!(seen.iter().collect::<BTreeSet<_>>().len(), seen.len(), "none came twice");
+        assert_eq!(seen, before, "with pages of {limit}");
+        before = world.pages("limit=100", async || ()).await;
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn filters_go_by_what_is_seen_at_this_moment() {
+    let world = World::new().await;
+    let second = world.desk.service(&world.desk.app, "second").await;
+    let first = world.submit("first").await;
+    let other =
+        world.submission("first").to(world.gateway.addresses().http, &world.runs_of(second)).send().await.run_id();
+    let third = world.submit("third").await;
+    let all = vec![third, other, first];
+    let found = async |query: &str| ids(&world.list(query).await.json());
+
+    assert_eq!(found(&format!("endpoint_id={second}")).await, [other]);
+    assert_eq!(found(&format!("endpoint_id={}", EndpointId::new())).await, []);
+    assert_eq!(found("state=waiting_for_device").await, all);
+    assert_eq!(found("state=queued").await, []);
+    let (session, _) = world.desk.connect().await;
+    assert_eq!(found("state=queued").await, all);
+    assert_eq!(found("state=waiting_for_device").await, []);
+    assert_eq!(found("phase=accepted").await, all);
+    assert_eq!(found("phase=accepted&state=running").await, []);
+
+    world.desk.claim(session, 1).await;
+    let start = Record { run_id: first, attempt: 1, what: What::Start };
+    world.store().record(session, &[start], LEASE).await.expect("stored");
+    assert_eq!((found("state=running").await, found("phase=started").await), (vec![first], vec![first]));
+    assert_eq!(found("phase=accepted").await, [third, other]);
+    world.store().revoke_device(world.desk.device_id, LEASE).await.expect("stored");
+    assert_eq!((found("state=failed").await, found("phase=final").await), (vec![first], all.clone()));
+
+    assert_eq!(found("idempotency_key=first").await, [other, first], "whatever it was sent to");
+    assert_eq!(found(&format!("idempotency_key=first&endpoint_id={second}")).await, [other]);
+    assert_eq!(found("idempotency_key=never").await, []);
+    assert_eq!(world.pages("idempotency_key=first&limit=1", async || ()).await, [other, first]);
+
+    let run = world.read(other).await.json();
+    let shown = run["created_at"].as_str().expect("a time").to_owned();
+    world
+        .database
+        .execute("UPDATE runs SET created_at = date_trunc('second', created_at) + interval '0.5005 seconds'")
+        .await;
+    let cut = format!("{}.500Z", &shown[..19]);
+    assert_eq!(found(&format!("created_after={cut}&created_before={cut}")).await, []);
+    for (bound, count) in [("created_after", 0), ("created_before", 0)] {
+        assert_eq!(found(&format!("{bound}={cut}&endpoint_id={second}")).await.len(), count, "{bound} is exclusive");
+    }
+    let around =
+        format!("created_after={}.499Z&created_before={}.501Z&endpoint_id={second}", &shown[..19], &shown[..19]);
+    assert_eq!(found(&around).await, [other]);
+    assert_eq!(found("created_after=9999-12-30T22:00:00Z").await, []);
+    assert_eq!(found("created_before=0001-01-01T00:00:00Z").await, []);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_filter_that_nothing_fits_is_answered_from_a_part_of_a_long_list_at_a_time() {
+    let world = World::new().await;
+    let needle = world.submit("needle").await;
+    world.database.execute(&copies(needle, 25_000)).await;
+    let page = world.list("state=running").await.json();
+    assert_eq!((&page["data"], &page["has_more"]), (&json!([]), &json!(true)));
+    // The rest of the list is looked at by going on.
+    assert_eq!(world.pages("state=running", async || ()).await, []);
+    assert_eq!(world.pages("state=waiting_for_device", async || ()).await, [needle]);
+    world.stop().await;
+}
+
+/// Statements that store ended copies of a run, all newer than it.
+fn copies(run_id: RunId, count: u32) -> String {
+    format!(
+        "INSERT INTO runs (run_id, app_id, subject, endpoint_id, endpoint_version, definition_sha256, device_id, identity,
+            fingerprint, input, metadata, max_duration_s, state, created_at, queue_expires_at, finished_at, purge_at)
+        SELECT gen_random_uuid(), app_id, subject, endpoint_id, endpoint_version, definition_sha256, device_id,
+            sha256(n::text::bytea), fingerprint, input, metadata, max_duration_s, 'expired',
+            created_at + n * interval '1 millisecond', queue_expires_at, now(), now()
+        FROM runs, generate_series(1, {count}) n WHERE run_id = '{}'",
+        run_id.uuid()
+    )
+}
+
+#[tokio::test]
+async fn parameters_that_are_unknown_repeated_or_no_values_are_refused_by_name() {
+    let world = World::new().await;
+    let long = format!("idempotency_key={}", "x".repeat(256));
+    for (query, name) in [
+        ("colour=red", "colour"),
+        ("limit=1&limit=2", "limit"),
+        ("limit=0", "limit"),
+        ("limit=101", "limit"),
+        ("limit=many", "limit"),
+        ("state=sleeping", "state"),
+        ("phase=", "phase"),
+        ("endpoint_id=run_00000000000000000000000000000000", "endpoint_id"),
+        ("created_after=yesterday", "created_after"),
+        ("created_before=2026-13-01T00:00:00Z", "created_before"),
+        ("idempotency_key=", "idempotency_key"),
+        (long.as_str(), "idempotency_key"),
+    ] {
+        let reply = world.list(query).await;
+        let detail = reply.json()["detail"].as_str().expect("a text").to_owned();
+        let flaw = json!([{ "pointer": format!("?{name}"), "code": "invalid_value", "detail": detail }]);
+        let problem = Problem::new(422, "invalid_input", "Invalid input", &detail).with(json!({ "errors": flaw }));
+        reply.assert_problem(&problem);
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_cursor_is_good_for_its_own_list_of_its_own_caller_only() {
+    let world = World::new().await;
+    for key in ["one", "two", "three"] {
+        world.submit(key).await;
+    }
+    let page = world.list("limit=1&phase=accepted").await.json();
+    let cursor = page["next_cursor"].as_str().expect("more").to_owned();
+    assert_eq!(
+        world.list(&format!("limit=2&phase=accepted&cursor={cursor}")).await.status,
+        200,
+        "pages may vary in length"
+    );
+    let detail = "The cursor does not belong to this list with these filters. Begin the list again without it.";
+    let problem = Problem::new(400, "invalid_cursor", "Invalid cursor", detail);
+    let other = world.desk.application("other").await;
+    let path = format!("/api/v1/runs?phase=accepted&cursor={cursor}");
+    let foreign = [world.ask("GET", &path).subject("berta"), world.ask("GET", &path).key(&other.key)];
+    let mut wrong: Vec<Call> = foreign.into();
+    let changed = cursor.chars().rev().collect::<String>();
+    for query in [
+        format!("cursor={cursor}"),
+        format!("phase=final&cursor={cursor}"),
+        format!("phase=accepted&cursor={changed}"),
+        format!("phase=accepted&cursor={}", &cursor[1..]),
+        "phase=accepted&cursor=".to_owned(),
+        "phase=accepted&cursor=%00%ff".to_owned(),
+    ] {
+        wrong.push(world.ask("GET", &format!("/api/v1/runs?{query}")));
+    }
+    for call in wrong {
+        call.send().await.assert_problem(&problem);
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn nobody_learns_of_the_runs_of_another_subject_application_or_service() {
+    let world = World::new().await;
+    let (desk, address) = (&world.desk, world.gateway.addresses().http);
+    let own = world.submit("own").await;
+    let other_app = desk.application("other").await;
+    let second = desk.service(&desk.app, "second").await;
+    let limited = desk.restricted_key(|key| key.endpoints = vec![second]).await.text;
+    let nothing = json!({ "data": [], "has_more": false });
+    for query in [
+        String::new(),
+        "idempotency_key=own".to_owned(),
+        format!("endpoint_id={}", desk.endpoint),
+        "phase=accepted".to_owned(),
+        "limit=1".to_owned(),
+    ] {
+        let ask = || world.ask("GET", &format!("/api/v1/runs?{query}"));
+        for stranger in [ask().subject("berta"), ask().key(&other_app.key), ask().key(&limited)] {
+            assert_eq!(stranger.send().await.json(), nothing, "{query}");
+        }
+        assert_eq!(ids(&ask().send().await.json()), [own], "{query}");
+    }
+    let allowed = world.submission("own").json(&work("x")).to(address, &world.runs_of(second)).send().await.run_id();
+    let listed = world.ask("GET", "/api/v1/runs").key(&limited).send().await.json();
+    assert_eq!(ids(&listed), [allowed]);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn the_desktops_own_list_goes_page_by_page_through_all_subjects() {
+    use deskgate_protocol::management::ListRuns;
+    let world = World::new().await;
+    let mut submitted = Vec::new();
+    for subject in ["anna", "berta", "anna"] {
+        let key = format!("{subject}-{}", submitted.len());
+        submitted.insert(0, world.submission(&key).subject(subject).send().await.run_id());
+    }
+    let page = async |before| world.desk.desktop.runs(ListRuns { limit: 2, before }).await.expect("listed");
+    let first = page(None).await;
+    let shown = |runs: &[deskgate_protocol::run::Run]| runs.iter().map(|run| run.run_id).collect::<Vec<_>>();
+    assert_eq!((shown(&first.runs), first.has_more), (submitted[..2].to_vec(), true));
+    let second = page(Some(submitted[1])).await;
+    assert_eq!((shown(&second.runs), second.has_more), (submitted[2..].to_vec(), false));
+    world.stop().await;
+}

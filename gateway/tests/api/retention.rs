@@ -1,0 +1,143 @@
+//! The end of ended runs: deleted in time, and known as deleted to their owners only.
+
+use deskgate_gateway::upkeep::{Round, run_once};
+use deskgate_protocol::RunId;
+use serde_json::json;
+
+use crate::store::Shelf;
+use crate::support::call::{Call, Problem, Reply, not_found};
+use crate::support::door::Door;
+use crate::support::world::{LEASE, work};
+
+/// A public door on a store that nobody else looks after.
+struct Quiet {
+    shelf: Shelf,
+    door: Door,
+}
+
+impl Quiet {
+    async fn new() -> Self {
+        let shelf = Shelf::new().await;
+        let door = Door::open(&shelf.store, Default::default()).await;
+        Self { shelf, door }
+    }
+
+    fn ask(&self, method: &str, path: &str) -> Call {
+        Call::new(self.door.address, method, path).key(&self.shelf.desk.app.key).subject("anna")
+    }
+
+    async fn read(&self, run_id: RunId) -> Reply {
+        self.ask("GET", &format!("/api/v1/runs/{run_id}")).send().await
+    }
+
+    async fn submission(&self, key: &str) -> Reply {
+        let path = format!("/api/v1/agent-endpoints/{}/runs", self.shelf.desk.endpoint);
+        self.ask("POST", &path).header("Idempotency-Key", key).json(&work("hello")).send().await
+    }
+
+    /// Ends every run, and lets the time of these be over.
+    async fn end_all(&self, over: &[RunId]) {
+        self.shelf.store.revoke_device(self.shelf.desk.device_id, LEASE).await.expect("stored");
+        for run_id in over {
+            let statement = format!(
+                "UPDATE runs SET finished_at = now() - interval '1 hour', purge_at = now() WHERE run_id = '{}'",
+                run_id.uuid()
+            );
+            self.shelf.database.execute(&statement).await;
+        }
+    }
+
+    async fn round(&self) -> Round {
+        run_once(&self.shelf.store, LEASE).await.expect("done")
+    }
+}
+
+#[tokio::test]
+async fn a_run_whose_time_is_over_is_gone_to_its_owner_and_was_never_there_to_others() {
+    let quiet = Quiet::new().await;
+    let (over, kept) = (quiet.submission("over").await.run_id(), quiet.submission("kept").await.run_id());
+    let desk = &quiet.shelf.desk;
+    let second = desk.service(&desk.app, "second").await;
+    let limited = desk.restricted_key(|key| key.endpoints = vec![second]).await.text;
+    let other_app = desk.application("other").await;
+    quiet.end_all(&[over]).await;
+    let done = quiet.round().await;
+    assert_eq!(done, Round { purged: 1, ..Round::default() });
+    assert_eq!(quiet.shelf.database.value("SELECT count(DISTINCT run_id) FROM run_events").await, "1");
+
+    let path = format!("/api/v1/runs/{over}");
+    let purged =
+        Problem::new(410, "run_purged", "Run purged", "This run has ended and was deleted when its time was over.");
+    quiet.read(over).await.assert_problem(&purged);
+    quiet.ask("GET", &format!("{path}?wait=60")).send().await.assert_problem(&purged);
+    let strangers = [
+        quiet.ask("GET", &path).subject("berta"),
+        quiet.ask("GET", &path).key(&limited),
+        quiet.ask("GET", &path).key(&other_app.key),
+    ];
+    for stranger in strangers {
+        stranger.send().await.assert_problem(&not_found());
+    }
+    assert_eq!(quiet.read(kept).await.status, 200);
+    let listed = quiet.ask("GET", "/api/v1/runs").send().await.json();
+    assert_eq!((listed["data"].as_array().map(Vec::len), &listed["data"][0]["run_id"]), (Some(1), &json!(kept)));
+
+    quiet.shelf.database.execute("UPDATE purged_runs SET forget_at = now()").await;
+    let done = quiet.round().await;
+    assert_eq!(done, Round { forgotten: 1, ..Round::default() });
+    quiet.read(over).await.assert_problem(&not_found());
+}
+
+#[tokio::test]
+async fn an_idempotency_key_is_kept_as_long_as_its_run_and_the_memory_of_it_as_long_again() {
+    let quiet = Quiet::new().await;
+    let run_id = quiet.submission("key").await.run_id();
+    quiet.end_all(&[]).await;
+    quiet.shelf.database.execute("UPDATE runs SET finished_at = now() - interval '3 days', purge_at = now()").await;
+    assert_eq!(quiet.submission("key").await.run_id(), run_id);
+    quiet.round().await;
+    let left = "SELECT round(extract(epoch FROM forget_at - now()) / 3600) FROM purged_runs";
+    assert_eq!(quiet.shelf.database.value(left).await, "72");
+    // The device is gone, so new work finds no service: the key names nothing any more.
+    quiet.submission("key").await.assert_problem(&not_found());
+}
+
+#[tokio::test]
+async fn deletions_are_bounded_by_events_and_go_on_until_nothing_is_left() {
+    let quiet = Quiet::new().await;
+    let mut runs = Vec::new();
+    for key in ["one", "two", "three"] {
+        runs.push(quiet.submission(key).await.run_id());
+    }
+    quiet.end_all(&runs).await;
+    let more = "INSERT INTO run_events (run_id, sequence, event_id, type, data)
+            SELECT run_id, n, gen_random_uuid(), 'message.completed', '{}' FROM runs, generate_series(3, 15000) n;
+        UPDATE runs SET last_sequence = 15000";
+    quiet.shelf.database.execute(more).await;
+    assert_eq!(quiet.shelf.store.purge_runs().await.expect("deleted"), 2);
+    assert_eq!(quiet.shelf.store.purge_runs().await.expect("deleted"), 1);
+    assert_eq!(quiet.shelf.store.purge_runs().await.expect("deleted"), 0);
+    assert_eq!(quiet.shelf.database.value("SELECT count(*) FROM run_events").await, "0");
+}
+
+#[tokio::test]
+async fn replicas_that_purge_together_delete_each_run_once_and_leave_none() {
+    let quiet = Quiet::new().await;
+    let mut runs = Vec::new();
+    for number in 0..30 {
+        runs.push(quiet.submission(&format!("run-{number}")).await.run_id());
+    }
+    quiet.end_all(&runs).await;
+    let rounds = (0..4).map(|_| {
+        let store = quiet.shelf.store.clone();
+        tokio::spawn(async move { run_once(&store, LEASE).await.expect("done").purged })
+    });
+    let mut purged = 0;
+    for round in rounds.collect::<Vec<_>>() {
+        purged += round.await.expect("no panic");
+    }
+    // One of them may have looked while another held the rows.
+    purged += quiet.round().await.purged;
+    assert_eq!(purged, 30);
+    assert_eq!(quiet.shelf.database.value("SELECT count(*) FROM purged_runs").await, "30");
+}
