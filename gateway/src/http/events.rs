@@ -13,6 +13,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use deskgate_protocol::RunId;
 use deskgate_protocol::management::Scope;
+use deskgate_protocol::run::RunEvent;
 use futures_util::stream::unfold;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -20,6 +21,10 @@ use tokio::time::timeout;
 use super::Api;
 use super::accept::{self, Form};
 use super::error::Error;
+use super::openapi::examples;
+use super::openapi::refusals::{EVERY_CALL, refusals};
+use super::problems::Code;
+use super::run_list::Page as EntryPage;
 use super::runs::identifier;
 use crate::domain::access::Authenticated;
 use crate::domain::events::{Frame, PAGE_LIMIT, Page, Stream};
@@ -32,7 +37,41 @@ const COMMENT: Bytes = Bytes::from_static(b": nothing new\n\n");
 /// The first line of every stream: milliseconds after which to come again when it broke.
 const RETRY: &str = "retry: 3000\n";
 
-/// `GET /runs/{run_id}/events`.
+refusals!(
+    ReadRefusals = EVERY_CALL,
+    &[Code::NotFound, Code::RunPurged, Code::InvalidInput, Code::InvalidCursor, Code::NotAcceptable]
+);
+
+/// Follows a run's events.
+///
+/// As `text/event-stream` the first event is `run.snapshot` with the run as it is; then follow the stored events, each
+/// with its sequence as `id`, until the run has ended. A client that was cut off sends the last `id` it saw in
+/// `Last-Event-ID`, to any gateway, and misses nothing. Closing a stream stops nothing. As `application/json` the stored events come page by page. Needs the
+/// scope `runs:read`.
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs/{run_id}/events",
+    operation_id = "read_events",
+    tag = "Runs",
+    params(
+        ("run_id" = RunId, Path, description = "The run."),
+        ("after" = Option<u64>, Query, description = "Only events with a greater sequence."),
+        ("cursor" = Option<String>, Query, pattern = "^[0-9]{1,18}$", description = "The `next_cursor` of the page before."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Events in a page; 100 if absent."),
+        ("Last-Event-ID" = Option<String>, Header, pattern = "^[0-9]{1,18}$", description = "As `after`, and stronger."),
+    ),
+    responses(
+        (
+            status = 200,
+            description = "The events.",
+            content(
+                (String = "text/event-stream", example = json!(examples::stream())),
+                (EntryPage<RunEvent> = "application/json", example = json!(examples::events())),
+            ),
+        ),
+        ReadRefusals,
+    ),
+)]
 pub(super) async fn read(
     State(api): State<Arc<Api>>,
     authenticated: Authenticated,

@@ -14,6 +14,7 @@ mod ops;
 mod order;
 mod pages;
 mod proxies;
+mod rates;
 mod refusals;
 mod retention;
 mod slow;

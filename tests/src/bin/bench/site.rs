@@ -14,8 +14,9 @@ use crate::process::Process;
 
 /// The longest anything takes to start.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// More than is ever submitted here: the limit is not what is measured.
-const WAITING_RUNS: &str = "limits.waiting_runs_per_application=100000000";
+/// More than is ever asked for here: the limits are not what is measured.
+const LIMITS: [&str; 3] =
+    ["limits.waiting_runs_per_application=100000000", "limits.requests_per_second=1000000", "limits.burst=1000000"];
 
 /// The programs that stand beside this one.
 #[derive(Clone, Debug)]
@@ -62,7 +63,8 @@ impl Server {
             let state = format!("state_dir={}", folder.join("state").display());
             let run = format!("run_dir={}", folder.join("run").display());
             let listeners = ["server.listen=127.0.0.1:0", "ssh.listen=127.0.0.1:0", "ops.listen=127.0.0.1:0"];
-            for setting in listeners.into_iter().chain([state.as_str(), run.as_str(), WAITING_RUNS]) {
+            let own = listeners.into_iter().chain([state.as_str(), run.as_str()]);
+            for setting in own.chain(LIMITS) {
                 command.args(["--set", setting]);
             }
             command
