@@ -11,6 +11,8 @@ pub struct Addresses {
     pub public_url: String,
     /// The SSH listener.
     pub ssh: Option<SocketAddr>,
+    /// The operations listener.
+    pub ops: Option<SocketAddr>,
     /// What devices dial.
     pub ssh_public: Option<String>,
 }

@@ -60,6 +60,16 @@ pub const SETTINGS: &[Setting] = &[
         "Addresses or ranges of the proxies before this gateway, with commas. What they say in X-Forwarded-For, or else in Forwarded, is believed. Without server.tls nobody else may connect beyond loopback.",
     ),
     setting(
+        "server.drain_ms",
+        "1000",
+        "Milliseconds between the word to stop and the end of listening. In them nothing is admitted and /readyz says no, so that a load balancer finds out.",
+    ),
+    setting(
+        "ops.listen",
+        "127.0.0.1:8485",
+        "The address of /livez, /readyz and /metrics, for this machine's own people: it asks nobody who they are. Empty: none.",
+    ),
+    setting(
         "ssh.listen",
         "",
         "The address of the gateway's own SSH listener for devices, such as 0.0.0.0:7822. Empty: none; devices come in through the server's sshd.",
@@ -364,6 +374,8 @@ impl Config {
         self.tls_files()?;
         self.trusted_proxies()?;
         self.ssh_listen()?;
+        self.ops_listen()?;
+        self.drain()?;
         self.limits()?;
         self.clocks()?;
         match self.text("log.format") {

@@ -11,8 +11,11 @@ pub mod control;
 pub mod domain;
 pub mod exit;
 pub mod http;
+pub mod meters;
 pub mod networks;
+pub mod ops;
 pub mod output;
+pub mod pulse;
 pub mod socket;
 pub mod store;
 pub mod tasks;
@@ -46,6 +49,8 @@ use domain::devices::Clocks;
 use domain::events::Streams;
 use exit::{Exit, Failure};
 use networks::Networks;
+use ops::Ops;
+use pulse::Pulse;
 use store::admissions::Admissions;
 use store::cluster::{Cluster, ClusterError};
 use store::migrate::MigrateError;
@@ -69,8 +74,12 @@ pub struct Settings {
     pub trusted_proxies: Networks,
     /// What backends use, without `/api/v1`; otherwise the listening address.
     pub public_url: Option<String>,
+    /// How long the public API goes on listening, and says that it drains, before it stops.
+    pub drain: Duration,
     /// The SSH listener for devices.
     pub ssh_listen: Option<SocketAddr>,
+    /// The operations listener: health and metrics.
+    pub ops_listen: Option<SocketAddr>,
     /// What devices dial; otherwise the listening address.
     pub ssh_public_address: Option<String>,
     /// The private control socket.
@@ -115,7 +124,9 @@ impl Settings {
             tls: None,
             trusted_proxies: Networks::default(),
             public_url: None,
+            drain: Duration::ZERO,
             ssh_listen: None,
+            ops_listen: None,
             ssh_public_address: None,
             control_socket: None,
             admin_socket: None,
@@ -175,7 +186,11 @@ impl From<StartError> for Failure {
 
 /// A running gateway.
 pub struct Gateway {
-    /// What lets callers and devices in. Stops first, and finishes what is under way.
+    /// Cancelled first: nothing more is admitted, and whoever waits is told.
+    draining: CancellationToken,
+    /// How long that lasts before the doors close.
+    drain: Duration,
+    /// What lets callers and devices in. Finishes what is under way.
     doors: Tasks,
     /// What the doors need until they are closed.
     works: Tasks,
@@ -242,6 +257,10 @@ impl Gateway {
             }
             None => (None, None),
         };
+        let ops = match settings.ops_listen {
+            Some(address) => Some(listen(address).await?),
+            None => None,
+        };
         let bound = |listener: &TcpListener| {
             listener.local_addr().map_err(|source| StartError::Listen { address: "a bound socket".to_owned(), source })
         };
@@ -251,12 +270,13 @@ impl Gateway {
             http: http_address,
             public_url: settings.public_url.clone().unwrap_or_else(|| format!("{scheme}://{http_address}")),
             ssh: ssh_address,
+            ops: ops.as_ref().map(bound).transpose()?,
             ssh_public: settings.ssh_public_address.clone().or(ssh_address.map(|address| address.to_string())),
         };
 
         let broken = CancellationToken::new();
         let (doors, works) = (Tasks::new(broken.clone()), Tasks::new(broken.clone()));
-        let draining = doors.stopping();
+        let draining = CancellationToken::new();
         let door = Door {
             store: store.clone(),
             gateway_id,
@@ -274,7 +294,13 @@ impl Gateway {
 
         let stop = works.stopping();
         works.spawn("listen", store::listen::run(database, wake, outgoing, stop.clone()));
-        works.spawn("upkeep", upkeep::run(store.clone(), settings.limits.retention, stop.clone()));
+        let queue = Pulse::default();
+        works.spawn("upkeep", upkeep::run(store.clone(), settings.limits.retention, queue.clone(), stop.clone()));
+        if let Some(listener) = ops {
+            let router = ops::router(Ops { store: store.clone(), queue, draining: draining.clone() });
+            let (open, limits) = (http::server::Entrance::default(), http::server::Limits::default());
+            works.spawn("operations", http::server::serve(listener, open, router, limits, stop.clone()));
+        }
         let admissions = Admissions::start(&store, &works, settings.limits.concurrent_commits);
         let http_limits = http::server::Limits::default();
         let access = Access::new(store.clone(), settings.limits.rate);
@@ -295,7 +321,7 @@ impl Gateway {
             proxies: settings.trusted_proxies.clone(),
             proxies_only: tls.is_none() && !http_address.ip().is_loopback(),
         };
-        doors.spawn("http", http::server::serve(http, entrance, http::router(api), http_limits, draining.clone()));
+        doors.spawn("http", http::server::serve(http, entrance, http::router(api), http_limits, doors.stopping()));
         if let (Some(ssh), Some(host_key)) = (ssh, host_key.clone()) {
             let name = settings.control_socket.clone().unwrap_or_else(|| PathBuf::from(CONTROL_SOCKET));
             let config = tunnel::Config::new(name.display().to_string());
@@ -319,7 +345,7 @@ impl Gateway {
             };
             works.spawn("admin socket", admin::office::serve(listener, office, stop));
         }
-        Ok(Self { doors, works, broken, addresses, door, token, tls, cluster: None })
+        Ok(Self { draining, drain: settings.drain, doors, works, broken, addresses, door, token, tls, cluster: None })
     }
 
     /// Where it can be reached.
@@ -353,10 +379,13 @@ impl Gateway {
         self.broken.clone()
     }
 
-    /// Admits nothing more, finishes what is under way, stops everything.
+    /// Admits nothing more, says so for a while, finishes what is under way, stops everything.
     pub async fn stop(self) {
-        let Self { doors, works, door, cluster, .. } = self;
+        let Self { draining, drain, doors, works, door, cluster, .. } = self;
         drop(door);
+        draining.cancel();
+        // Whoever distributes the calls asks for readiness now and then, and goes elsewhere.
+        tokio::time::sleep(drain).await;
         let closed = doors.stop(DRAIN).await;
         if !(works.stop(Duration::from_secs(5)).await && closed) {
             tracing::warn!("some tasks did not end in time");

@@ -57,6 +57,10 @@ enum Role {
     Check,
     /// How the running gateway is
     Status,
+    /// Whether the running gateway is alive, for containers: 0 or 1
+    Healthcheck,
+    /// Whether the running gateway can accept work: 0 or 1
+    Ready,
     /// Have the running gateway read its certificate again
     Reload,
     /// The database's schema
@@ -148,6 +152,8 @@ async fn run(cli: Cli) -> Result<(), Failure> {
             }
         }
         Role::Status => commands::status(&socket()?, out).await,
+        Role::Healthcheck => ask(&load()?, "/livez", out).await,
+        Role::Ready => ask(&load()?, "/readyz?verbose", out).await,
         Role::Reload => commands::reload(&socket()?, out).await,
         Role::Admin(command) => commands::run(&socket()?, command, out).await,
         Role::Migrate(command) => migrate(&load()?, command, out).await,
@@ -190,6 +196,15 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     }
 }
 
+async fn ask(config: &Config, path: &str, out: Output) -> Result<(), Failure> {
+    let failed = |message: String| Failure::new(Exit::Failed, message);
+    let listener = config.ops_listen().map_err(not_set_up)?;
+    let listener = listener.ok_or_else(|| failed("ops.listen is empty: there is nobody to ask".to_owned()))?;
+    let answer = deskgate_gateway::ops::ask::ask(listener, path).await.map_err(failed)?;
+    out.result("health/1", &json!({ "answer": answer }), || answer.clone());
+    Ok(())
+}
+
 fn not_set_up(error: impl std::fmt::Display) -> Failure {
     Failure::new(Exit::NotSetUp, error.to_string())
 }
@@ -214,6 +229,7 @@ async fn serve(config: Config, migrate: bool) -> Result<(), Failure> {
         version = deskgate_protocol::VERSION,
         http = %addresses.http,
         ssh = addresses.ssh.map(tracing::field::display),
+        ops = addresses.ops.map(tracing::field::display),
         database,
         migration = migrate::newest(),
         protocol = deskgate_protocol::PROTOCOL.max,
@@ -292,6 +308,8 @@ fn settings(config: &Config, migrate: bool) -> Result<Settings, Failure> {
         trusted_proxies: config.trusted_proxies().map_err(not_set_up)?,
         public_url: text("server.public_url").map(|url| url.trim_end_matches('/').to_owned()),
         ssh_listen: config.ssh_listen().map_err(not_set_up)?,
+        drain: config.drain().map_err(not_set_up)?,
+        ops_listen: config.ops_listen().map_err(not_set_up)?,
         ssh_public_address: text("ssh.public_address"),
         control_socket: Some(config.control_socket()),
         admin_socket: Some(config.admin_socket()),

@@ -5,19 +5,23 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
+use crate::pulse::Pulse;
 use crate::store::{Error, Store};
 
 /// The pause between two rounds. Every replica makes them; they do not disturb each other.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Makes rounds until `stop`.
-pub async fn run(store: Store, retention: Duration, stop: CancellationToken) {
+/// Makes rounds until `stop`, with a beat of `pulse` for each that succeeded.
+pub async fn run(store: Store, retention: Duration, pulse: Pulse, stop: CancellationToken) {
     let mut rounds = interval(PAUSE);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut failing = false;
     while stop.run_until_cancelled(rounds.tick()).await.is_some() {
         match run_once(&store, retention).await {
-            Ok(_) => failing = false,
+            Ok(_) => {
+                pulse.beat();
+                failing = false;
+            }
             Err(error) => {
                 if !failing {
                     tracing::warn!(%error, "upkeep waits for the database");

@@ -328,6 +328,13 @@ pub struct Offer {
     pub traceparent: Option<String>,
 }
 
+impl Offer {
+    /// The part of the caller's trace that logs name.
+    pub fn trace_id(&self) -> Option<&str> {
+        self.traceparent.as_deref().and_then(trace_id)
+    }
+}
+
 /// What a control operation asks of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind")]
@@ -346,6 +353,11 @@ pub enum Order {
         /// The generation to close; older ones are meant too.
         generation: u32,
     },
+}
+
+/// The trace of a `traceparent` (W3C Trace Context, section 3.2).
+pub fn trace_id(traceparent: &str) -> Option<&str> {
+    traceparent.split('-').nth(1)
 }
 
 /// Why an offer is not taken.

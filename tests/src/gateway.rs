@@ -50,6 +50,7 @@ pub struct GatewayProcess {
     process: Option<Process>,
     http: Address,
     ssh: Address,
+    ops: Address,
 }
 
 impl GatewayProcess {
@@ -79,6 +80,7 @@ impl GatewayProcess {
             process: None,
             http: Address::new(nowhere),
             ssh: Address::new(nowhere),
+            ops: Address::new(nowhere),
         };
         if let Some(host_key) = host_key {
             std::fs::DirBuilder::new().mode(0o700).create(gateway.state_dir()).expect("a fresh folder");
@@ -105,6 +107,7 @@ impl GatewayProcess {
         let address = |name: &str| ready[name].as_str().and_then(|text| text.parse().ok()).expect("an address");
         self.http.set(address("http"));
         self.ssh.set(address("ssh"));
+        self.ops.set(address("ops"));
         self.process = Some(process);
     }
 
@@ -124,6 +127,8 @@ impl GatewayProcess {
             format!("run_dir={}", path("run")),
             "server.listen=127.0.0.1:0".to_owned(),
             "ssh.listen=127.0.0.1:0".to_owned(),
+            "ops.listen=127.0.0.1:0".to_owned(),
+            "server.drain_ms=0".to_owned(),
             // Tests ask more often than a backend does.
             "limits.requests_per_second=1000000".to_owned(),
             "limits.burst=1000000".to_owned(),
@@ -145,6 +150,11 @@ impl GatewayProcess {
     /// Where devices reach it.
     pub fn ssh(&self) -> Address {
         self.ssh.clone()
+    }
+
+    /// Where its operations listener is.
+    pub fn ops(&self) -> Address {
+        self.ops.clone()
     }
 
     /// The private control socket.
@@ -179,6 +189,14 @@ impl GatewayProcess {
         device::run(command).await
     }
 
+    /// Runs any command with this gateway's settings, as in `["check"]`.
+    pub async fn command_line(&self, arguments: &[&str]) -> device::Said {
+        let mut command = self.command();
+        let ops = format!("ops.listen={}", self.ops.get());
+        command.args(["--set", &ops, "--json"]).args(arguments);
+        device::run(command).await
+    }
+
     /// Runs an administrator's command as a person sees it.
     pub async fn plain_admin(&self, arguments: &[&str]) -> device::Said {
         let mut command = self.command();
@@ -203,6 +221,11 @@ impl GatewayProcess {
     /// Kills it without warning. Its private cluster, if it has one, is left as it is.
     pub fn kill_9(&mut self) {
         self.process.take().expect("the gateway runs").kill_9();
+    }
+
+    /// Waits until it has ended, after it was told to.
+    pub async fn has_stopped(&mut self) -> ExitStatus {
+        self.process.take().expect("the gateway ran").ended().await
     }
 
     /// Stops it as an administrator would, and waits until it has ended.

@@ -46,10 +46,10 @@ impl<L: Link> Dispatcher<L> {
         if let Stop::Now { .. } = self.stop {
             stop.cancel();
         }
+        info!(%run_id, attempt = run.attempt, trace_id = offer.trace_id(), "execution began");
         let (execute, job) = (self.execute.clone(), Job { offer: *offer, definition, earlier });
         let task = self.executions.spawn(async move { execute(job, reports_in, stop).await });
         self.tasks.insert(task.id(), run_id);
-        info!(%run_id, attempt = run.attempt, "execution began");
     }
 
     pub(super) fn note_event(&mut self, run_id: RunId, event: DeviceEvent) {

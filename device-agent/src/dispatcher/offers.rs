@@ -57,7 +57,7 @@ impl<L: Link> Dispatcher<L> {
             Ok(Taken::Fresh) => {
                 self.journal_works();
                 let (run_id, attempt) = (offer.run_id, offer.attempt);
-                info!(%run_id, attempt, endpoint_id = %offer.endpoint_id, "took a run");
+                info!(%run_id, attempt, endpoint_id = %offer.endpoint_id, trace_id = offer.trace_id(), "took a run");
                 // What was to be stopped in an earlier attempt is to be stopped in this one.
                 let stop = self.runs.get(&run_id).and_then(|run| run.stop);
                 self.runs.insert(run_id, Run { stop, ..Run::taken(offer, definition) });

@@ -1,10 +1,14 @@
 //! The settings of what listens: addresses, TLS, and the proxies that are believed.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use super::{Config, ConfigError};
 use crate::networks::Networks;
 use crate::tls;
+
+/// The service manager's patience, less what closing takes.
+const LONGEST_DRAIN_MS: u64 = 60_000;
 
 impl Config {
     /// The public listener. Beyond loopback it needs TLS of its own, or proxies that do it.
@@ -36,6 +40,23 @@ impl Config {
     /// Whose word is taken for where a caller is.
     pub fn trusted_proxies(&self) -> Result<Networks, ConfigError> {
         self.parse("server.trusted_proxies", "a list of addresses or ranges, such as 10.0.0.0/8,")
+    }
+
+    /// The operations listener, if there is to be one.
+    pub fn ops_listen(&self) -> Result<Option<SocketAddr>, ConfigError> {
+        match self.text("ops.listen") {
+            "" => Ok(None),
+            _ => self.parse("ops.listen", "an address and a port, such as 127.0.0.1:8485,").map(Some),
+        }
+    }
+
+    /// How long the public listener goes on when the gateway is told to stop.
+    pub fn drain(&self) -> Result<Duration, ConfigError> {
+        let wanted = format!("a whole number of milliseconds up to {LONGEST_DRAIN_MS}");
+        match self.parse::<u64>("server.drain_ms", &wanted)? {
+            milliseconds if milliseconds <= LONGEST_DRAIN_MS => Ok(Duration::from_millis(milliseconds)),
+            _ => Err(self.refused("server.drain_ms", &format!("{wanted} is needed"))),
+        }
     }
 
     /// The SSH listener, if there is to be one.

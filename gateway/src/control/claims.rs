@@ -51,7 +51,8 @@ pub(super) async fn offer(
         }
         used += offers.len() as u64;
         for offer in offers {
-            tracing::debug!(run_id = %offer.run_id, attempt = offer.attempt, device_id = %session.device_id, "offered");
+            tracing::debug!(run_id = %offer.run_id, attempt = offer.attempt, device_id = %session.device_id,
+                trace_id = offer.trace_id(), "offered");
             if frames.send(GatewayFrame::Offer(offer)).await.is_err() {
                 return;
             }

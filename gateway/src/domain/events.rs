@@ -23,6 +23,7 @@ use super::places::{Place, Places};
 use super::refusal::Refusal;
 use super::runs;
 use super::vigil::{Vigil, Watched};
+use crate::meters::OpenStream;
 use crate::store::Store;
 use crate::wake::Said;
 
@@ -75,6 +76,7 @@ pub struct Stream {
     key: Watched,
     draining: CancellationToken,
     _place: Place<ApplicationId>,
+    _counted: OpenStream,
 }
 
 /// Some of a run's events.
@@ -130,6 +132,7 @@ impl Streams {
             draining: self.draining.clone(),
             first: VecDeque::from([Frame::Snapshot(Box::new(run))]),
             _place: place,
+            _counted: self.store.meters().stream_opened(),
         };
         if !is_final {
             let joined = self.feeds.join(run_id, last_sequence, seen).await;

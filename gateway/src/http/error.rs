@@ -200,6 +200,10 @@ pub(super) fn complete(response: &mut Response, request_id: &HeaderValue) {
     if facts.status == StatusCode::UNAUTHORIZED {
         headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
+    if error.code == Code::HeadTooLarge {
+        // Whoever sends such heads has more of them.
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     if let Retry::After(seconds) = facts.retry {
         headers.insert(header::RETRY_AFTER, HeaderValue::from_static(seconds));
     }

@@ -43,15 +43,18 @@ mod sources;
 mod unread;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request};
+use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, header};
-use axum::middleware::{Next, from_fn};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use deskgate_protocol::VERSION;
+use deskgate_protocol::control::trace_id;
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span, field};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -59,6 +62,7 @@ use crate::domain::access::Access;
 use crate::domain::admission::AdmissionDesk;
 use crate::domain::events::Streams;
 use crate::domain::refusal::Refusal;
+use crate::meters::Meters;
 use crate::store::Store;
 use error::Error;
 use guest::Crowded;
@@ -125,7 +129,7 @@ pub fn router(api: Api) -> Router {
         .fallback(async || Error::not_found())
         .method_not_allowed_fallback(async |method: Method| Error::method_not_allowed(&method))
         .layer(DefaultBodyLimit::disable())
-        .layer(from_fn(envelope))
+        .layer(from_fn_with_state(api.store.meters().clone(), envelope))
         .with_state(Arc::new(api))
 }
 
@@ -137,13 +141,18 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const GATEWAY_VERSION: HeaderName = HeaderName::from_static("gateway-version");
 
 /// What every answer has, whatever became of the request.
-async fn envelope(mut request: Request, next: Next) -> Response {
+async fn envelope(State(meters): State<Meters>, mut request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let (route, method) = (request.extensions().get::<MatchedPath>().cloned(), request.method().clone());
     let id = request.headers().get(&REQUEST_ID).filter(|id| usable(id)).cloned().unwrap_or_else(fresh_id);
     request.extensions_mut().insert(RequestId(id.clone()));
     let left = rates::Note::with(request.extensions_mut());
     let mut response = match unacceptable(&request) {
         Some(error) => error.into_response(),
-        None => next.run(request).await,
+        None => {
+            let span = span(&request, &id);
+            next.run(request).instrument(span).await
+        }
     };
     error::complete(&mut response, &id);
     let headers = response.headers_mut();
@@ -152,7 +161,18 @@ async fn envelope(mut request: Request, next: Next) -> Response {
     headers.insert(GATEWAY_VERSION, HeaderValue::from_static(VERSION));
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    meters.request(route, method.as_str(), response.status().as_u16(), began.elapsed());
     response
+}
+
+/// What every line of the log about one request has.
+fn span(request: &Request, id: &HeaderValue) -> Span {
+    let span = tracing::info_span!("request", request_id = id.to_str().unwrap_or_default(), trace_id = field::Empty);
+    if let Some(traceparent) = caller::traceparent(request.headers()) {
+        span.record("trace_id", trace_id(&traceparent));
+    }
+    span
 }
 
 /// What is refused whoever asks, and for whatever.

@@ -166,9 +166,26 @@ impl Store {
         let mut results = Vec::with_capacity(records.len());
         for (record, written) in records.iter().zip(written) {
             self.wake().changed(Topic::Run(record.run_id));
-            results.push(if written { Recorded::Done } else { self.explain(session, record).await? });
+            results.push(match written {
+                Some(row) => {
+                    self.count(&record.what, &row)?;
+                    Recorded::Done
+                }
+                None => self.explain(session, record).await?,
+            });
         }
         Ok(results)
+    }
+
+    /// Counts a start or an end, whose statements return how long it took.
+    fn count(&self, what: &What, row: &Row) -> Result<(), Error> {
+        match what {
+            What::Start => self.meters().run_started(row.try_get::<_, f64>(0)?),
+            What::End { outcome, .. } => self.meters().run_ended(outcome.state().as_str(), row.try_get(0)?),
+            What::Mismatch => self.meters().run_ended(RunState::Failed.as_str(), row.try_get(0)?),
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Why a record changed nothing.
@@ -215,13 +232,13 @@ impl Store {
     }
 }
 
-/// Executes the one statement of a record; false when it changed nothing.
+/// Executes the one statement of a record; `None` when it changed nothing.
 async fn write(
     client: &impl GenericClient,
     session: SessionKey,
     record: &Record,
     retention: Duration,
-) -> Result<bool, Error> {
+) -> Result<Option<Row>, Error> {
     let run_id = record.run_id.uuid();
     let attempt = i32::try_from(record.attempt).unwrap_or(i32::MAX);
     let (device_id, epoch) = (session.device_id.uuid(), session.epoch_column());
@@ -262,9 +279,9 @@ const START: &str = "-- attempts::start
         UPDATE runs SET state = 'running', started_at = now(), offered_until = NULL, last_sequence = last_sequence + 1
         WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4
             AND state = 'queued' AND offered_until IS NOT NULL
-        RETURNING run_id, last_sequence)
+        RETURNING run_id, last_sequence, extract(epoch FROM started_at - created_at)::float8 AS seconds)
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
-    SELECT run_id, last_sequence, $5, $6, $7::text::json FROM started RETURNING 1";
+    SELECT run_id, last_sequence, $5, $6, $7::text::json FROM started RETURNING (SELECT seconds FROM started)";
 
 const RETURN: &str = "-- attempts::return
     UPDATE runs SET offered_until = NULL
@@ -329,7 +346,7 @@ async fn events_of(
     fence: &[&(dyn ToSql + Sync); 4],
     first: u64,
     events: &[(EventType, Value)],
-) -> Result<bool, Error> {
+) -> Result<Option<Row>, Error> {
     let first = i64::try_from(first).unwrap_or(i64::MAX);
     let numbers: Vec<i64> = (0..).take(events.len()).map(|place| first.saturating_add(place)).collect();
     let last = numbers.last().copied().unwrap_or(first);
@@ -347,9 +364,9 @@ const END: &str = "-- attempts::end
             last_sequence = last_sequence + 1, device_seq = coalesce($10::bigint, device_seq)
         WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = ANY($11)
             AND device_seq = coalesce($10::bigint - 1, 0)
-        RETURNING run_id, last_sequence)
+        RETURNING run_id, last_sequence, extract(epoch FROM finished_at - started_at)::float8 AS seconds)
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
-    SELECT run_id, last_sequence, $12, $13, $14::text::json FROM ended RETURNING 1";
+    SELECT run_id, last_sequence, $12, $13, $14::text::json FROM ended RETURNING (SELECT seconds FROM ended)";
 
 async fn end(
     client: &impl GenericClient,
@@ -357,7 +374,7 @@ async fn end(
     seq: Option<u64>,
     outcome: &Outcome,
     retention: Duration,
-) -> Result<bool, Error> {
+) -> Result<Option<Row>, Error> {
     let (result, error, usage) = match outcome {
         Outcome::Succeeded { result, usage } => (Some(serde_json::to_string(result)?), None, usage),
         Outcome::Failed { error, usage } => (None, Some(serde_json::to_string(error)?), usage),
@@ -417,10 +434,10 @@ async fn one(
     sql: &str,
     fence: &[&(dyn ToSql + Sync); 4],
     rest: &[&(dyn ToSql + Sync)],
-) -> Result<bool, Error> {
+) -> Result<Option<Row>, Error> {
     let statement = client.prepare_cached(sql).await?;
     let params: Vec<&(dyn ToSql + Sync)> = fence.iter().chain(rest).copied().collect();
-    Ok(!client.query(&statement, &params).await?.is_empty())
+    Ok(client.query(&statement, &params).await?.into_iter().next())
 }
 
 fn offer_of(row: &Row) -> Result<Offer, Error> {

@@ -14,6 +14,7 @@
 //! | [`devices`] | pairing, sessions, presence, access |
 //! | [`applications`] [`endpoints`] | what devices publish, and the keys to it |
 //! | [`upkeep`] | time passing: offers, queue time, leases |
+//! | [`census`] | how things stand, for whoever operates the gateway |
 //! | [`retention`] | the end of ended runs |
 //!
 //! Time is the database's: `now()` in the statements. So no replica's clock can expire, order or
@@ -22,6 +23,7 @@
 pub mod admissions;
 pub mod applications;
 pub mod attempts;
+pub mod census;
 pub mod cluster;
 pub mod conversations;
 pub mod devices;
@@ -50,6 +52,7 @@ use deadpool_postgres::{Object, Pool};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Statement};
 
+use crate::meters::Meters;
 use crate::wake::Wake;
 
 /// The database, as the rest of the gateway sees it.
@@ -61,6 +64,8 @@ pub struct Store {
     relaxed: Pool,
     /// Where changes are announced.
     wake: Wake,
+    /// Where what happened is counted.
+    meters: Meters,
 }
 
 /// The longest a caller waits for one statement before the database counts as not available.
@@ -78,6 +83,11 @@ impl Store {
     /// Whom to ask for, and tell of, changes.
     pub fn wake(&self) -> &Wake {
         &self.wake
+    }
+
+    /// What is counted.
+    pub fn meters(&self) -> &Meters {
+        &self.meters
     }
 
     async fn client(&self) -> Result<Lent, Error> {

@@ -10,6 +10,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::migrate::{self, MigrateError, Standing};
 use super::{Error, Store};
+use crate::meters::Meters;
 use crate::wake::Wake;
 
 /// Where the database is.
@@ -136,7 +137,8 @@ impl Database {
             Standing::Behind { applied } => return Err(OpenError::Behind { applied, known: migrate::newest() }),
             Standing::Ahead { applied } => return Err(MigrateError::Ahead { applied, known: migrate::newest() }.into()),
         }
-        Ok(Store { durable: self.pool(16, ""), relaxed: self.pool(6, "-c synchronous_commit=off "), wake })
+        let (durable, relaxed) = (self.pool(16, ""), self.pool(6, "-c synchronous_commit=off "));
+        Ok(Store { durable, relaxed, wake, meters: Meters::default() })
     }
 
     fn pool(&self, size: usize, options: &str) -> Pool {

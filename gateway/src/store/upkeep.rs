@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use deskgate_protocol::run::{Effects, EventType, RunError, RunErrorCode};
+use deskgate_protocol::run::{Effects, EventType, RunError, RunErrorCode, RunState};
 use deskgate_protocol::{DeviceId, RunId};
 use tokio_postgres::types::ToSql;
 
@@ -39,7 +39,7 @@ impl Store {
                     LIMIT $1 FOR UPDATE SKIP LOCKED)
                 RETURNING run_id, last_sequence)
             INSERT INTO run_events (run_id, sequence, event_id, type, data)
-            SELECT run_id, last_sequence, gen_random_uuid(), $3, '{}' FROM expired RETURNING run_id";
+            SELECT run_id, last_sequence, gen_random_uuid(), $3, '{}' FROM expired RETURNING run_id, type";
         let kind = EventType::RunExpired.as_str();
         self.announce(sql, &[&BATCH, &retention.as_secs_f64(), &kind]).await
     }
@@ -55,7 +55,7 @@ impl Store {
                 RETURNING run_id, last_sequence)
             INSERT INTO run_events (run_id, sequence, event_id, type, data)
             SELECT run_id, last_sequence, gen_random_uuid(), $2,
-                '{\"reason\":\"the device was lost beyond its lease\"}' FROM lost RETURNING run_id";
+                '{\"reason\":\"the device was lost beyond its lease\"}' FROM lost RETURNING run_id, type";
         self.announce(sql, &[&BATCH, &EventType::RunAwaitingReconciliation.as_str()]).await
     }
 
@@ -111,7 +111,7 @@ impl Store {
                 RETURNING run_id, last_sequence, state, error)
             INSERT INTO run_events (run_id, sequence, event_id, type, data)
             SELECT run_id, last_sequence, gen_random_uuid(), 'run.' || state, json_build_object('error', error)
-            FROM ended RETURNING run_id";
+            FROM ended RETURNING run_id, type";
         self.announce(sql, &[&untouched, &possible, &retention.as_secs_f64(), &BATCH]).await
     }
 
@@ -134,7 +134,16 @@ impl Store {
         let rows = self.durable_rows(sql, params).await?;
         for row in &rows {
             self.wake().changed(Topic::Run(RunId::from(row.try_get::<_, uuid::Uuid>(0)?)));
+            let event: &str = row.try_get(1)?;
+            if let Some(ended) = RunState::ALL.into_iter().find(|state| ends_with(*state, event)) {
+                self.meters().run_ended(ended.as_str(), None);
+            }
         }
         Ok(rows.len())
     }
+}
+
+/// Whether a state is final and this is its event.
+fn ends_with(state: RunState, event: &str) -> bool {
+    EventType::ending(state).is_some_and(|ending| ending.as_str() == event)
 }

@@ -12,6 +12,7 @@ mod idempotency;
 mod keys;
 mod lists;
 mod operations;
+mod ops;
 mod order;
 mod pages;
 mod proxies;

@@ -3,13 +3,16 @@
 mod crash;
 mod database;
 mod demo;
+mod draining;
 mod execution;
 mod frames;
 mod leaving;
 mod line;
+mod operations;
 mod orders;
 mod refusals;
 mod replicas;
+mod tls;
 mod waiting;
 
 use deskgate_tests::{Backend, Device};

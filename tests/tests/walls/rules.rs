@@ -33,7 +33,7 @@ pub(crate) const PARTS: [Part; 3] = [
         rooms: &[
             // The doors. They decide nothing: domain does, and store keeps what was decided. They hold
             // the store's handle and pass its values on.
-            ("http", &["domain", "store", "wake", "clock", "tasks", "config", "networks", "tls"]),
+            ("http", &["domain", "store", "wake", "clock", "tasks", "config", "networks", "tls", "meters"]),
             ("control", &["domain", "store", "wake", "clock", "tasks", "config", "socket", "token"]),
             (
                 "admin",
@@ -52,14 +52,16 @@ pub(crate) const PARTS: [Part; 3] = [
                 ],
             ),
             ("callbacks", &["domain", "store", "wake", "clock", "tasks", "config"]),
-            ("upkeep", &["domain", "store", "clock", "tasks", "config"]),
-            ("ops", &["domain", "store", "clock", "tasks", "config"]),
-            ("domain", &["store", "wake", "clock", "networks"]),
-            ("store", &["wake", "clock", "tasks"]),
+            ("upkeep", &["domain", "store", "clock", "tasks", "config", "pulse"]),
+            ("ops", &["domain", "store", "clock", "tasks", "config", "meters", "pulse"]),
+            ("domain", &["store", "wake", "clock", "meters", "networks"]),
+            ("store", &["wake", "clock", "tasks", "meters"]),
             ("tunnel", &["domain::devices", "clock", "tasks"]),
             // The leaves. The configuration speaks of limits in domain's own words.
             ("config", &["domain", "networks", "tls"]),
             ("networks", &[]),
+            ("meters", &[]),
+            ("pulse", &[]),
             ("tls", &[]),
             ("wake", &[]),
             ("clock", &[]),
@@ -80,8 +82,9 @@ pub(crate) const PARTS: [Part; 3] = [
             Keeper { crates: &["governor"], rooms: &["domain"], rule: "only domain counts requests" },
             Keeper {
                 crates: &["axum", "hyper", "http", "http_body_util", "tower"],
-                rooms: &["http"],
-                rule: "only http names axum and status codes",
+                // The composition root serves what ops answers by http's accept loop.
+                rooms: &["http", "ops"],
+                rule: "only http and ops name axum and status codes",
             },
             Keeper {
                 crates: &["askama", "utoipa", "utoipa_axum"],

@@ -159,6 +159,10 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["operations::deliver", "operations::reset_done", "operations::stop_lost"]);
     done(&["attempts::reconcile", "attempts::cancel", "upkeep::fail_resets_of_revoked_devices"]);
 
+    assert_eq!(store.census().await.expect("census").len(), 1);
+    assert!(store.applied_migration().await.expect("applied_migration") > 0);
+    done(&["census::census", "census::applied_migration"]);
+
     store.return_unaccepted_offers().await.expect("return_unaccepted_offers");
     store.expire_queued(LEASE).await.expect("expire_queued");
     store.suspend_lost_runs().await.expect("suspend_lost_runs");

@@ -193,5 +193,6 @@ async fn start(dir: &TempDir, url: String, limits: Limits) -> Gateway {
     let mut settings = Settings::built_in(dir.path().to_owned(), ([127, 0, 0, 1], 0).into());
     settings.database = Some(DatabaseSettings { url, listen_url: None, ca_file: None, migrate: true });
     settings.limits = limits;
+    settings.ops_listen = Some(([127, 0, 0, 1], 0).into());
     Gateway::start(settings).await.expect("the gateway starts")
 }

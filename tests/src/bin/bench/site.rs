@@ -62,8 +62,9 @@ impl Server {
             let mut command = Command::new(&programs.gateway);
             let state = format!("state_dir={}", folder.join("state").display());
             let run = format!("run_dir={}", folder.join("run").display());
-            let own = [&state, &run, "server.listen=127.0.0.1:0", "ssh.listen=127.0.0.1:0"];
-            for setting in own.into_iter().chain(LIMITS) {
+            let listeners = ["server.listen=127.0.0.1:0", "ssh.listen=127.0.0.1:0", "ops.listen=127.0.0.1:0"];
+            let own = listeners.into_iter().chain([state.as_str(), run.as_str()]);
+            for setting in own.chain(LIMITS) {
                 command.args(["--set", setting]);
             }
             command

@@ -1,0 +1,77 @@
+//! `GET /metrics`: what was counted, and how things stand in the tables at this moment.
+//!
+//! What stands in the tables is the same on every replica: take the maximum over them, not the sum.
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::IntoResponse;
+use deskgate_protocol::{PROTOCOL, VERSION};
+
+use super::Ops;
+use crate::meters::Text;
+use crate::store::census::DeviceCensus;
+use crate::store::devices::Presence;
+
+/// The commit that was built, if whoever built it said so.
+const COMMIT: &str = match option_env!("DESKGATE_COMMIT") {
+    Some(commit) => commit,
+    None => "unknown",
+};
+
+pub(super) async fn metrics(State(ops): State<Ops>) -> impl IntoResponse {
+    let mut text = Text::default();
+    text.family("deskgate_build_info", "gauge", "The program; always 1.");
+    let protocol = PROTOCOL.max.to_string();
+    text.sample("", &[("version", VERSION), ("commit", COMMIT), ("protocol", &protocol)], 1.0);
+    ops.store.meters().write(&mut text);
+    connections(&ops, &mut text);
+    // Without a database there is nothing to say about what is in it.
+    if let Ok(applied) = ops.store.applied_migration().await {
+        text.one("deskgate_migration_version", "gauge", "The newest applied migration.", f64::from(applied));
+    }
+    match ops.store.census().await {
+        Ok(devices) => census(&devices, &mut text),
+        Err(error) => tracing::debug!(%error, "the metrics of the tables are left out"),
+    }
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text.finish())
+}
+
+fn connections(ops: &Ops, text: &mut Text) {
+    let connections = ops.store.connections();
+    text.family("deskgate_db_pool_connections", "gauge", "Connections to the database, and callers that wait for one.");
+    for (state, count) in [("idle", connections.idle), ("in_use", connections.busy), ("awaited", connections.waiting)] {
+        text.sample("", &[("state", state)], count as f64);
+    }
+}
+
+fn census(devices: &[DeviceCensus], text: &mut Text) {
+    let up = |device: &DeviceCensus| matches!(device.presence, Presence::Connected | Presence::Paused);
+    let sum = |of: &dyn Fn(&DeviceCensus) -> u64| devices.iter().map(of).sum::<u64>() as f64;
+    text.family("deskgate_queue_depth", "gauge", "Runs that have not ended; counted up to 100,000 for each device.");
+    let takes = |device: &DeviceCensus| device.presence == Presence::Connected;
+    let waiting = |taking: bool| sum(&|device| if takes(device) == taking { device.waiting } else { 0 });
+    let started = |place: usize| sum(&|device| device.started[place]);
+    for (state, count) in [
+        ("queued", waiting(true)),
+        ("waiting_for_device", waiting(false)),
+        ("running", started(0)),
+        ("awaiting_approval", started(1)),
+        ("awaiting_reconciliation", started(2)),
+        ("cancelling", started(3)),
+    ] {
+        text.sample("", &[("state", state)], count);
+    }
+    let oldest = devices.iter().filter_map(|device| device.oldest_s).fold(0.0, f64::max);
+    text.one("deskgate_queue_oldest_seconds", "gauge", "How long the oldest queued run has waited.", oldest);
+    text.one("deskgate_runs_awaiting_approval", "gauge", "Runs held for the desktop user.", started(1));
+    let connected = devices.iter().filter(|device| up(device)).count();
+    text.one("deskgate_devices_connected", "gauge", "Devices whose session is up.", connected as f64);
+    let reconnects = sum(&|device| device.sessions.saturating_sub(1));
+    text.one("deskgate_device_reconnects_total", "counter", "Sessions of devices after their first.", reconnects);
+    text.family("deskgate_device_last_seen_seconds", "gauge", "Seconds since a device was last heard of.");
+    for device in devices {
+        if let Some(seconds) = device.last_seen_s {
+            text.sample("", &[("device", &device.device_id.to_string())], seconds);
+        }
+    }
+}

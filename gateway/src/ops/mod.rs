@@ -1,0 +1,39 @@
+//! The operations listener: is it alive, is it ready, what does it count. For the machine's own
+//! people; loopback unless it is configured otherwise, never part of the public API.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `probes` | `/livez` and `/readyz` |
+//! | `metrics` | `/metrics` |
+//! | [`ask`] | asks a running gateway, for `healthcheck` and `ready` |
+
+pub mod ask;
+mod metrics;
+mod probes;
+
+use axum::Router;
+use axum::routing::get;
+use tokio_util::sync::CancellationToken;
+
+use crate::pulse::Pulse;
+use crate::store::Store;
+
+/// What the answers are made from.
+#[derive(Clone)]
+pub struct Ops {
+    /// The database, and what was counted.
+    pub store: Store,
+    /// The loop that looks after the queue.
+    pub queue: Pulse,
+    /// Cancelled when nothing more is to be admitted.
+    pub draining: CancellationToken,
+}
+
+/// Every route of the operations listener.
+pub fn router(ops: Ops) -> Router {
+    Router::new()
+        .route("/livez", get(async || "ok\n"))
+        .route("/readyz", get(probes::readyz))
+        .route("/metrics", get(metrics::metrics))
+        .with_state(ops)
+}

@@ -1,0 +1,55 @@
+//! Ready is who can accept work. A connected device is no part of that: accepting while the desktop
+//! is away is the point.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+
+use super::Ops;
+use crate::store::migrate;
+
+/// The loop goes round every second; this many without it are no hiccup.
+const QUEUE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// `GET /readyz`: 200 or 503; with `?verbose`, a line for each condition.
+pub(super) async fn readyz(State(ops): State<Ops>, RawQuery(query): RawQuery) -> (StatusCode, String) {
+    let conditions = [
+        ("admission", admission(&ops)),
+        ("database", ops.store.ping().await.map_err(|error| error.to_string())),
+        ("migrations", migrations(&ops).await),
+        ("queue", queue(&ops)),
+    ];
+    let ready = conditions.iter().all(|(_, met)| met.is_ok());
+    let mut text = String::new();
+    if query.is_some_and(|query| query.split('&').any(|part| part.split('=').next() == Some("verbose"))) {
+        for (name, met) in &conditions {
+            // Writing to a String cannot fail.
+            let _ = match met {
+                Ok(()) => writeln!(text, "[+] {name}"),
+                Err(why) => writeln!(text, "[-] {name}: {why}"),
+            };
+        }
+    }
+    text.push_str(if ready { "ready\n" } else { "not ready\n" });
+    (if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, text)
+}
+
+fn admission(ops: &Ops) -> Result<(), String> {
+    if ops.draining.is_cancelled() { Err("this gateway is stopping".to_owned()) } else { Ok(()) }
+}
+
+async fn migrations(ops: &Ops) -> Result<(), String> {
+    let applied = ops.store.applied_migration().await.map_err(|error| error.to_string())?;
+    // A newer schema is one that this program still runs on, or it would not have been applied.
+    if applied >= migrate::newest() {
+        return Ok(());
+    }
+    Err(format!("the database is at migration {applied}, this program needs {}", migrate::newest()))
+}
+
+fn queue(ops: &Ops) -> Result<(), String> {
+    let age = ops.queue.age();
+    if age <= QUEUE_PATIENCE { Ok(()) } else { Err(format!("nobody has looked after it for {} s", age.as_secs())) }
+}
