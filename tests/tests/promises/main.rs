@@ -10,6 +10,7 @@ mod line;
 mod orders;
 mod refusals;
 mod replicas;
+mod streams;
 mod waiting;
 
 use deskgate_tests::{Backend, Device};

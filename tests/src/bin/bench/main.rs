@@ -5,6 +5,7 @@
 
 mod accept;
 mod claim;
+mod events;
 mod http;
 mod latency;
 mod load;
@@ -115,6 +116,7 @@ async fn measure(options: Options) -> anyhow::Result<()> {
     accept::measure(&bench, &mut report).await?;
     latency::measure(&bench, &mut report).await?;
     claim::measure(&bench, &mut report).await?;
+    events::measure(&bench, &mut report).await?;
     memory::measure(&bench, &mut report).await?;
     report.finish()
 }

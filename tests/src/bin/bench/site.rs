@@ -17,6 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// More than is ever submitted here: the limit is not what is measured.
 const WAITING_RUNS: &str = "limits.waiting_runs_per_application=100000000";
 
+const STREAMS: &str = "limits.streams_per_application=100000";
+
 /// The programs that stand beside this one.
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
@@ -51,6 +53,7 @@ pub(crate) struct Server {
     process: Process,
     program: Command,
     ssh: String,
+    http: String,
     folder: PathBuf,
 }
 
@@ -61,7 +64,8 @@ impl Server {
             let mut command = Command::new(&programs.gateway);
             let state = format!("state_dir={}", folder.join("state").display());
             let run = format!("run_dir={}", folder.join("run").display());
-            for setting in [&state, &run, "server.listen=127.0.0.1:0", "ssh.listen=127.0.0.1:0", WAITING_RUNS] {
+            for setting in [&state, &run, "server.listen=127.0.0.1:0", "ssh.listen=127.0.0.1:0", WAITING_RUNS, STREAMS]
+            {
                 command.args(["--set", setting]);
             }
             command
@@ -74,7 +78,8 @@ impl Server {
         };
         let ready = first_line(&log, &mut process, ready).await?;
         let ssh = ready["ssh"].as_str().context("no SSH address in the log")?.to_owned();
-        Ok(Self { process, program: command(), ssh, folder: folder.to_owned() })
+        let http = ready["http"].as_str().context("no HTTP address in the log")?.to_owned();
+        Ok(Self { process, program: command(), ssh, http, folder: folder.to_owned() })
     }
 
     /// The gateway's process.
@@ -87,6 +92,28 @@ impl Server {
         let mut command = Command::new(self.program.get_program());
         command.args(self.program.get_args()).arg("--json").args(words);
         answer(command).await
+    }
+
+    /// Where backends reach it.
+    pub(crate) fn http(&self) -> anyhow::Result<std::net::SocketAddr> {
+        self.http.parse().context("an address")
+    }
+
+    /// The private control socket.
+    pub(crate) fn control_socket(&self) -> PathBuf {
+        self.folder.join("run/control.sock")
+    }
+
+    /// What opens it.
+    pub(crate) fn control_token(&self) -> anyhow::Result<String> {
+        Ok(std::fs::read_to_string(self.folder.join("state/control_token"))?.trim().to_owned())
+    }
+
+    /// Pairs a device by the text of its identity file.
+    pub(crate) async fn add_device(&self, identity: &str) -> anyhow::Result<Value> {
+        let file = self.folder.join("by_hand.json");
+        std::fs::write(&file, identity)?;
+        self.ask(&["admin", "device", "add", &file.display().to_string()]).await
     }
 
     /// The directory of the database's socket, and its first process.
