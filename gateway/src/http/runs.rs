@@ -65,9 +65,9 @@ pub(super) async fn submit(
     if api.draining.is_cancelled() {
         return Err(Refusal::Draining.into());
     }
-    let caller = authenticated.authorise(Scope::RunsWrite)?;
+    let caller = authenticated.authorise_work(Scope::RunsWrite)?;
     let idempotency_key = caller::idempotency_key(&headers)?;
-    let submitted = body::submission(&headers, body, api.time_for_body).await?;
+    let submitted = body::submission(&headers, body, api.listener.body).await?;
     let request = Request {
         endpoint_id: identifier(endpoint_id)?,
         idempotency_key,
@@ -90,7 +90,7 @@ pub(super) async fn submit(
     Ok(response)
 }
 
-refusals!(ReadRefusals = EVERY_CALL, &[Code::NotFound, Code::InvalidInput]);
+refusals!(ReadRefusals = EVERY_CALL, &[Code::NotFound, Code::RunPurged, Code::InvalidInput]);
 
 /// Reads a run.
 ///
@@ -133,7 +133,7 @@ pub(super) async fn read(
     let run_id = identifier(run_id)?;
     let wait = wait(query.as_deref())?;
     let run = match wait {
-        Duration::ZERO => runs::find(&api.store, &caller, run_id).await?,
+        Duration::ZERO => runs::read(&api.store, &caller, run_id, wait).await?,
         _ => changed(&api, &caller, run_id, wait).await?,
     };
     let etag = etag(&run)?;
@@ -149,7 +149,7 @@ async fn changed(api: &Api, caller: &Caller, run_id: RunId, wait: Duration) -> R
     tokio::select! {
         run = runs::read(&api.store, caller, run_id, wait) => run,
         () = key.ended() => Err(Refusal::CredentialInvalid { hint: String::new() }),
-        () = api.draining.cancelled() => runs::find(&api.store, caller, run_id).await,
+        () = api.draining.cancelled() => runs::read(&api.store, caller, run_id, Duration::ZERO).await,
     }
 }
 
@@ -174,7 +174,10 @@ fn names(sent: &HeaderValue, etag: &HeaderValue) -> bool {
     }
 }
 
+/// Seconds that a caller may wait for a change.
+pub(super) const LONGEST_WAIT_S: u32 = 60;
+
 fn wait(query: Option<&str>) -> Result<Duration, Error> {
-    let seconds = Query::read(query, &["wait"])?.number("wait", 0..=60, 0)?;
+    let seconds = Query::read(query, &["wait"])?.number("wait", 0..=LONGEST_WAIT_S, 0)?;
     Ok(Duration::from_secs(seconds.into()))
 }

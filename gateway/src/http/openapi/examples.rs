@@ -18,6 +18,11 @@ pub(in crate::http) fn directory() -> Value {
     })
 }
 
+/// What a gateway with the default settings can do.
+pub(in crate::http) fn capabilities() -> Value {
+    json!(super::super::capabilities::capabilities(&Default::default(), &Default::default()))
+}
+
 /// The body of a submission.
 pub(in crate::http) fn submission() -> Value {
     json!({
@@ -46,7 +51,7 @@ pub(in crate::http) fn accepted() -> Value {
         "last_sequence": 1,
         "created_at": "2026-11-21T09:14:50.123Z",
         "queue_expires_at": "2026-11-21T10:14:50.123Z",
-        "links": { "self": format!("/api/v1/runs/{RUN}"), "events": format!("/api/v1/runs/{RUN}/events") },
+        "links": links(),
     })
 }
 
@@ -75,7 +80,7 @@ pub(in crate::http) fn succeeded() -> Value {
         "started_at": "2026-11-21T09:14:50.411Z",
         "finished_at": "2026-11-21T09:14:54.617Z",
         "purge_at": "2026-12-21T09:14:54.617Z",
-        "links": { "self": format!("/api/v1/runs/{RUN}"), "events": format!("/api/v1/runs/{RUN}/events") },
+        "links": links(),
     })
 }
 
@@ -88,25 +93,31 @@ pub(in crate::http) fn runs() -> Value {
     json!({ "data": [run], "next_cursor": "AQAAAAAAAAAABkQ", "has_more": true })
 }
 
-/// A page of a run's events.
-pub(in crate::http) fn events() -> Value {
-    json!({ "data": [started()], "next_cursor": "2", "has_more": false })
+fn links() -> Value {
+    json!({ "self": format!("/api/v1/runs/{RUN}"), "events": format!("/api/v1/runs/{RUN}/events") })
 }
 
-fn started() -> Value {
+/// The last event of a run.
+fn ending() -> Value {
     json!({
-        "event_id": "evt_01a1fdacd2a77c0e8c6e5d1f0b9a8c7d",
+        "event_id": "evt_01a1fdacce83775ac2f36c1e9a40b7d1",
         "run_id": RUN,
-        "sequence": 2,
-        "type": "run.started",
-        "created_at": "2026-11-21T09:14:50.411Z",
-        "data": { "attempt": 1 },
+        "sequence": 9,
+        "type": "run.succeeded",
+        "created_at": "2026-11-21T09:14:54.617Z",
+        "data": {},
     })
 }
 
-/// What is sent to a stream for one event.
-pub(in crate::http) fn server_sent_event() -> Value {
-    json!(format!("id: 2\nevent: run.started\ndata: {}\n\n", started()))
+/// A page of events.
+pub(in crate::http) fn events() -> Value {
+    json!({ "data": [ending()], "next_cursor": "9", "has_more": false })
+}
+
+/// The beginning and the end of a stream.
+pub(in crate::http) fn stream() -> String {
+    let snapshot = json!({ "run_id": RUN, "type": "run.snapshot", "data": accepted() });
+    format!("retry: 3000\nevent: run.snapshot\ndata: {snapshot}\n\nid: 9\nevent: run.succeeded\ndata: {}\n\n", ending())
 }
 
 #[cfg(test)]
@@ -128,8 +139,8 @@ mod tests {
     fn every_example_is_what_its_type_writes() {
         reads_back::<Run>(accepted());
         reads_back::<Run>(succeeded());
-        reads_back::<Vec<RunEvent>>(events()["data"].clone());
         reads_back::<Vec<Run>>(runs()["data"].clone());
+        reads_back::<Vec<RunEvent>>(events()["data"].clone());
         reads_back::<Vec<Endpoint>>(directory()["endpoints"].clone());
     }
 }

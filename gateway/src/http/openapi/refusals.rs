@@ -21,6 +21,8 @@ pub(in crate::http) const EVERY_CALL: &[Code] = &[
     Code::CredentialInvalid,
     Code::InsufficientScope,
     Code::SubjectNotAllowed,
+    Code::RateLimited,
+    Code::HeadTooLarge,
     Code::Internal,
     Code::StoreUnavailable,
 ];
@@ -120,7 +122,7 @@ pub(super) struct Problem {
     errors: Option<Vec<Flaw>>,
     /// With `insufficient_scope`: the scope that is needed.
     required_scope: Option<String>,
-    /// With `payload_too_large`: the largest body, in bytes.
+    /// With `payload_too_large` and `head_too_large`: the limit, in bytes.
     limit_bytes: Option<u64>,
     /// With `generation_mismatch`: the generation the conversation is in.
     current_generation: Option<u32>,

@@ -82,9 +82,7 @@ impl Call {
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         Reply { asked, status, headers, text: response.text().await.expect("a body") }
     }
-}
 
-impl Call {
     /// The head of the answer; its body comes later.
     pub(crate) async fn open(self, client: &Client) -> reqwest::Response {
         let mut request = client.request(self.method, self.url).headers(self.headers);
