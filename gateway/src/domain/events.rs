@@ -154,7 +154,7 @@ impl Streams {
 
     /// The run, if this caller may see it and it has come as far as `after`.
     async fn run(&self, caller: &Caller, run_id: RunId, after: u64) -> Result<Run, Refusal> {
-        let run = runs::seen(runs::find(&self.store, caller, run_id).await?);
+        let run = runs::find(&self.store, caller, run_id).await.map(runs::seen)?;
         if after > run.last_sequence {
             return Err(Refusal::InvalidCursor);
         }

@@ -40,8 +40,8 @@ const COMMENT: Bytes = Bytes::from_static(b": nothing new\n\n");
 const RETRY: &str = "retry: 3000\n";
 
 refusals!(
-    ReadRefusals = EVERY_CALL,
-    &[Code::NotFound, Code::RunPurged, Code::InvalidInput, Code::InvalidCursor, Code::NotAcceptable]
+    EventsRefusals = EVERY_CALL,
+    &[Code::NotFound, Code::RunPurged, Code::InvalidInput, Code::InvalidCursor, Code::NotAcceptable, Code::RateLimited]
 );
 
 /// A page of a run's events.
@@ -55,39 +55,37 @@ pub(super) struct EventPage {
     has_more: bool,
 }
 
-/// Follows a run's events.
+/// Follows a run.
 ///
-/// As `text/event-stream` the first event is `run.snapshot` with the run as it is; then follow the stored events, each
-/// with its sequence as `id`, until the run has ended. A client that was cut off sends the last `id` it saw in
-/// `Last-Event-ID`, to any gateway, and misses nothing. Closing a stream stops nothing.
-///
-/// Without an `id`, because they are kept nowhere, come `run.waiting_for_device`, `stream.closing` (come again, here or
-/// at another gateway) and `message.delta` with what the assistant is writing: `{ message_id, offset, text }`, where text
-/// from an offset on, counted in characters, replaces what was there. `message.completed` is what counts.
-///
-/// As `application/json` the stored events come page by page. Needs the scope `runs:read`.
+/// The stream begins with `run.snapshot`, the run's record; then come the stored events behind the cursor, each with its
+/// `sequence` as `id`, and every further one as it happens; after the final event the stream ends. Without an `id`, and
+/// kept nowhere, are `run.snapshot`, `run.waiting_for_device`, `message.delta` (what the assistant is writing; text from
+/// an `offset` on, counted in characters, replaces what was there, and `message.completed` is what counts) and
+/// `stream.closing` (come again, here or at another gateway). A stream that broke goes on exactly where it was with
+/// `Last-Event-ID`, at any gateway. Closing it cancels nothing. With `Accept: application/json` the stored events come
+/// as pages instead. Needs the scope `runs:read`.
 #[utoipa::path(
     get,
     path = "/api/v1/runs/{run_id}/events",
-    operation_id = "read_events",
+    operation_id = "stream_run_events",
     tag = "Runs",
     params(
-        ("run_id" = RunId, Path, description = "The run."),
-        ("after" = Option<u64>, Query, description = "Only events with a greater sequence."),
-        ("cursor" = Option<String>, Query, pattern = "^[0-9]{1,18}$", description = "The `next_cursor` of the page before."),
+        ("run_id" = RunId, Path, description = "The run, as the submission's answer names it."),
+        ("after" = Option<u64>, Query, description = "Only events with a higher `sequence`."),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before; the same as `after`."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Events in a page; 100 if absent."),
-        ("Last-Event-ID" = Option<String>, Header, pattern = "^[0-9]{1,18}$", description = "As `after`, and stronger."),
+        ("Last-Event-ID" = Option<String>, Header, description = "The last `id` that was received; wins over `after`."),
     ),
     responses(
         (
             status = 200,
-            description = "The events.",
+            description = "The stream, or a page.",
             content(
-                (String = "text/event-stream", example = json!(examples::stream())),
                 (EventPage = "application/json", example = json!(examples::events())),
+                (String = "text/event-stream", example = json!(examples::server_sent_event())),
             ),
         ),
-        ReadRefusals,
+        EventsRefusals,
     ),
 )]
 pub(super) async fn read(
