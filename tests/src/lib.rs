@@ -21,6 +21,7 @@
 //! | [`gateway`] | a `deskgate-gateway serve` process: start, kill, restart on the same state |
 //! | [`device`] | a `deskgate` agent with a home of its own, driven through its command line |
 //! | [`backend`] | a business system: submits, reads, waits, and remembers every 202 |
+//! | [`stream`] | a backend that follows a run by its event stream |
 //! | [`folder`] | a working folder with known content, and scripts for the scripted assistant |
 //! | [`proxy`] | stands between device and gateway: cuts, freezes, heals |
 //! | [`sshd`] | Debian's own SSH server in front of a gateway |
@@ -37,6 +38,7 @@ pub mod process;
 pub mod proxy;
 pub mod raw;
 pub mod sshd;
+pub mod stream;
 pub mod wait;
 
 pub use backend::Backend;

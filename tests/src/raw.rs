@@ -40,11 +40,16 @@ impl Persona {
         PublicKey::of(&self.key)
     }
 
+    /// Its identity file.
+    pub fn identity(&self, name: &str) -> String {
+        let identity = IdentityFile::sign(&self.key, name, Timestamp::now());
+        serde_json::to_string(&identity).expect("plain data")
+    }
+
     /// Has a gateway's administrator add it.
     pub async fn pair(&self, gateway: &GatewayProcess, name: &str) -> Said {
         let file = gateway.folder().join(format!("{name}.json"));
-        let identity = IdentityFile::sign(&self.key, name, Timestamp::now());
-        std::fs::write(&file, serde_json::to_string(&identity).expect("plain data")).expect("writable");
+        std::fs::write(&file, self.identity(name)).expect("writable");
         gateway.admin(&["device", "add", file.to_str().expect("a plain name")]).await
     }
 
@@ -96,7 +101,8 @@ impl RawLine {
         Self::at(&gateway.control_socket(), token).await
     }
 
-    async fn at(socket: &Path, token: &str) -> Result<Self, u16> {
+    /// Opens the door behind a socket with a token; the status says why not.
+    pub async fn at(socket: &Path, token: &str) -> Result<Self, u16> {
         let stream = UnixStream::connect(socket).await.expect("the gateway listens");
         let mut request = "ws://deskgate/control".into_client_request().expect("a plain address");
         let token = format!("Bearer {token}").parse().expect("visible characters");

@@ -21,7 +21,7 @@ use super::openapi::refusals::{EVERY_CALL, JSON_BODY, NEW_WORK, refusals};
 use super::problems::Code;
 use super::query::Query;
 use super::{Api, body, caller, replayed_if};
-use crate::domain::access::Authenticated;
+use crate::domain::access::{Authenticated, Caller};
 use crate::domain::admission::{Admitted, Request};
 use crate::domain::refusal::Refusal;
 use crate::domain::runs;
@@ -141,17 +141,25 @@ pub(super) async fn read(
     let caller = authenticated.authorise(Scope::RunsRead)?;
     let run_id = identifier(run_id)?;
     let wait = wait(query.as_deref())?;
-    let (stopped, key) = (api.draining.clone(), api.streams.vigil().watch(&caller));
-    let run = tokio::select! {
-        run = runs::read(&api.store, &caller, run_id, wait) => run?,
-        () = key.ended() => return Err(Refusal::CredentialInvalid { hint: String::new() }.into()),
-        () = stopped.cancelled(), if !wait.is_zero() => runs::read(&api.store, &caller, run_id, Duration::ZERO).await?,
+    let run = match wait {
+        Duration::ZERO => runs::read(&api.store, &caller, run_id, wait).await?,
+        _ => changed(&api, &caller, run_id, wait).await?,
     };
     let etag = etag(&run)?;
     let unchanged = headers.get_all(header::IF_NONE_MATCH).iter().any(|sent| names(sent, &etag));
     let mut response = if unchanged { StatusCode::NOT_MODIFIED.into_response() } else { Json(run).into_response() };
     response.headers_mut().insert(header::ETAG, etag);
     Ok(response)
+}
+
+/// The run once it has changed or the time is over; sooner when the gateway stops or the key ends.
+async fn changed(api: &Api, caller: &Caller, run_id: RunId, wait: Duration) -> Result<Run, Refusal> {
+    let key = api.streams.vigil().watch(caller);
+    tokio::select! {
+        run = runs::read(&api.store, caller, run_id, wait) => run,
+        () = key.ended() => Err(Refusal::CredentialInvalid { hint: String::new() }),
+        () = api.draining.cancelled() => runs::read(&api.store, caller, run_id, Duration::ZERO).await,
+    }
 }
 
 /// The identifier in a path. What is none, or no text at all, names nothing.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{
-    ByeCode, DeviceFrame, GatewayFrame, ManagementResult, Offer, RefusedCode, RevokeCode,
+    ByeCode, DELTA_LIMIT, DeviceFrame, GatewayFrame, ManagementResult, MessageDelta, Offer, RefusedCode, RevokeCode,
 };
 use deskgate_protocol::frame::MAX_FRAME_BYTES;
 use deskgate_protocol::management::{Call, CreateApplication, PublishEndpoint, SetAccess};
@@ -163,12 +163,19 @@ async fn what_is_no_frame_ends_its_own_session_and_harms_nobody_else() {
         let (_, challenge) = RawLine::challenged(&gateway).await;
         serde_json::to_string(&odd.hello(&challenge, Vec::new())).expect("plain data")
     };
+    let too_long = DeviceFrame::Delta {
+        run_id: RunId::new(),
+        attempt: 1,
+        delta: MessageDelta { message_id: "msg_1".to_owned(), offset: 0, text: "x".repeat(DELTA_LIMIT + 1) },
+    };
+    let too_long = serde_json::to_string(&too_long).expect("plain data");
     let later = [
         ("not JSON", Message::text("]")),
         ("an unknown frame", Message::text("{\"frame\":\"please\"}")),
         ("a member that is wrong", Message::text("{\"frame\":\"ready\",\"slots\":-1}")),
         ("more slots than anybody has", Message::text("{\"frame\":\"ready\",\"slots\":4000000000}")),
         ("a second hello", Message::text(hello_again)),
+        ("a piece of a message that is too long", Message::text(too_long)),
         ("not text", Message::binary(vec![0u8; 16])),
         ("too large", Message::text(too_large)),
     ];

@@ -12,6 +12,7 @@ mod operations;
 mod orders;
 mod refusals;
 mod replicas;
+mod streams;
 mod tls;
 mod waiting;
 

@@ -5,6 +5,7 @@
 
 mod accept;
 mod claim;
+mod events;
 mod http;
 mod latency;
 mod lists;
@@ -117,6 +118,7 @@ async fn measure(options: Options) -> anyhow::Result<()> {
     latency::measure(&bench, &mut report).await?;
     claim::measure(&bench, &mut report).await?;
     lists::measure(&bench, &mut report).await?;
+    events::measure(&bench, &mut report).await?;
     memory::measure(&bench, &mut report).await?;
     report.finish()
 }

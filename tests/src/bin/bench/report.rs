@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::machine;
 
 /// Every result's name in results.json, with its explanation on the screen.
-pub(crate) const NAMES: [(&str, &str); 16] = [
+pub(crate) const NAMES: [(&str, &str); 21] = [
     ("accept_vs_pgbench", "accepted runs per second over pgbench's one row a commit in such a table; at least 1.0"),
     ("accept_vs_pgbench_bare_row", "the same over rows with two indexes and no constraints"),
     ("accept_vs_http_ceiling", "accepted runs per second over a POST that does nothing on the same HTTP stack"),
@@ -22,6 +22,11 @@ pub(crate) const NAMES: [(&str, &str); 16] = [
     ("submit_to_final_ms_p999_ssh", "the same, 999 of 1,000: shows stalls; ms"),
     ("claim_million_vs_thousand", "taking 16 of a million queued runs over taking 16 of a thousand; at most 1.5"),
     ("list_page100_vs_page1", "the hundredth page of a list of a million runs over the first; at most 1.5"),
+    ("event_latency_ms_p50", "from a device's frame to the socket of one who follows the run; ms"),
+    ("event_latency_ms_p99", "the same, 99 of 100; ms"),
+    ("event_latency_ms_p50_1000", "the same to 1,000 who follow the run, until each of them has it; ms"),
+    ("event_latency_ms_p99_1000", "the same, 99 of 100; ms"),
+    ("kib_per_stream", "what the gateway holds for each open stream; KiB, at most 40"),
     ("rss_gateway_idle_mib", "the gateway with a connected device and nothing to do; MiB, aim 20"),
     ("rss_device_idle_mib", "the desktop's agent, connected over SSH, with nothing to do; MiB, aim 20"),
     ("rss_gateway_100k_queued_mib", "the gateway after accepting 100,000 runs that wait; MiB, aim 40"),

@@ -15,8 +15,12 @@ use crate::process::Process;
 /// The longest anything takes to start.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// More than is ever asked for here: the limits are not what is measured.
-const LIMITS: [&str; 3] =
-    ["limits.waiting_runs_per_application=100000000", "limits.requests_per_second=1000000", "limits.burst=1000000"];
+const LIMITS: [&str; 4] = [
+    "limits.waiting_runs_per_application=100000000",
+    "limits.requests_per_second=1000000",
+    "limits.burst=1000000",
+    "limits.streams_per_application=100000",
+];
 
 /// The programs that stand beside this one.
 #[derive(Clone, Debug)]
@@ -52,6 +56,7 @@ pub(crate) struct Server {
     process: Process,
     program: Command,
     ssh: String,
+    http: String,
     folder: PathBuf,
 }
 
@@ -77,7 +82,8 @@ impl Server {
         };
         let ready = first_line(&log, &mut process, ready).await?;
         let ssh = ready["ssh"].as_str().context("no SSH address in the log")?.to_owned();
-        Ok(Self { process, program: command(), ssh, folder: folder.to_owned() })
+        let http = ready["http"].as_str().context("no HTTP address in the log")?.to_owned();
+        Ok(Self { process, program: command(), ssh, http, folder: folder.to_owned() })
     }
 
     /// The gateway's process.
@@ -90,6 +96,28 @@ impl Server {
         let mut command = Command::new(self.program.get_program());
         command.args(self.program.get_args()).arg("--json").args(words);
         answer(command).await
+    }
+
+    /// Where backends reach it.
+    pub(crate) fn http(&self) -> anyhow::Result<std::net::SocketAddr> {
+        self.http.parse().context("an address")
+    }
+
+    /// The private control socket.
+    pub(crate) fn control_socket(&self) -> PathBuf {
+        self.folder.join("run/control.sock")
+    }
+
+    /// What opens it.
+    pub(crate) fn control_token(&self) -> anyhow::Result<String> {
+        Ok(std::fs::read_to_string(self.folder.join("state/control_token"))?.trim().to_owned())
+    }
+
+    /// Pairs a device by the text of its identity file.
+    pub(crate) async fn add_device(&self, identity: &str) -> anyhow::Result<Value> {
+        let file = self.folder.join("by_hand.json");
+        std::fs::write(&file, identity)?;
+        self.ask(&["admin", "device", "add", &file.display().to_string()]).await
     }
 
     /// The directory of the database's socket, and its first process.
