@@ -13,7 +13,6 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use deskgate_protocol::RunId;
 use deskgate_protocol::management::Scope;
-use deskgate_protocol::run::RunEvent;
 use futures_util::stream::unfold;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -22,9 +21,9 @@ use super::Api;
 use super::accept::{self, Form};
 use super::error::Error;
 use super::openapi::examples;
+use super::openapi::pages::{EventPage, ServerSentEvent};
 use super::openapi::refusals::{EVERY_CALL, refusals};
 use super::problems::Code;
-use super::run_list::Page as EntryPage;
 use super::runs::identifier;
 use crate::domain::access::Authenticated;
 use crate::domain::events::{Frame, PAGE_LIMIT, Page, Stream};
@@ -58,15 +57,15 @@ refusals!(
         ("after" = Option<u64>, Query, description = "Only events with a greater sequence."),
         ("cursor" = Option<String>, Query, pattern = "^[0-9]{1,18}$", description = "The `next_cursor` of the page before."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Events in a page; 100 if absent."),
-        ("Last-Event-ID" = Option<String>, Header, pattern = "^[0-9]{1,18}$", description = "As `after`, and stronger."),
+        ("Last-Event-ID" = Option<String>, Header, pattern = "^[0-9]{0,18}$", description = "As `after`, and stronger."),
     ),
     responses(
         (
             status = 200,
             description = "The events.",
             content(
-                (String = "text/event-stream", example = json!(examples::stream())),
-                (EntryPage<RunEvent> = "application/json", example = json!(examples::events())),
+                (ServerSentEvent = "text/event-stream", example = json!(examples::stream())),
+                (EventPage = "application/json", example = json!(examples::events())),
             ),
         ),
         ReadRefusals,
