@@ -7,11 +7,13 @@ mod listeners;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::domain::Limits;
 use crate::domain::devices::Clocks;
+use crate::domain::rates::Rate;
 
 /// One setting.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +88,12 @@ pub const SETTINGS: &[Setting] = &[
     setting("database.listen_url_file", "", "A file with the URL for LISTEN, when a connection pooler stands between."),
     setting("database.ca_file", "", "PEM certificates to trust for TLS to the database instead of the system's."),
     setting("limits.waiting_runs_per_application", "10000", "Runs of one application that may wait for a start."),
+    setting(
+        "limits.requests_per_second",
+        "50",
+        "Requests a second that each application key may make in the long run.",
+    ),
+    setting("limits.burst", "200", "Requests that a key may make at once after a while of silence."),
     setting(
         "limits.streams_per_application",
         "1000",
@@ -171,6 +179,8 @@ pub struct Config {
     values: BTreeMap<&'static str, (String, Origin)>,
 }
 
+/// More than one machine can answer in a second.
+const HIGHEST_RATE: u32 = 1_000_000;
 /// An hour. Whatever is lost for longer should have been noticed.
 const LONGEST_CLOCK_MS: u64 = 3_600_000;
 
@@ -321,10 +331,17 @@ impl Config {
         let days: u32 = self.parse("limits.retention_days", "a whole number of days")?;
         Ok(Limits {
             waiting_runs_per_application: self.parse("limits.waiting_runs_per_application", "a whole number")?,
+            rate: Rate { per_second: self.rate("limits.requests_per_second")?, burst: self.rate("limits.burst")? },
             retention: Duration::from_secs(u64::from(days) * 24 * 3600),
             streams_per_application: self.parse("limits.streams_per_application", "a whole number")?,
             concurrent_commits: self.parse("limits.concurrent_commits", "a whole number")?,
         })
+    }
+
+    fn rate(&self, key: &'static str) -> Result<NonZeroU32, ConfigError> {
+        let wanted = format!("a whole number from 1 to {HIGHEST_RATE}");
+        let number: NonZeroU32 = self.parse(key, &wanted)?;
+        if number.get() <= HIGHEST_RATE { Ok(number) } else { self.parse::<Impossible>(key, &wanted).map(|_| number) }
     }
 
     /// The times of the control channel.
@@ -476,6 +493,14 @@ mod tests {
         assert!(clocks(&["control.heartbeat_ms=0"]).is_err());
         assert!(clocks(&["control.lease_ms=1000"]).unwrap_err().to_string().contains("from 30000"));
         assert!(clocks(&["control.heartbeat_ms=100", "control.lease_ms=300"]).is_ok());
+    }
+
+    #[test]
+    fn rates_that_let_nothing_through_or_cannot_be_counted_are_refused() {
+        let limits = |flag: &str| load("", &[], &[flag]).unwrap().limits();
+        assert!(limits("limits.burst=0").is_err());
+        assert!(limits("limits.requests_per_second=1000001").unwrap_err().to_string().contains("from 1 to 1000000"));
+        assert_eq!(limits("limits.burst=7").unwrap().rate.burst.get(), 7);
     }
 
     #[test]

@@ -277,7 +277,7 @@ impl Gateway {
         works.spawn("upkeep", upkeep::run(store.clone(), settings.limits.retention, stop.clone()));
         let admissions = Admissions::start(&store, &works, settings.limits.concurrent_commits);
         let http_limits = http::server::Limits::default();
-        let access = Access::new(store.clone());
+        let access = Access::new(store.clone(), settings.limits.rate);
         let (streams, streaming) =
             Streams::new(store.clone(), access.clone(), &settings.limits, draining.clone(), stop.clone());
         works.spawn("streams", streaming);
@@ -287,7 +287,8 @@ impl Gateway {
             streams,
             desk: AdmissionDesk::new(store.clone(), admissions, &settings.limits),
             draining: draining.clone(),
-            time_for_body: http_limits.body,
+            limits: settings.limits,
+            listener: http_limits,
         };
         let entrance = http::server::Entrance {
             tls: tls.clone(),

@@ -124,6 +124,9 @@ impl GatewayProcess {
             format!("run_dir={}", path("run")),
             "server.listen=127.0.0.1:0".to_owned(),
             "ssh.listen=127.0.0.1:0".to_owned(),
+            // Tests ask more often than a backend does.
+            "limits.requests_per_second=1000000".to_owned(),
+            "limits.burst=1000000".to_owned(),
         ];
         for setting in own.iter().chain(&self.settings) {
             command.args(["--set", setting]);

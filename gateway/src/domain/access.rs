@@ -11,6 +11,7 @@ use deskgate_protocol::management::Scope;
 use deskgate_protocol::secret::{ApplicationKey, InvalidSecret, digests_equal};
 use deskgate_protocol::{ApplicationId, EndpointId, KeyId};
 
+use super::rates::{Rate, Rates, Standing};
 use super::refusal::Refusal;
 use crate::store::Store;
 use crate::store::applications::StoredKey;
@@ -20,6 +21,7 @@ use crate::store::applications::StoredKey;
 pub struct Authenticated {
     key: Arc<StoredKey>,
     subject: Subject,
+    standing: Standing,
 }
 
 /// What a request says about its subject.
@@ -34,11 +36,31 @@ pub enum Subject {
 }
 
 impl Authenticated {
-    /// Checks the scope, then the subject.
+    /// What its key has left after this request.
+    pub fn standing(&self) -> Standing {
+        self.standing
+    }
+
+    /// Checks the scope, then the subject, then the rate.
     pub fn authorise(self, scope: Scope) -> Result<Caller, Refusal> {
+        self.authorise_work(scope)?.within_rate()
+    }
+
+    /// Checks the subject, then the rate, for what every key may do.
+    pub fn authorise_any(self) -> Result<Caller, Refusal> {
+        self.speak()?.within_rate()
+    }
+
+    /// Checks the scope, then the subject. The rate is checked by admission: a replay finds its run
+    /// whatever the rate is.
+    pub fn authorise_work(self, scope: Scope) -> Result<Caller, Refusal> {
         if !self.key.key.scopes.contains(&scope) {
             return Err(Refusal::InsufficientScope(scope));
         }
+        self.speak()
+    }
+
+    fn speak(self) -> Result<Caller, Refusal> {
         let subject = match (self.subject, &self.key.key.fixed_subject) {
             (Subject::Unusable, _) => return Err(Refusal::SubjectInvalid),
             (Subject::Named(named), Some(fixed)) if named != *fixed => return Err(Refusal::SubjectNotAllowed),
@@ -46,7 +68,7 @@ impl Authenticated {
             (Subject::Absent, Some(fixed)) => fixed.clone(),
             (Subject::Absent, None) => return Err(Refusal::SubjectMissing),
         };
-        Ok(Caller { key: self.key, subject })
+        Ok(Caller { key: self.key, subject, within_rate: self.standing.within })
     }
 }
 
@@ -55,6 +77,7 @@ impl Authenticated {
 pub struct Caller {
     key: Arc<StoredKey>,
     subject: String,
+    within_rate: bool,
 }
 
 impl Caller {
@@ -71,6 +94,16 @@ impl Caller {
     /// The business user it calls for.
     pub fn subject(&self) -> &str {
         &self.subject
+    }
+
+    /// Refuses a request that is one too many.
+    pub fn within_rate(self) -> Result<Self, Refusal> {
+        if self.within_rate { Ok(self) } else { Err(Refusal::RateLimited) }
+    }
+
+    /// Whether the request is not one too many.
+    pub fn is_within_rate(&self) -> bool {
+        self.within_rate
     }
 
     /// The services the key is limited to; empty: it is good for all.
@@ -113,13 +146,14 @@ struct Reading {
 #[derive(Clone)]
 pub struct Access {
     store: Store,
+    rates: Rates,
     slots: Arc<Mutex<HashMap<KeyId, Arc<Slot>>>>,
 }
 
 impl Access {
-    /// Checks keys against this store.
-    pub fn new(store: Store) -> Self {
-        Self { store, slots: Arc::default() }
+    /// Checks keys against this store, and counts their requests.
+    pub fn new(store: Store, rate: Rate) -> Self {
+        Self { store, rates: Rates::new(rate), slots: Arc::default() }
     }
 
     /// Checks the key's text. Which of unknown, revoked and expired it was is not said.
@@ -129,7 +163,8 @@ impl Access {
         let known = self.key(sent.id()).await?;
         let fits = known.as_ref().is_some_and(|known| digests_equal(&known.digest, &sent.digest()));
         let key = known.filter(|key| fits && key.live).ok_or(Refusal::CredentialInvalid { hint: String::new() })?;
-        Ok(Authenticated { key, subject })
+        let standing = self.rates.count(key.key.key_id);
+        Ok(Authenticated { key, subject, standing })
     }
 
     /// Whether a key that was good is so still.

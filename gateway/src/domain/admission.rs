@@ -1,7 +1,7 @@
 //! Whether a submission becomes a run.
 //!
 //! The order of the checks is part of the contract (http-api, section "Admission"): key, scope,
-//! subject, body, idempotent replay, service, access, queue. The replay stands before everything
+//! subject, body, idempotent replay, service, access, queue, rate. The replay stands before everything
 //! that can change with time, so the retry of an accepted request always finds its run.
 
 use std::collections::{BTreeMap, HashMap};
@@ -73,7 +73,8 @@ impl AdmissionDesk {
             return Err(Refusal::NotFound);
         }
         let run_id = RunId::new();
-        let submission = self.submission(caller, run_id, &mut request).await?;
+        let queue_open = self.waiting.has_room(caller.app_id()).await?;
+        let submission = submission(caller, run_id, &mut request, queue_open && caller.is_within_rate())?;
         match self.admissions.admit(submission).await? {
             Admission::Accepted(accepted) => {
                 self.waiting.one_more(caller.app_id());
@@ -89,27 +90,29 @@ impl AdmissionDesk {
             Admission::Known { run_id, .. } => Err(Refusal::IdempotencyKeyReused { existing_run_id: run_id }),
             Admission::NoSuchEndpoint => Err(Refusal::NotFound),
             Admission::Paused => Err(Refusal::AccessPaused),
+            Admission::QueueFull if queue_open => Err(Refusal::RateLimited),
             Admission::QueueFull => Err(Refusal::QueueFull { limit: self.waiting.limit }),
         }
     }
+}
 
-    async fn submission(&self, caller: &Caller, run_id: RunId, request: &mut Request) -> Result<Submission, Refusal> {
-        let seconds = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
-        Ok(Submission {
-            run_id,
-            app_id: caller.app_id(),
-            subject: caller.subject().to_owned(),
-            endpoint_id: request.endpoint_id,
-            identity: identity(caller, "POST runs", request.endpoint_id, &request.idempotency_key),
-            fingerprint: request.fingerprint,
-            input: std::mem::take(&mut request.input_json),
-            metadata: serde_json::to_string(&request.metadata).map_err(|_| Refusal::Internal)?,
-            queue_ttl_s: seconds(request.queue_ttl_s),
-            max_duration_s: seconds(request.max_duration_s),
-            traceparent: request.traceparent.clone(),
-            queue_open: self.waiting.has_room(caller.app_id()).await?,
-        })
-    }
+/// What is to be stored; `room` says whether the queue and the rate have room for new work.
+fn submission(caller: &Caller, run_id: RunId, request: &mut Request, room: bool) -> Result<Submission, Refusal> {
+    let seconds = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
+    Ok(Submission {
+        run_id,
+        app_id: caller.app_id(),
+        subject: caller.subject().to_owned(),
+        endpoint_id: request.endpoint_id,
+        identity: identity(caller, "POST runs", request.endpoint_id, &request.idempotency_key),
+        fingerprint: request.fingerprint,
+        input: std::mem::take(&mut request.input_json),
+        metadata: serde_json::to_string(&request.metadata).map_err(|_| Refusal::Internal)?,
+        queue_ttl_s: seconds(request.queue_ttl_s),
+        max_duration_s: seconds(request.max_duration_s),
+        traceparent: request.traceparent.clone(),
+        queue_open: room,
+    })
 }
 
 /// The identity of a request that creates work. Its first half is [`under_key`], so that what was accepted

@@ -150,8 +150,7 @@ impl Streams {
 
     /// The run, if this caller may see it and it has come as far as `after`.
     async fn run(&self, caller: &Caller, run_id: RunId, after: u64) -> Result<(Run, Seen), Refusal> {
-        let stored = self.store.run(caller.app_id(), caller.subject(), run_id).await?;
-        let stored = stored.filter(|stored| caller.may_use(stored.run.endpoint_id)).ok_or(Refusal::NotFound)?;
+        let stored = runs::find(&self.store, caller, run_id).await?;
         if after > stored.run.last_sequence {
             return Err(Refusal::InvalidCursor);
         }

@@ -3,6 +3,7 @@
 //! | file | what it decides |
 //! |---|---|
 //! | [`access`] | who a caller is and what its key allows |
+//! | [`rates`] | how many requests a key may make |
 //! | [`admission`] | whether a submission becomes a run |
 //! | [`runs`] | how a stored run is seen |
 //! | [`run_list`] | which runs a list shows |
@@ -21,6 +22,7 @@ pub mod devices;
 pub mod events;
 pub mod feeds;
 pub mod places;
+pub mod rates;
 pub mod refusal;
 pub mod run_list;
 pub mod runs;
@@ -28,11 +30,15 @@ pub mod vigil;
 
 use std::time::Duration;
 
+use rates::Rate;
+
 /// The limits that callers can meet.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Runs of one application that may wait for a start.
     pub waiting_runs_per_application: u32,
+    /// Requests of one key.
+    pub rate: Rate,
     /// How long ended runs are kept.
     pub retention: Duration,
     /// Streams of one application that may be open on one gateway.
@@ -45,6 +51,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             waiting_runs_per_application: 10_000,
+            rate: Rate::default(),
             retention: Duration::from_secs(30 * 24 * 3600),
             streams_per_application: 1000,
             concurrent_commits: 2,

@@ -50,6 +50,9 @@ pub enum Refusal {
         /// How many may wait.
         limit: u32,
     },
+    /// Too many requests.
+    #[error("This key has made too many requests. Wait, as Retry-After says, and try again.")]
+    RateLimited,
     /// Too many streams are open.
     #[error(
         "The application already has {limit} event streams open here. Close some, or read the events page by page."

@@ -41,10 +41,10 @@ pub fn seen_state(stored: RunState, presence: Presence) -> (RunState, Option<Sta
 }
 
 /// A run of this caller. Its owner, and nobody else, learns that it was there and is deleted.
-pub async fn find(store: &Store, caller: &Caller, run_id: RunId) -> Result<Run, Refusal> {
+pub async fn find(store: &Store, caller: &Caller, run_id: RunId) -> Result<StoredRun, Refusal> {
     let (app_id, subject) = (caller.app_id(), caller.subject());
     if let Some(stored) = store.run(app_id, subject, run_id).await? {
-        return if caller.may_use(stored.run.endpoint_id) { Ok(seen(stored)) } else { Err(Refusal::NotFound) };
+        return if caller.may_use(stored.run.endpoint_id) { Ok(stored) } else { Err(Refusal::NotFound) };
     }
     match store.purged_run(app_id, subject, run_id).await? {
         Some(endpoint_id) if caller.may_use(endpoint_id) => Err(Refusal::RunPurged),
@@ -56,7 +56,7 @@ pub async fn find(store: &Store, caller: &Caller, run_id: RunId) -> Result<Run, 
 /// from what it was first, or when the time is up.
 pub async fn read(store: &Store, caller: &Caller, run_id: RunId, wait: Duration) -> Result<Run, Refusal> {
     let mut watcher = store.wake().watch(Topic::Run(run_id));
-    let first = find(store, caller, run_id).await?;
+    let first = seen(find(store, caller, run_id).await?);
     if wait.is_zero() || first.state.successors().is_empty() {
         return Ok(first);
     }
@@ -74,5 +74,5 @@ pub async fn read(store: &Store, caller: &Caller, run_id: RunId, wait: Duration)
     if let Ok(Err(refusal)) = tokio::time::timeout(wait, changed).await {
         return Err(refusal);
     }
-    find(store, caller, run_id).await
+    find(store, caller, run_id).await.map(seen)
 }

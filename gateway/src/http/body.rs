@@ -15,11 +15,11 @@ use crate::domain::refusal::{Flaw, Refusal};
 
 /// The largest body.
 pub(super) const MAX_BODY: usize = 1024 * 1024;
-const MAX_TEXT: usize = 256 * 1024;
+pub(super) const MAX_TEXT: usize = 256 * 1024;
 const MAX_DEPTH: usize = 64;
-const MAX_QUEUE_TTL_S: u32 = 7 * 24 * 3600;
+pub(super) const MAX_QUEUE_TTL_S: u32 = 7 * 24 * 3600;
 const DEFAULT_QUEUE_TTL_S: u32 = 24 * 3600;
-const MAX_DURATION_S: u32 = 24 * 3600;
+pub(super) const MAX_DURATION_S: u32 = 24 * 3600;
 const DEFAULT_DURATION_S: u32 = 3600;
 
 /// A submission's body.

@@ -9,6 +9,7 @@ use deskgate_protocol::secret::SecretKind;
 
 use super::Api;
 use super::error::Error;
+use super::rates::Note;
 use crate::domain::access::{Authenticated, Subject, is_subject};
 use crate::domain::refusal::Refusal;
 
@@ -26,7 +27,9 @@ impl FromRequestParts<Arc<Api>> for Authenticated {
             Once::Value(text) if is_subject(text) => Subject::Named(text.to_owned()),
             _ => Subject::Unusable,
         };
-        Ok(api.access.authenticate(credential, subject).await?)
+        let authenticated = api.access.authenticate(credential, subject).await?;
+        Note::leave(&parts.extensions, authenticated.standing());
+        Ok(authenticated)
     }
 }
 

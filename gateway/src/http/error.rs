@@ -134,6 +134,7 @@ impl From<Refusal> for Error {
             Refusal::IdempotencyKeyReused { existing_run_id } => {
                 new(Code::IdempotencyKeyReused).with("existing_run_id", existing_run_id.to_string())
             }
+            Refusal::RateLimited => new(Code::RateLimited),
             Refusal::QueueFull { .. } => new(Code::QueueFull),
             Refusal::TooManyStreams { .. } => new(Code::RateLimited),
             Refusal::InvalidCursor => new(Code::InvalidCursor),

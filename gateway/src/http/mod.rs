@@ -15,11 +15,13 @@
 //! | [`problems`] | the closed list of problems, with a page for each |
 //! | `html` | pages for people |
 //! | `accept` | which form of an answer a caller wants |
-//! | `endpoints` `runs` `run_list` `events` | the resources |
+//! | `rates` | what a key has left, in every answer |
+//! | `endpoints` `runs` `run_list` `events` `capabilities` | the resources |
 
 mod accept;
 mod body;
 mod caller;
+mod capabilities;
 mod connection;
 mod cursor;
 mod endpoints;
@@ -31,6 +33,7 @@ mod html;
 pub mod openapi;
 pub mod problems;
 mod query;
+mod rates;
 mod run_list;
 mod runs;
 pub mod server;
@@ -38,7 +41,6 @@ mod sources;
 mod unread;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request};
@@ -70,8 +72,10 @@ pub struct Api {
     pub streams: Streams,
     /// Cancelled when nothing more is to be admitted.
     pub draining: CancellationToken,
-    /// Time for a body to arrive.
-    pub time_for_body: Duration,
+    /// What callers can meet.
+    pub limits: crate::domain::Limits,
+    /// What the listener bears.
+    pub listener: server::Limits,
 }
 
 /// Every call, in one list. Paths, methods and what the document says of them stand beside the handlers.
@@ -82,6 +86,7 @@ fn calls() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(runs::read))
         .routes(routes!(run_list::list))
         .routes(routes!(events::read))
+        .routes(routes!(capabilities::read))
 }
 
 /// Every call, and the pages that explain them.
@@ -111,12 +116,14 @@ const GATEWAY_VERSION: HeaderName = HeaderName::from_static("gateway-version");
 async fn envelope(mut request: Request, next: Next) -> Response {
     let id = request.headers().get(&REQUEST_ID).filter(|id| usable(id)).cloned().unwrap_or_else(fresh_id);
     request.extensions_mut().insert(RequestId(id.clone()));
+    let left = rates::Note::with(request.extensions_mut());
     let mut response = match unacceptable(&request) {
         Some(error) => error.into_response(),
         None => next.run(request).await,
     };
     error::complete(&mut response, &id);
     let headers = response.headers_mut();
+    left.write(headers);
     headers.insert(REQUEST_ID, id);
     headers.insert(GATEWAY_VERSION, HeaderValue::from_static(VERSION));
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));

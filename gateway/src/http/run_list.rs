@@ -36,7 +36,7 @@ const PARAMETERS: [&str; 8] =
     ["endpoint_id", "state", "phase", "idempotency_key", "created_after", "created_before", "limit", "cursor"];
 
 /// Entries in a page: at most, and when nothing is said.
-const LONGEST_PAGE: u32 = 100;
+pub(super) const LONGEST_PAGE: u32 = 100;
 const USUAL_PAGE: u32 = 20;
 
 refusals!(ListRefusals = EVERY_CALL, &[Code::InvalidInput, Code::InvalidCursor]);

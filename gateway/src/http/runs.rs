@@ -65,9 +65,9 @@ pub(super) async fn submit(
     if api.draining.is_cancelled() {
         return Err(Refusal::Draining.into());
     }
-    let caller = authenticated.authorise(Scope::RunsWrite)?;
+    let caller = authenticated.authorise_work(Scope::RunsWrite)?;
     let idempotency_key = caller::idempotency_key(&headers)?;
-    let submitted = body::submission(&headers, body, api.time_for_body).await?;
+    let submitted = body::submission(&headers, body, api.listener.body).await?;
     let request = Request {
         endpoint_id: identifier(endpoint_id)?,
         idempotency_key,
@@ -166,7 +166,10 @@ fn names(sent: &HeaderValue, etag: &HeaderValue) -> bool {
     }
 }
 
+/// Seconds that a caller may wait for a change.
+pub(super) const LONGEST_WAIT_S: u32 = 60;
+
 fn wait(query: Option<&str>) -> Result<Duration, Error> {
-    let seconds = Query::read(query, &["wait"])?.number("wait", 0..=60, 0)?;
+    let seconds = Query::read(query, &["wait"])?.number("wait", 0..=LONGEST_WAIT_S, 0)?;
     Ok(Duration::from_secs(seconds.into()))
 }

@@ -13,6 +13,7 @@ mod lists;
 mod order;
 mod pages;
 mod proxies;
+mod rates;
 mod refusals;
 mod retention;
 mod slow;

@@ -70,6 +70,9 @@ async fn a_run_whose_time_is_over_is_gone_to_its_owner_and_was_never_there_to_ot
         Problem::new(410, "run_purged", "Run purged", "This run has ended and was deleted when its time was over.");
     quiet.read(over).await.assert_problem(&purged);
     quiet.ask("GET", &format!("{path}?wait=60")).send().await.assert_problem(&purged);
+    for accept in ["application/json", "text/event-stream"] {
+        quiet.ask("GET", &format!("{path}/events")).header("Accept", accept).send().await.assert_problem(&purged);
+    }
     let strangers = [
         quiet.ask("GET", &path).subject("berta"),
         quiet.ask("GET", &path).key(&limited),

@@ -77,6 +77,7 @@ pub(crate) const PARTS: [Part; 3] = [
                 rule: "only store names the Postgres crates",
             },
             Keeper { crates: &["russh"], rooms: &["tunnel"], rule: "only tunnel names russh" },
+            Keeper { crates: &["governor"], rooms: &["domain"], rule: "only domain counts requests" },
             Keeper {
                 crates: &["axum", "hyper", "http", "http_body_util", "tower"],
                 rooms: &["http"],

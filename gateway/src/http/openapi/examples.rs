@@ -18,6 +18,11 @@ pub(in crate::http) fn directory() -> Value {
     })
 }
 
+/// What a gateway with the default settings can do.
+pub(in crate::http) fn capabilities() -> Value {
+    json!(super::super::capabilities::capabilities(&Default::default(), &Default::default()))
+}
+
 /// The body of a submission.
 pub(in crate::http) fn submission() -> Value {
     json!({

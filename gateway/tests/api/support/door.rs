@@ -15,6 +15,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::world::patient;
+
 /// A door that is closed when it is dropped.
 pub(crate) struct Door {
     pub(crate) address: SocketAddr,
@@ -47,7 +49,7 @@ impl Door {
 pub(crate) fn api(store: &Store, limits: Limits, callers: domain::Limits, draining: CancellationToken) -> Api {
     let tasks = Tasks::new(CancellationToken::new());
     let admissions = Admissions::start(store, &tasks, 1);
-    let access = Access::new(store.clone());
+    let access = Access::new(store.clone(), patient().rate);
     let (streams, streaming) =
         Streams::new(store.clone(), access.clone(), &callers, draining.clone(), tasks.stopping());
     tasks.spawn("streams", streaming);
@@ -57,6 +59,7 @@ pub(crate) fn api(store: &Store, limits: Limits, callers: domain::Limits, draini
         streams,
         desk: AdmissionDesk::new(store.clone(), admissions, &Default::default()),
         draining,
-        time_for_body: limits.body,
+        limits: callers,
+        listener: limits,
     }
 }

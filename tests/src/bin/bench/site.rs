@@ -14,8 +14,9 @@ use crate::process::Process;
 
 /// The longest anything takes to start.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// More than is ever submitted here: the limit is not what is measured.
-const WAITING_RUNS: &str = "limits.waiting_runs_per_application=100000000";
+/// More than is ever asked for here: the limits are not what is measured.
+const LIMITS: [&str; 3] =
+    ["limits.waiting_runs_per_application=100000000", "limits.requests_per_second=1000000", "limits.burst=1000000"];
 
 /// The programs that stand beside this one.
 #[derive(Clone, Debug)]
@@ -61,7 +62,8 @@ impl Server {
             let mut command = Command::new(&programs.gateway);
             let state = format!("state_dir={}", folder.join("state").display());
             let run = format!("run_dir={}", folder.join("run").display());
-            for setting in [&state, &run, "server.listen=127.0.0.1:0", "ssh.listen=127.0.0.1:0", WAITING_RUNS] {
+            let own = [&state, &run, "server.listen=127.0.0.1:0", "ssh.listen=127.0.0.1:0"];
+            for setting in own.into_iter().chain(LIMITS) {
                 command.args(["--set", setting]);
             }
             command

@@ -1,0 +1,94 @@
+//! How many requests each key may make: so many a second, and a burst above that.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use deskgate_protocol::KeyId;
+use governor::clock::DefaultClock;
+use governor::middleware::StateInformationMiddleware;
+use governor::state::keyed::DefaultKeyedStateStore;
+use governor::{Quota, RateLimiter};
+
+/// Requests of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// A second, in the long run.
+    pub per_second: NonZeroU32,
+    /// At once, after a while of silence.
+    pub burst: NonZeroU32,
+}
+
+impl Default for Rate {
+    fn default() -> Self {
+        const PER_SECOND: NonZeroU32 = NonZeroU32::new(50).expect("not zero");
+        const BURST: NonZeroU32 = NonZeroU32::new(200).expect("not zero");
+        Self { per_second: PER_SECOND, burst: BURST }
+    }
+}
+
+/// What a key has left after a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Whether the request was still within the rate.
+    pub within: bool,
+    /// Requests that may follow at once.
+    pub remaining: u32,
+    /// The rate.
+    pub rate: Rate,
+}
+
+impl Standing {
+    /// Seconds after which a silent key has its whole burst again.
+    pub fn full_after_s(&self) -> u32 {
+        (self.rate.burst.get() - self.remaining).div_ceil(self.rate.per_second.get())
+    }
+}
+
+type Limiter = RateLimiter<KeyId, DefaultKeyedStateStore<KeyId>, DefaultClock, StateInformationMiddleware>;
+
+/// Requests after which keys that were silent for long are forgotten.
+const TIDY: u32 = 1 << 16;
+
+/// Counts the requests of every key on this replica.
+#[derive(Clone)]
+pub struct Rates {
+    rate: Rate,
+    limiter: Arc<Limiter>,
+    counted: Arc<AtomicU32>,
+}
+
+impl Rates {
+    /// The same rate for every key.
+    pub fn new(rate: Rate) -> Self {
+        let quota = Quota::per_second(rate.per_second).allow_burst(rate.burst);
+        let limiter = RateLimiter::keyed(quota).with_middleware::<StateInformationMiddleware>();
+        Self { rate, limiter: Arc::new(limiter), counted: Arc::default() }
+    }
+
+    /// Counts one request of a key that was found valid.
+    pub fn count(&self, key_id: KeyId) -> Standing {
+        if self.counted.fetch_add(1, Ordering::Relaxed) % TIDY == TIDY - 1 {
+            self.limiter.retain_recent();
+        }
+        let outcome = self.limiter.check_key(&key_id);
+        let remaining = outcome.as_ref().map_or(0, |state| state.remaining_burst_capacity());
+        Standing { within: outcome.is_ok(), remaining, rate: self.rate }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_key_has_a_burst_of_its_own() {
+        let rate = Rate { per_second: NonZeroU32::MIN, burst: NonZeroU32::new(3).unwrap() };
+        let (rates, key, other) = (Rates::new(rate), KeyId::new(), KeyId::new());
+        let standings: Vec<_> = (0..4).map(|_| rates.count(key)).collect();
+        let shown = |standing: &Standing| (standing.within, standing.remaining, standing.full_after_s());
+        let expected = [(true, 2, 1), (true, 1, 2), (true, 0, 3), (false, 0, 3)];
+        assert_eq!(standings.iter().map(shown).collect::<Vec<_>>(), expected);
+        assert!(rates.count(other).within);
+    }
+}

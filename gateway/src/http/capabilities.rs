@@ -1,0 +1,116 @@
+//! `GET /capabilities`: what this gateway can do and how much of it.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use deskgate_protocol::VERSION;
+use deskgate_protocol::run::EventType;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::error::Error;
+use super::openapi::examples;
+use super::openapi::refusals::{EVERY_CALL, refusals};
+use super::{Api, body, run_list, server};
+use crate::domain::access::Authenticated;
+
+/// What can be relied on beyond the calls of the first version.
+const FEATURES: [&str; 3] = ["wait", "run_lists", "idempotency_key_lookup"];
+
+/// What this gateway can do.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Capabilities {
+    /// The versions of the API.
+    api_versions: Vec<&'static str>,
+    /// The version of the program.
+    server_version: &'static str,
+    /// What can be relied on beyond the calls that every gateway of this version has.
+    features: Vec<&'static str>,
+    /// What callers can meet.
+    limits: Limits,
+    /// The events that are stored.
+    event_types: Vec<&'static str>,
+}
+
+/// What callers can meet.
+#[derive(Debug, Serialize, ToSchema)]
+struct Limits {
+    /// Requests that a key may make a second in the long run.
+    requests_per_second: u32,
+    /// Requests that a key may make at once after a while of silence.
+    burst: u32,
+    /// Runs of one application that may wait for a start.
+    waiting_runs_per_application: u32,
+    /// Event streams of one application that may be open on this gateway.
+    streams_per_application: usize,
+    /// Bytes of `input.text`.
+    input_text_bytes: usize,
+    /// Bytes of a body.
+    body_bytes: usize,
+    /// Bytes of a head.
+    head_bytes: usize,
+    /// Seconds for a body to arrive.
+    body_seconds: u64,
+    /// Seconds for a head to arrive.
+    head_seconds: u64,
+    /// The longest time a run may wait for a start.
+    queue_ttl_seconds: u32,
+    /// The longest time a run may execute.
+    max_duration_seconds: u32,
+    /// The longest `wait`.
+    wait_seconds: u32,
+    /// Entries in a page.
+    page_entries: u32,
+    /// How long ended runs are kept.
+    retention_seconds: u64,
+}
+
+refusals!(ReadRefusals = EVERY_CALL);
+
+/// Tells what this gateway can do.
+///
+/// For any key, whatever its scopes.
+#[utoipa::path(
+    get,
+    path = "/api/v1/capabilities",
+    operation_id = "get_capabilities",
+    tag = "Services",
+    responses(
+        (status = 200, description = "Versions, limits, events.", body = Capabilities, example = json!(examples::capabilities())),
+        ReadRefusals,
+    ),
+)]
+pub(super) async fn read(
+    State(api): State<Arc<Api>>,
+    authenticated: Authenticated,
+) -> Result<Json<Capabilities>, Error> {
+    authenticated.authorise_any()?;
+    Ok(Json(capabilities(&api.limits, &api.listener)))
+}
+
+/// What follows from the settings.
+pub(super) fn capabilities(limits: &crate::domain::Limits, listener: &server::Limits) -> Capabilities {
+    Capabilities {
+        api_versions: vec!["v1"],
+        server_version: VERSION,
+        features: FEATURES.to_vec(),
+        limits: Limits {
+            requests_per_second: limits.rate.per_second.get(),
+            burst: limits.rate.burst.get(),
+            waiting_runs_per_application: limits.waiting_runs_per_application,
+            streams_per_application: limits.streams_per_application,
+            input_text_bytes: body::MAX_TEXT,
+            body_bytes: body::MAX_BODY,
+            head_bytes: listener.head_bytes,
+            body_seconds: listener.body.as_secs(),
+            head_seconds: listener.head.as_secs(),
+            queue_ttl_seconds: body::MAX_QUEUE_TTL_S,
+            max_duration_seconds: body::MAX_DURATION_S,
+            wait_seconds: super::runs::LONGEST_WAIT_S,
+            page_entries: run_list::LONGEST_PAGE,
+            retention_seconds: limits.retention.as_secs(),
+        },
+        event_types: EventType::ALL.iter().map(|kind| kind.as_str()).collect(),
+    }
+}

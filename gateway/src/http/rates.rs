@@ -1,0 +1,45 @@
+//! What a key has left, in the headers of every answer to it: `RateLimit` and `RateLimit-Policy` as in
+//! draft-ietf-httpapi-ratelimit-headers-11.
+
+use std::sync::{Arc, OnceLock};
+
+use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue};
+
+use crate::domain::rates::Standing;
+
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// Where the extractor that counts a request leaves what is left, for the answer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Note(Arc<OnceLock<Standing>>);
+
+impl Note {
+    /// A note that goes with a request.
+    pub(super) fn with(extensions: &mut Extensions) -> Self {
+        let note = Self::default();
+        extensions.insert(note.clone());
+        note
+    }
+
+    /// Leaves it. A request is counted once.
+    pub(super) fn leave(extensions: &Extensions, standing: Standing) {
+        if let Some(Self(note)) = extensions.get() {
+            let _ = note.set(standing);
+        }
+    }
+
+    /// Writes the headers, if the request was counted.
+    pub(super) fn write(self, headers: &mut HeaderMap) {
+        let Some(standing) = self.0.get() else { return };
+        let (burst, per_second) = (standing.rate.burst.get(), standing.rate.per_second.get());
+        let window = burst.div_ceil(per_second);
+        let (remaining, reset) = (standing.remaining, standing.full_after_s());
+        headers.insert(RATE_LIMIT_POLICY, value(&format!("\"key\";q={burst};w={window}")));
+        headers.insert(RATE_LIMIT, value(&format!("\"key\";r={remaining};t={reset}")));
+    }
+}
+
+fn value(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).expect("visible ASCII characters")
+}

@@ -1,0 +1,93 @@
+//! How much a key may ask, and where that is told.
+
+use std::num::NonZeroU32;
+
+use deskgate_gateway::domain::Limits;
+use deskgate_gateway::domain::rates::Rate;
+use deskgate_protocol::management::Scope;
+use deskgate_protocol::{EndpointId, VERSION};
+use serde_json::json;
+
+use crate::support::call::{Call, Problem};
+use crate::support::until;
+use crate::support::world::World;
+
+async fn strict() -> World {
+    let rate = Rate { per_second: NonZeroU32::MIN, burst: NonZeroU32::new(5).expect("not zero") };
+    World::with(Limits { rate, ..Limits::default() }).await
+}
+
+/// Spends what the key has left, and sends the call then.
+async fn when_nothing_is_left(world: &World, call: impl Fn() -> Call, expected: &str) {
+    until(expected, async || {
+        while world.ask("GET", "/api/v1/agent-endpoints").send().await.status != 429 {}
+        call().send().await.code() == expected
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn every_answer_to_a_key_says_what_it_has_left_and_one_too_many_is_refused() {
+    let world = strict().await;
+    let ask = || world.ask("GET", "/api/v1/agent-endpoints");
+    let first = ask().send().await;
+    assert_eq!(first.header("ratelimit-policy"), Some("\"key\";q=5;w=5"));
+    assert_eq!(first.header("ratelimit"), Some("\"key\";r=4;t=1"));
+    let unknown = ask().key("nonsense").send().await;
+    assert_eq!((unknown.status, unknown.header("ratelimit")), (401, None), "only a valid key has a rate");
+    let refused = loop {
+        let reply = ask().send().await;
+        if reply.status != 200 {
+            break reply;
+        }
+    };
+    let detail = "This key has made too many requests. Wait, as Retry-After says, and try again.";
+    refused.assert_problem(&Problem::new(429, "rate_limited", "Rate limited", detail).retryable());
+    assert_eq!((refused.header("retry-after"), refused.header("ratelimit")), (Some("1"), Some("\"key\";r=0;t=5")));
+    let other = world.desk.restricted_key(|_| {}).await.text;
+    assert_eq!(ask().key(&other).send().await.status, 200, "each key has a rate of its own");
+    until("the rate has room again", async || ask().send().await.status == 200).await;
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_replay_finds_its_run_whatever_the_rate_is_and_new_work_is_refused_last() {
+    let world = strict().await;
+    let run_id = world.submit("before").await;
+    when_nothing_is_left(&world, || world.submission("new"), "rate_limited").await;
+    when_nothing_is_left(&world, || world.submission("before"), "").await;
+    assert_eq!(world.submission("before").send().await.run_id(), run_id);
+    let nowhere = world.runs_of(EndpointId::new());
+    let address = world.gateway.addresses().http;
+    when_nothing_is_left(&world, || world.submission("new").to(address, &nowhere), "not_found").await;
+    when_nothing_is_left(&world, || world.submission("new").text("{"), "malformed_json").await;
+    for path in ["/api/v1/runs", "/api/v1/capabilities", &format!("/api/v1/runs/{run_id}")] {
+        when_nothing_is_left(&world, || world.ask("GET", path), "rate_limited").await;
+    }
+    assert_eq!(world.database.value("SELECT count(*) FROM runs").await, "1", "nothing else was accepted");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn any_key_learns_the_versions_limits_and_events_of_this_gateway() {
+    let world = strict().await;
+    let key = world.desk.restricted_key(|key| key.scopes = vec![Scope::EndpointsRead]).await.text;
+    let reply = world.ask("GET", "/api/v1/capabilities").key(&key).send().await;
+    reply.assert_envelope();
+    let told = reply.json();
+    assert_eq!((&told["api_versions"], &told["server_version"]), (&json!(["v1"]), &json!(VERSION)));
+    let limits = json!({
+        "requests_per_second": 1, "burst": 5, "waiting_runs_per_application": 10_000,
+        "streams_per_application": 1000, "input_text_bytes": 262_144,
+        "body_bytes": 1_048_576, "head_bytes": 32_768, "body_seconds": 30, "head_seconds": 10,
+        "queue_ttl_seconds": 604_800, "max_duration_seconds": 86_400, "wait_seconds": 60, "page_entries": 100,
+        "retention_seconds": 2_592_000,
+    });
+    assert_eq!(told["limits"], limits);
+    assert!(told["event_types"].as_array().is_some_and(|types| types.contains(&json!("run.accepted"))), "{told}");
+    assert!(told["features"].as_array().is_some_and(|features| features.contains(&json!("run_lists"))), "{told}");
+    let anonymous = world.call("GET", "/api/v1/capabilities").subject("anna").send().await;
+    assert_eq!(anonymous.code(), "credential_missing");
+    assert_eq!(world.ask("GET", "/api/v1/capabilities").subject("").send().await.code(), "subject_invalid");
+    world.stop().await;
+}
