@@ -185,7 +185,7 @@ impl Agent {
             let mut reached = self.reach(&in_force).await?;
             let link = Link::new(reached.connector.clone(), reached.credentials.clone());
             let handle = link.handle();
-            let execute: Execute = Arc::new(|job, events, stop| Box::pin(executor::execute(job, events, stop)));
+            let execute: Execute = Arc::new(|job, reports, stop| Box::pin(executor::execute(job, reports, stop)));
             let slots = self.store.settings().slots().await?.unwrap_or(dispatcher::Config::default().slots);
             let (dispatcher, dispatching) =
                 Dispatcher::new(&self.store, link, execute, dispatcher::Config { slots }).await?;

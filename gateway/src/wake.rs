@@ -1,13 +1,16 @@
 //! "Something changed": fed by the store, awaited by the doors.
 //!
 //! A hint, never the truth. Whoever waits registers first, then looks at the tables, then waits,
-//! and looks again now and then even when nothing was said.
+//! and looks again now and then even when nothing was said. What an assistant is writing passes
+//! through here too: it is shown to whoever listens at that moment, and kept nowhere.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use deskgate_protocol::control::MessageDelta;
 use deskgate_protocol::{DeviceId, RunId};
-use tokio::sync::{mpsc, watch};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{broadcast, mpsc, watch};
 
 /// What a change is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,29 +51,76 @@ impl std::str::FromStr for Topic {
     }
 }
 
+/// A piece of a message, with the device that said it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Said {
+    /// The device whose session it came through.
+    pub device_id: DeviceId,
+    /// Which run, as the device says.
+    pub run_id: RunId,
+    /// Which attempt, as the device says.
+    pub attempt: u32,
+    /// What was written.
+    #[serde(flatten)]
+    pub delta: MessageDelta,
+}
+
+/// What is told to other replicas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Telling {
+    /// Something changed.
+    Changed(Topic),
+    /// A message goes on.
+    Said(Arc<Said>),
+}
+
 /// The switchboard of one gateway process.
 #[derive(Clone)]
 pub struct Wake {
     watchers: Arc<Mutex<HashMap<Topic, watch::Sender<()>>>>,
+    said: broadcast::Sender<Arc<Said>>,
     /// To the other replicas; dropped when full, since it is only a hint.
-    outgoing: mpsc::Sender<Topic>,
+    outgoing: mpsc::Sender<Telling>,
 }
 
-/// How many changes may wait to be told to other replicas.
+/// How much may wait to be told to other replicas.
 const OUTGOING: usize = 4096;
+/// Room that messages leave for hints, which matter more.
+const FOR_HINTS: usize = 3072;
+/// Pieces of messages that may wait in this process.
+const SAID: usize = 256;
 
 impl Wake {
     /// A switchboard, and the changes that are to be told to other replicas.
-    pub fn new() -> (Self, mpsc::Receiver<Topic>) {
+    pub fn new() -> (Self, mpsc::Receiver<Telling>) {
         let (outgoing, receiver) = mpsc::channel(OUTGOING);
-        (Self { watchers: Arc::default(), outgoing }, receiver)
+        (Self { watchers: Arc::default(), said: broadcast::Sender::new(SAID), outgoing }, receiver)
     }
 
     /// Tells everybody, here and on other replicas.
     pub fn changed(&self, topic: Topic) {
         self.changed_elsewhere(topic);
         // A full queue means the others look for themselves within a second.
-        let _ = self.outgoing.try_send(topic);
+        let _ = self.outgoing.try_send(Telling::Changed(topic));
+    }
+
+    /// Passes on a piece of a message, here and to other replicas.
+    pub fn said(&self, said: Said) {
+        let said = Arc::new(said);
+        self.said_elsewhere(said.clone());
+        if self.outgoing.capacity() > FOR_HINTS {
+            let _ = self.outgoing.try_send(Telling::Said(said));
+        }
+    }
+
+    /// Passes on a piece of a message in this process. Nobody has to listen.
+    pub fn said_elsewhere(&self, said: Arc<Said>) {
+        let _ = self.said.send(said);
+    }
+
+    /// Everything that is said from now on.
+    pub fn listen(&self) -> broadcast::Receiver<Arc<Said>> {
+        self.said.subscribe()
     }
 
     /// Tells those who wait in this process.
@@ -135,7 +185,7 @@ mod tests {
         let mut watcher = wake.watch(topic);
         wake.changed(topic);
         watcher.changed().await;
-        assert_eq!(outgoing.recv().await, Some(topic));
+        assert_eq!(outgoing.recv().await, Some(Telling::Changed(topic)));
     }
 
     #[test]

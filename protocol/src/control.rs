@@ -11,6 +11,7 @@
 //!    │ start ────────────────────────────► │  the start is durable: only now it executes
 //!    │ ◄──────────────────── event event   │  numbered from 1 for each attempt
 //!    │ ack ──────────────────────────────► │  durable through this number
+//!    │ ◄──────────────────── delta delta   │  what the assistant writes, passed on and forgotten
 //!    │ ◄────────────────────────── finish  │  takes the last number; resent until acknowledged
 //!    │ ack ──────────────────────────────► │
 //! ```
@@ -126,6 +127,17 @@ pub enum DeviceFrame {
         seq: u64,
         /// What happened.
         event: DeviceEvent,
+    },
+    /// More of the message that the assistant is writing: neither numbered nor stored nor
+    /// acknowledged, and left out when the line is busy. The `message_completed` counts.
+    Delta {
+        /// Which run.
+        run_id: RunId,
+        /// Which attempt.
+        attempt: u32,
+        /// What was written.
+        #[serde(flatten)]
+        delta: MessageDelta,
     },
     /// The run ended, with exactly this outcome.
     Finish {
@@ -348,6 +360,22 @@ pub enum DeviceEvent {
         /// Totals, not differences.
         usage: Usage,
     },
+}
+
+/// Bytes of text in one [`MessageDelta`] at most: even when each of them is escaped, it fits into a
+/// notification of PostgreSQL.
+pub const DELTA_LIMIT: usize = 1024;
+
+/// A piece of a message that is being written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessageDelta {
+    /// As in the `message_completed` that follows.
+    pub message_id: String,
+    /// Characters (Unicode scalar values) of the message before it. Text from an offset on replaces
+    /// what was there: a model that is asked again begins anew.
+    pub offset: u64,
+    /// The next characters; at most [`DELTA_LIMIT`] bytes.
+    pub text: String,
 }
 
 /// What kind of effect a tool can have.

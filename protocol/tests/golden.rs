@@ -64,6 +64,10 @@ fn every_frame_of_a_gateway_is_written_and_read_as_ever() {
     file.close();
 }
 
+fn delta() -> MessageDelta {
+    MessageDelta { message_id: "msg_1".to_owned(), offset: 12, text: "Größe: 3\n".to_owned() }
+}
+
 #[test]
 fn every_frame_of_a_device_is_written_and_read_as_ever() {
     let mut file = Golden::open("device_frames");
@@ -76,6 +80,7 @@ fn every_frame_of_a_device_is_written_and_read_as_ever() {
         Accept: DeviceFrame::Accept { run_id, attempt };
         Refuse: DeviceFrame::Refuse { run_id, attempt, code: RefuseCode::Busy };
         Event: event(DeviceEvent::UsageUpdated { usage: usage() });
+        Delta: DeviceFrame::Delta { run_id, attempt, delta: delta() };
         Finish: finish(Outcome::Cancelled { effects: Effects::None, usage: Usage::default() });
         Request: DeviceFrame::Request { request_id: 9, request: GetAccess {}.into() };
         Pong: DeviceFrame::Pong;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::task::Poll;
 
-use deskgate_protocol::control::DeviceEvent;
+use deskgate_protocol::control::{DeviceEvent, DeviceFrame, MessageDelta};
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
 use tokio::sync::mpsc;
@@ -13,20 +13,20 @@ use tracing::{error, info};
 
 use super::run::{Run, Stage};
 use super::{Dispatcher, Link, Stop};
-use crate::executor::Job;
+use crate::executor::{Job, Progress};
 
-/// Events between an execution and the dispatcher. When they wait here, the execution waits.
-const EVENTS: usize = 16;
+/// Reports between an execution and the dispatcher. When they wait here, the execution waits.
+const REPORTS: usize = 16;
 
-/// The next event of any run that may have one more unacknowledged. Cancel-safe.
-pub(super) async fn next_event(runs: &mut BTreeMap<RunId, Run>, window: usize) -> (RunId, DeviceEvent) {
+/// The next report of any run that may have one more unacknowledged. Cancel-safe.
+pub(super) async fn next_report(runs: &mut BTreeMap<RunId, Run>, window: usize) -> (RunId, Progress) {
     std::future::poll_fn(|context| {
         for (run_id, run) in runs.iter_mut() {
-            if let Stage::Running { events, .. } = &mut run.stage
+            if let Stage::Running { reports, .. } = &mut run.stage
                 && !run.log.is_full(window)
-                && let Poll::Ready(Some(event)) = events.poll_recv(context)
+                && let Poll::Ready(Some(report)) = reports.poll_recv(context)
             {
-                return Poll::Ready((*run_id, event));
+                return Poll::Ready((*run_id, report));
             }
         }
         Poll::Pending
@@ -37,9 +37,9 @@ pub(super) async fn next_event(runs: &mut BTreeMap<RunId, Run>, window: usize) -
 impl<L: Link> Dispatcher<L> {
     pub(super) fn execute(&mut self, run_id: RunId) {
         let Some(run) = self.runs.get_mut(&run_id) else { return };
-        let (events_in, events) = mpsc::channel(EVENTS);
+        let (reports_in, reports) = mpsc::channel(REPORTS);
         let stop = CancellationToken::new();
-        let running = Stage::Running { events, stop: stop.clone(), revoked: false };
+        let running = Stage::Running { reports, stop: stop.clone(), revoked: false };
         let Stage::Taken { offer, definition, .. } = std::mem::replace(&mut run.stage, running) else {
             unreachable!("only `begin` calls this, for a run that `confirm` found taken")
         };
@@ -47,7 +47,7 @@ impl<L: Link> Dispatcher<L> {
             stop.cancel();
         }
         let (execute, job) = (self.execute.clone(), Job { offer: *offer, definition });
-        let task = self.executions.spawn(async move { execute(job, events_in, stop).await });
+        let task = self.executions.spawn(async move { execute(job, reports_in, stop).await });
         self.tasks.insert(task.id(), run_id);
         info!(%run_id, attempt = run.attempt, "execution began");
     }
@@ -58,6 +58,13 @@ impl<L: Link> Dispatcher<L> {
             run.turns = usage.model_calls;
         }
         run.log.push(event);
+    }
+
+    /// What the assistant is writing is sent if the line is free at this moment, and else forgotten.
+    pub(super) fn pass_on(&mut self, run_id: RunId, delta: MessageDelta) {
+        if let Some(Run { attempt, stage: Stage::Running { revoked: false, .. }, .. }) = self.runs.get(&run_id) {
+            self.line.send_if_free(DeviceFrame::Delta { run_id, attempt: *attempt, delta });
+        }
     }
 
     pub(super) fn stop_executions(&mut self) {
@@ -75,7 +82,7 @@ impl<L: Link> Dispatcher<L> {
         };
         let Some(run_id) = self.tasks.remove(&id) else { return };
         let Some(run) = self.runs.get_mut(&run_id) else { return };
-        let Stage::Running { events, revoked, .. } = &mut run.stage else { return };
+        let Stage::Running { reports, revoked, .. } = &mut run.stage else { return };
         if *revoked {
             let attempt = run.attempt;
             return self.forget(run_id, attempt).await;
@@ -89,8 +96,10 @@ impl<L: Link> Dispatcher<L> {
             self.runs.remove(&run_id);
             return;
         };
-        while let Ok(event) = events.try_recv() {
-            run.log.push(event);
+        while let Ok(report) = reports.try_recv() {
+            if let Progress::Event(event) = report {
+                run.log.push(event);
+            }
         }
         info!(%run_id, attempt = run.attempt, state = %outcome.state(), "execution ended");
         run.stage = Stage::Ended { outcome: Box::new(outcome), journalled: false, sent: false };

@@ -118,6 +118,15 @@ impl<L: Link> Line<L> {
         }
     }
 
+    /// Sends a frame that nobody needs if it cannot go at once.
+    pub(super) fn send_if_free(&self, frame: DeviceFrame) {
+        if let State::Up { sender, .. } = &self.state
+            && self.outbox.is_empty()
+        {
+            let _ = sender.try_send(frame);
+        }
+    }
+
     /// Waits for news. Cancel-safe.
     pub(super) async fn next(&mut self) -> LineNews {
         let news = match &mut self.state {

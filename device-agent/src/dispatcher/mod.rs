@@ -27,7 +27,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deskgate_protocol::control::{ByeCode, DeviceEvent, DeviceFrame, GatewayFrame, InFlight, InFlightStatus};
+use deskgate_protocol::control::{ByeCode, DeviceFrame, GatewayFrame, InFlight, InFlightStatus};
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::run::Outcome;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -36,7 +36,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::executor::Job;
+use crate::executor::{Job, Progress};
 use crate::services::CallError;
 use crate::store::{self, Journal, Services, Store};
 use calls::Calls;
@@ -64,7 +64,7 @@ const COMMANDS: usize = 32;
 
 /// Executes one job: [`crate::executor::execute`], or what a test puts in its place.
 pub type Execute = Arc<
-    dyn Fn(Job, mpsc::Sender<DeviceEvent>, CancellationToken) -> Pin<Box<dyn Future<Output = Outcome> + Send>>
+    dyn Fn(Job, mpsc::Sender<Progress>, CancellationToken) -> Pin<Box<dyn Future<Output = Outcome> + Send>>
         + Send
         + Sync,
 >;
@@ -127,7 +127,7 @@ enum Stop {
 enum Happening {
     Line(LineNews),
     Command(Command),
-    Event(RunId, DeviceEvent),
+    Reported(RunId, Progress),
     Ended(Result<(tokio::task::Id, Outcome), JoinError>),
     Retry,
     StopTime,
@@ -213,7 +213,7 @@ impl<L: Link> Dispatcher<L> {
         tokio::select! {
             news = line.next() => Happening::Line(news),
             Some(command) = commands.recv() => Happening::Command(command),
-            (run_id, event) = executions::next_event(runs, *window) => Happening::Event(run_id, event),
+            (run_id, report) = executions::next_report(runs, *window) => Happening::Reported(run_id, report),
             Some(ended) = executions.join_next_with_id() => Happening::Ended(ended),
             () = sleep_until(again) => Happening::Retry,
             () = sleep_until(stop_time) => Happening::StopTime,
@@ -228,7 +228,8 @@ impl<L: Link> Dispatcher<L> {
             Happening::Line(LineNews::Room) => {}
             Happening::Command(Command::Call { request, answer }) => self.begin_call(request, answer),
             Happening::Command(Command::Stop { now }) => self.begin_stop(now),
-            Happening::Event(run_id, event) => self.note_event(run_id, event),
+            Happening::Reported(run_id, Progress::Event(event)) => self.note_event(run_id, event),
+            Happening::Reported(run_id, Progress::Delta(delta)) => self.pass_on(run_id, delta),
             Happening::Ended(ended) => self.end_execution(ended).await,
             Happening::Retry => self.retry().await,
             Happening::StopTime => self.abandon_executions(),

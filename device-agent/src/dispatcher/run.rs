@@ -10,6 +10,7 @@ use deskgate_protocol::run::Outcome;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::executor::Progress;
 use crate::services::Definition;
 use crate::store::journal::Ended;
 
@@ -28,7 +29,7 @@ pub(super) enum Stage {
     /// Journalled; waits for `start`. `confirmed`: it came, and the journal could not note it yet.
     Taken { offer: Box<Offer>, definition: Arc<Definition>, confirmed: bool },
     /// Executing. `revoked`: its outcome no longer matters to anybody.
-    Running { events: mpsc::Receiver<DeviceEvent>, stop: CancellationToken, revoked: bool },
+    Running { reports: mpsc::Receiver<Progress>, stop: CancellationToken, revoked: bool },
     /// Ended. Sent only once it is journalled.
     Ended { outcome: Box<Outcome>, journalled: bool, sent: bool },
     /// Cut off by a restart; waits to be offered again.

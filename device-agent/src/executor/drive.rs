@@ -7,7 +7,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::time::Duration;
 
-use deskgate_protocol::control::DeviceEvent;
+use deskgate_protocol::control::{DeviceEvent, MessageDelta};
 use deskgate_protocol::run::Outcome;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
@@ -16,6 +16,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::Progress;
+use super::pieces::Pieces;
 use super::turn::{Effect, Event, Turn};
 use crate::assistant::{Assistant, ModelEvent};
 use crate::tools::{ToolResult, Toolbox};
@@ -43,14 +45,15 @@ pub(super) async fn run(
     toolbox: &Toolbox,
     assistant: &dyn Assistant,
     clock: Clock,
-    events: &mpsc::Sender<DeviceEvent>,
+    reports: &mpsc::Sender<Progress>,
     stop: &CancellationToken,
 ) -> Outcome {
     let drive = Drive {
         toolbox,
         assistant,
         clock,
-        events,
+        reports,
+        pieces: Pieces::default(),
         stop,
         tools_stop: CancellationToken::new(),
         deadline: Box::pin(sleep_until(clock.deadline)),
@@ -67,7 +70,8 @@ struct Drive<'a> {
     toolbox: &'a Toolbox,
     assistant: &'a dyn Assistant,
     clock: Clock,
-    events: &'a mpsc::Sender<DeviceEvent>,
+    reports: &'a mpsc::Sender<Progress>,
+    pieces: Pieces,
     stop: &'a CancellationToken,
     tools_stop: CancellationToken,
     deadline: Pin<Box<Sleep>>,
@@ -93,6 +97,7 @@ impl Drive<'_> {
                     Effect::RunTool { name, arguments } => {
                         self.doing = Doing::Tool(self.toolbox.call(&name, arguments, self.tools_stop.clone()));
                     }
+                    Effect::Say(piece) => self.pieces.add(piece),
                     Effect::Emit(event) => self.emit(event).await,
                     Effect::Finish(outcome) => {
                         self.wind_up().await;
@@ -106,21 +111,39 @@ impl Drive<'_> {
 
     /// Stop and deadline come first: whatever was only planned then never begins.
     async fn next_event(&mut self) -> Event {
-        tokio::select! {
-            biased;
-            () = self.stop.cancelled() => Event::Stop,
-            () = &mut self.deadline => Event::Deadline,
-            event = self.doing.next_event() => event,
+        loop {
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return Event::Stop,
+                () = &mut self.deadline => return Event::Deadline,
+                () = self.pieces.due() => {
+                    let pieces = self.pieces.take();
+                    self.say(pieces);
+                }
+                event = self.doing.next_event() => return event,
+            }
+        }
+    }
+
+    /// Drops what there is no room for.
+    fn say(&self, pieces: Vec<MessageDelta>) {
+        for piece in pieces {
+            let _ = self.reports.try_send(Progress::Delta(piece));
         }
     }
 
     /// Waits for room, but neither beyond a stop nor beyond the run's time.
     async fn emit(&mut self, event: DeviceEvent) {
-        let Err(mpsc::error::TrySendError::Full(event)) = self.events.try_send(event) else { return };
+        if let DeviceEvent::MessageCompleted { .. } = event {
+            let rest = self.pieces.finish();
+            self.say(rest);
+        }
+        let report = Progress::Event(event);
+        let Err(mpsc::error::TrySendError::Full(report)) = self.reports.try_send(report) else { return };
         tokio::select! {
             biased;
             // Nobody listens any more: the outcome is still made, for whoever asks for it.
-            _ = self.events.send(event) => {}
+            _ = self.reports.send(report) => {}
             () = self.stop.cancelled() => {}
             () = sleep_until(self.clock.deadline) => {}
         }

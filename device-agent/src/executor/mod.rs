@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `turn` | decides: a pure machine from events to effects; no I/O, no clock, no runtime |
 //! | `drive` | performs the effects and reports what came of them |
+//! | `pieces` | gathers what the assistant writes, so that it travels in few frames |
 //! | `outcome` | the outcomes, in words that a caller may read, within the size that fits |
 //! | `prompt` | what the model is told, and what it is told about the caller's text |
 //!
@@ -13,6 +14,7 @@
 
 mod drive;
 mod outcome;
+mod pieces;
 mod prompt;
 mod turn;
 
@@ -22,7 +24,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deskgate_protocol::control::{DeviceEvent, Offer};
+use deskgate_protocol::control::{DeviceEvent, MessageDelta, Offer};
 use deskgate_protocol::run::{Effects, Outcome, RunErrorCode, Usage};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -42,12 +44,21 @@ pub struct Job {
     pub definition: Arc<Definition>,
 }
 
-/// Executes one run. Events go to `events` in order; `stop` ends the run early and the outcome says
-/// so. Always returns exactly one outcome and leaves nothing running.
+/// What an execution reports while it goes on.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Progress {
+    /// Something happened.
+    Event(DeviceEvent),
+    /// The assistant writes. Whoever has no room for it drops it.
+    Delta(MessageDelta),
+}
+
+/// Executes one run. What happens goes to `reports` in order; `stop` ends the run early and the
+/// outcome says so. Always returns exactly one outcome and leaves nothing running.
 ///
-/// Backpressure: a full `events` holds the run up, and time goes on. After `stop`, or after the
+/// Backpressure: a full `reports` holds the run up, and time goes on. After `stop`, or after the
 /// run's time is over, events that find no room are dropped, so the outcome never waits for them.
-pub async fn execute(job: Job, events: mpsc::Sender<DeviceEvent>, stop: CancellationToken) -> Outcome {
+pub async fn execute(job: Job, reports: mpsc::Sender<Progress>, stop: CancellationToken) -> Outcome {
     let limit = job.offer.max_duration_s.min(job.definition.limits.max_duration_s);
     // tokio's clock is CLOCK_MONOTONIC, which stands still while the machine sleeps: awake time.
     let started = Instant::now();
@@ -56,7 +67,7 @@ pub async fn execute(job: Job, events: mpsc::Sender<DeviceEvent>, stop: Cancella
     tracing::debug!(%run_id, attempt, "run starts");
     let outcome = match prepare(&job, clock, &stop).await {
         Ok((toolbox, assistant)) => {
-            drive::run(turn_of(&job, &toolbox), &toolbox, assistant.as_ref(), clock, &events, &stop).await
+            drive::run(turn_of(&job, &toolbox), &toolbox, assistant.as_ref(), clock, &reports, &stop).await
         }
         Err(outcome) => outcome,
     };

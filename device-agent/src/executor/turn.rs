@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deskgate_protocol::control::{DeviceEvent, ToolKind, ToolStatus};
+use deskgate_protocol::control::{DeviceEvent, MessageDelta, ToolKind, ToolStatus};
 use deskgate_protocol::run::{Effects, FinishReason, Outcome, RunErrorCode, Usage};
 use serde_json::Value;
 
@@ -61,6 +61,8 @@ pub(super) enum Effect {
         arguments: Value,
     },
     Emit(DeviceEvent),
+    /// The message goes on; only worth something at this moment.
+    Say(MessageDelta),
     /// The run is over: end whatever is under way.
     Finish(Outcome),
 }
@@ -100,6 +102,8 @@ enum State {
 #[derive(Default)]
 struct Reply {
     text: String,
+    /// Characters of the text.
+    length: u64,
     cut: bool,
     calls: Vec<ToolCall>,
     tokens: TokenUsage,
@@ -197,7 +201,11 @@ impl Turn {
                 if !reply.cut {
                     let piece = outcome::cut(&text, TEXT_LIMIT - reply.text.len());
                     reply.cut = piece.len() < text.len();
+                    let say = self.say(&reply, piece);
                     reply.text.push_str(piece);
+                    reply.length += piece.chars().count() as u64;
+                    self.state = State::Calling(reply);
+                    return say;
                 }
             }
             ModelEvent::ToolCall(_) if reply.calls.len() == CALLS_LIMIT => {
@@ -215,6 +223,16 @@ impl Turn {
         }
         self.state = State::Calling(reply);
         Vec::new()
+    }
+
+    /// As much of a piece as the finished message will report.
+    fn say(&self, reply: &Reply, piece: &str) -> Vec<Effect> {
+        let text = outcome::cut(piece, MESSAGE_LIMIT.saturating_sub(reply.text.len()));
+        if text.is_empty() {
+            return Vec::new();
+        }
+        let message_id = message_id(self.reported_messages + 1);
+        vec![Effect::Say(MessageDelta { message_id, offset: reply.length, text: text.to_owned() })]
     }
 
     fn model_failed(&mut self, error: &ModelError) -> Vec<Effect> {
@@ -236,7 +254,7 @@ impl Turn {
         if !text.is_empty() {
             self.reported_messages += 1;
             effects.push(Effect::Emit(DeviceEvent::MessageCompleted {
-                message_id: format!("msg_{}", self.reported_messages),
+                message_id: message_id(self.reported_messages),
                 text: outcome::cut(&text, MESSAGE_LIMIT).to_owned(),
             }));
         }
@@ -261,6 +279,10 @@ impl Turn {
         self.usage.input_tokens += tokens.input_tokens;
         self.usage.output_tokens += tokens.output_tokens;
     }
+}
+
+fn message_id(number: u32) -> String {
+    format!("msg_{number}")
 }
 
 /// Working through the calls of a turn.

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use deskgate::dispatcher::{Config, Dispatcher, DispatcherHandle, Execute};
+use deskgate::executor::Progress;
 use deskgate::link::{Link, Pace};
 use deskgate::store::Store;
 use deskgate_protocol::RunId;
@@ -46,7 +47,7 @@ impl Stage {
 
     fn execute(&self) -> Execute {
         let stage = self.clone();
-        Arc::new(move |job, events, stop| {
+        Arc::new(move |job, reports, stop| {
             let stage = stage.clone();
             Box::pin(async move {
                 let run_id = job.offer.run_id;
@@ -54,7 +55,7 @@ impl Stage {
                 for n in 1..=3 {
                     let event = DeviceEvent::MessageCompleted { message_id: format!("m{n}"), text: "said".to_owned() };
                     // A dispatcher that is gone needs no events.
-                    let _ = events.send(event).await;
+                    let _ = reports.send(Progress::Event(event)).await;
                 }
                 if *stage.holds.borrow() {
                     stage.held.send_replace(Some(run_id));

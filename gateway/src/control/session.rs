@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use deskgate_protocol::control::{ByeCode, DeviceFrame, GatewayFrame, MAX_REQUESTS, ManagementResult, RefuseCode};
+use deskgate_protocol::RunId;
+use deskgate_protocol::control::{
+    ByeCode, DELTA_LIMIT, DeviceFrame, GatewayFrame, MAX_REQUESTS, ManagementResult, MessageDelta, RefuseCode,
+};
 use deskgate_protocol::management::{ManagementError, ManagementErrorCode, ManagementRequest};
 use deskgate_protocol::run::EventType;
 use tokio::sync::{mpsc, watch};
@@ -20,7 +23,7 @@ use crate::domain::devices::Settlement;
 use crate::store::Error as StoreError;
 use crate::store::attempts::{Record, What};
 use crate::store::devices::{HeldRun, SessionKey};
-use crate::wake::Topic;
+use crate::wake::{Said, Topic};
 
 /// Frames to the device that may wait in the queue.
 const OUTGOING: usize = 256;
@@ -29,6 +32,8 @@ const OUTGOING: usize = 256;
 const REPORTS: usize = 128;
 /// Slots that a device may declare at once.
 const MAX_SLOTS: u32 = 1024;
+/// Bytes of a message's identifier.
+const MESSAGE_ID: usize = 64;
 /// Numbers beyond this are nobody's.
 const LAST_SEQ: u64 = 1 << 53;
 
@@ -187,6 +192,7 @@ impl Session<'_> {
                 let events: Vec<(EventType, _)> = vec![recorder::stored(event)];
                 self.report(Record { run_id, attempt, what: What::Events { first: seq, events } })
             }
+            DeviceFrame::Delta { run_id, attempt, delta } => self.pass_on(run_id, attempt, delta),
             DeviceFrame::Finish { run_id, attempt, seq, outcome } => {
                 self.report(Record { run_id, attempt, what: What::End { seq, outcome } })
             }
@@ -199,6 +205,15 @@ impl Session<'_> {
             return Err(violation(format!("{slots} slots at once")));
         }
         self.credit.send_modify(|credit| *credit += u64::from(slots));
+        Ok(())
+    }
+
+    /// Whether the run is this device's is asked where somebody listens.
+    fn pass_on(&self, run_id: RunId, attempt: u32, delta: MessageDelta) -> Result<(), Why> {
+        if delta.text.len() > DELTA_LIMIT || delta.message_id.len() > MESSAGE_ID {
+            return Err(violation("a piece of a message that is too long".to_owned()));
+        }
+        self.door.store.wake().said(Said { device_id: self.session.device_id, run_id, attempt, delta });
         Ok(())
     }
 
@@ -227,11 +242,7 @@ impl Session<'_> {
     }
 
     /// What is to be done about the runs that the device held when it came.
-    async fn settle(
-        &mut self,
-        held: &[HeldRun],
-        settlements: Vec<(deskgate_protocol::RunId, u32, Settlement)>,
-    ) -> Result<(), Why> {
+    async fn settle(&mut self, held: &[HeldRun], settlements: Vec<(RunId, u32, Settlement)>) -> Result<(), Why> {
         for (run_id, attempt, settlement) in settlements {
             let stored = held.iter().find(|run| run.run_id == run_id).map_or(0, |run| run.device_seq);
             let ack = GatewayFrame::Ack { run_id, attempt, through: stored };

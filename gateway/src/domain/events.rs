@@ -24,6 +24,7 @@ use super::refusal::Refusal;
 use super::runs;
 use super::vigil::{Vigil, Watched};
 use crate::store::Store;
+use crate::wake::Said;
 
 /// Events that a stream reads at once when it is behind.
 const CATCH_UP: i64 = 32;
@@ -49,6 +50,8 @@ pub enum Frame {
     Event(Arc<Told>),
     /// The run began to wait for its device.
     Waiting(StateReason),
+    /// The assistant writes.
+    Said(Arc<Said>),
     /// The gateway stops; the stream goes on elsewhere.
     Closing,
 }
@@ -108,16 +111,17 @@ impl Streams {
     /// Opens a stream on a run of this caller, behind the event `after`.
     pub async fn open(&self, caller: &Caller, run_id: RunId, after: u64) -> Result<Stream, Refusal> {
         let key = self.vigil.watch(caller);
-        let (run, seen) = self.run(caller, run_id, after).await?;
+        let run = self.run(caller, run_id, after).await?;
         let place = self.places.enter(caller.app_id());
         let place = place.ok_or(Refusal::TooManyStreams { limit: self.places.limit() })?;
-        let (state, last_sequence) = (run.state, run.last_sequence);
+        let (last_sequence, seen) =
+            (run.last_sequence, (run.state, run.state_reason.as_ref().map(|reason| reason.code)));
         let is_final = run.phase == Phase::Final;
         let mut stream = Stream {
             store: self.store.clone(),
             run_id,
             cursor: after,
-            seen: state,
+            seen: run.state,
             backlog: VecDeque::new(),
             behind: after < last_sequence,
             live: None,
@@ -149,13 +153,12 @@ impl Streams {
     }
 
     /// The run, if this caller may see it and it has come as far as `after`.
-    async fn run(&self, caller: &Caller, run_id: RunId, after: u64) -> Result<(Run, Seen), Refusal> {
-        let stored = runs::find(&self.store, caller, run_id).await?;
-        if after > stored.run.last_sequence {
+    async fn run(&self, caller: &Caller, run_id: RunId, after: u64) -> Result<Run, Refusal> {
+        let run = runs::find(&self.store, caller, run_id).await.map(runs::seen)?;
+        if after > run.last_sequence {
             return Err(Refusal::InvalidCursor);
         }
-        let seen = runs::seen_state(stored.run.state, stored.presence);
-        Ok((runs::seen(stored), seen))
+        Ok(run)
     }
 }
 
@@ -227,6 +230,7 @@ impl Stream {
         match heard {
             Ok(News::Event(told)) if told.sequence == self.cursor + 1 => return Some(self.show(told)),
             Ok(News::Event(told)) => self.behind = told.sequence > self.cursor,
+            Ok(News::Said(said)) => return Some(Frame::Said(said)),
             Ok(News::Seen(seen)) => return self.note(seen).map(Frame::Waiting),
             Err(RecvError::Lagged(_)) => self.behind = true,
             Err(RecvError::Closed) => self.ended = true,

@@ -10,8 +10,8 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
 
-use deskgate_protocol::RunId;
 use deskgate_protocol::run::{EventType, RunEvent, RunState, StateReasonCode};
+use deskgate_protocol::{DeviceId, RunId};
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::runs::seen_state;
 use crate::store::Store;
 use crate::store::events::Progress;
-use crate::wake::{Topic, Watcher};
+use crate::wake::{Said, Topic, Watcher};
 
 /// Runs that are looked at each second without a hint.
 const LOOKS: usize = 1000;
@@ -63,6 +63,8 @@ pub enum News {
     Event(Arc<Told>),
     /// The run is seen differently, without an event.
     Seen(Seen),
+    /// The assistant writes.
+    Said(Arc<Said>),
 }
 
 /// A follower's place at a feed.
@@ -101,6 +103,8 @@ pub struct Reader {
 struct Feed {
     last: u64,
     seen: Seen,
+    /// Who may say something in this run: a device and its attempt.
+    speaker: Option<(DeviceId, u32)>,
     news: broadcast::Sender<News>,
 }
 
@@ -139,12 +143,15 @@ impl Reader {
     pub async fn run(mut self, stop: CancellationToken) {
         let mut look = tokio::time::interval(Duration::from_secs(1));
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut said = self.store.wake().listen();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 Some(join) = self.joins.recv() => self.join(join),
                 Some(change) = self.changes.next() => self.note(change),
                 _ = look.tick() => self.look(),
+                // Whoever cannot listen as fast as is said misses something, and nothing that counts.
+                Ok(said) = said.recv() => self.pass_on(said),
             }
             self.read().await;
         }
@@ -157,7 +164,7 @@ impl Reader {
             self.changes.push(change(run_id, watcher, news.clone()));
             // What happened between the caller's reading and this moment.
             self.changed.insert(run_id);
-            Feed { last, seen, news }
+            Feed { last, seen, speaker: None, news }
         });
         // Whoever does not wait any more needs no place.
         let _ = answer.send(Joined { seen: feed.seen, news: feed.news.subscribe() });
@@ -172,6 +179,14 @@ impl Reader {
         }
         self.changes.push(change(run_id, watcher, feed.news.clone()));
         self.changed.insert(run_id);
+    }
+
+    fn pass_on(&mut self, said: Arc<Said>) {
+        if let Some(feed) = self.feeds.get(&said.run_id)
+            && feed.speaker == Some((said.device_id, said.attempt))
+        {
+            let _ = feed.news.send(News::Said(said));
+        }
     }
 
     /// The next runs in turn.
@@ -223,6 +238,7 @@ impl Reader {
 
 impl Feed {
     fn tell(&mut self, progress: &Progress) {
+        self.speaker = Some((progress.device_id, progress.attempt));
         for event in &progress.events {
             self.last = event.sequence;
             // An event that cannot be written is a gap, which a stream that reads it reports.

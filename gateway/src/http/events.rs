@@ -13,17 +13,21 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use deskgate_protocol::RunId;
 use deskgate_protocol::management::Scope;
+use deskgate_protocol::run::RunEvent;
 use futures_util::stream::unfold;
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
+use utoipa::ToSchema;
 
 use super::Api;
 use super::accept::{self, Form};
 use super::error::Error;
 use super::openapi::examples;
-use super::openapi::pages::{EventPage, ServerSentEvent};
+use super::openapi::pages::ServerSentEvent;
 use super::openapi::refusals::{EVERY_CALL, refusals};
 use super::problems::Code;
+use super::query::Query;
 use super::runs::identifier;
 use crate::domain::access::Authenticated;
 use crate::domain::events::{Frame, PAGE_LIMIT, Page, Stream};
@@ -37,38 +41,62 @@ const COMMENT: Bytes = Bytes::from_static(b": nothing new\n\n");
 const RETRY: &str = "retry: 3000\n";
 
 refusals!(
-    ReadRefusals = EVERY_CALL,
-    &[Code::NotFound, Code::RunPurged, Code::InvalidInput, Code::InvalidCursor, Code::NotAcceptable]
+    EventsRefusals = EVERY_CALL,
+    &[Code::NotFound, Code::RunPurged, Code::InvalidInput, Code::InvalidCursor, Code::NotAcceptable, Code::RateLimited]
 );
 
-/// Follows a run's events.
+/// A page of a run's events.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct EventPage {
+    /// The events, oldest first.
+    data: Vec<RunEvent>,
+    /// Where to go on, also when there is nothing more yet: the `sequence` of the last event.
+    next_cursor: String,
+    /// Whether there is more already.
+    has_more: bool,
+}
+
+/// Follows a run.
 ///
-/// As `text/event-stream` the first event is `run.snapshot` with the run as it is; then follow the stored events, each
-/// with its sequence as `id`, until the run has ended. A client that was cut off sends the last `id` it saw in
-/// `Last-Event-ID`, to any gateway, and misses nothing. Closing a stream stops nothing. As `application/json` the stored events come page by page. Needs the
-/// scope `runs:read`.
+/// The stream begins with `run.snapshot`, the run's record; then come the stored events behind the cursor, each with its
+/// `sequence` as `id`, and every further one as it happens; after the final event the stream ends. Without an `id`, and
+/// kept nowhere, are `run.snapshot`, `run.waiting_for_device`, `message.delta` (what the assistant is writing; text from
+/// an `offset` on, counted in characters, replaces what was there, and `message.completed` is what counts) and
+/// `stream.closing` (come again, here or at another gateway). A stream that broke goes on exactly where it was with
+/// `Last-Event-ID`, at any gateway. Closing it cancels nothing. With `Accept: application/json` the stored events come
+/// as pages instead. Needs the scope `runs:read`.
 #[utoipa::path(
     get,
     path = "/api/v1/runs/{run_id}/events",
-    operation_id = "read_events",
+    operation_id = "stream_run_events",
     tag = "Runs",
     params(
-        ("run_id" = RunId, Path, description = "The run."),
-        ("after" = Option<u64>, Query, description = "Only events with a greater sequence."),
-        ("cursor" = Option<String>, Query, pattern = "^[0-9]{1,18}$", description = "The `next_cursor` of the page before."),
+        ("run_id" = RunId, Path, description = "The run, as the submission's answer names it."),
+        ("after" = Option<u64>, Query, description = "Only events with a higher `sequence`."),
+        (
+            "cursor" = Option<String>,
+            Query,
+            pattern = "^[0-9]{1,18}$",
+            description = "The `next_cursor` of the page before; the same as `after`.",
+        ),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Events in a page; 100 if absent."),
-        ("Last-Event-ID" = Option<String>, Header, pattern = "^[0-9]{0,18}$", description = "As `after`, and stronger."),
+        (
+            "Last-Event-ID" = Option<String>,
+            Header,
+            pattern = "^[0-9]{0,18}$",
+            description = "The last `id` that was received; wins over `after`.",
+        ),
     ),
     responses(
         (
             status = 200,
-            description = "The events.",
+            description = "The stream, or a page.",
             content(
-                (ServerSentEvent = "text/event-stream", example = json!(examples::stream())),
                 (EventPage = "application/json", example = json!(examples::events())),
+                (ServerSentEvent = "text/event-stream", example = json!(examples::server_sent_event())),
             ),
         ),
-        ReadRefusals,
+        EventsRefusals,
     ),
 )]
 pub(super) async fn read(
@@ -80,42 +108,21 @@ pub(super) async fn read(
 ) -> Result<Response, Error> {
     let caller = authenticated.authorise(Scope::RunsRead)?;
     let run_id = identifier(run_id)?;
-    let wanted = Wanted::read(query.as_deref().unwrap_or_default(), &headers)?;
+    let query = Query::read(query.as_deref(), &["after", "cursor", "limit"])?;
+    let limit = query.number("limit", 1..=PAGE_LIMIT, PAGE_LIMIT)?;
+    let after = after(&query, &headers)?;
     match accept::form(&headers).ok_or_else(Error::not_acceptable)? {
-        Form::Stream => Ok(stream(api.streams.open(&caller, run_id, wanted.after).await?)),
-        Form::Json => Ok(page(api.streams.page(&caller, run_id, wanted.after, wanted.limit).await?)),
+        Form::Stream => Ok(stream(api.streams.open(&caller, run_id, after).await?)),
+        Form::Json => Ok(page(api.streams.page(&caller, run_id, after, limit).await?)),
     }
 }
 
-/// Which events are asked for.
-struct Wanted {
-    after: u64,
-    limit: u32,
-}
-
-impl Wanted {
-    /// The header is newer than the address: a client that comes again sends the address of its
-    /// first time with it. An empty one says nothing (HTML, section 9.2).
-    fn read(query: &str, headers: &HeaderMap) -> Result<Self, Error> {
-        let mut wanted = Self { after: 0, limit: PAGE_LIMIT };
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            match pair.split_once('=') {
-                Some(("after" | "cursor", text)) => wanted.after = sequence(text)?,
-                Some(("limit", text)) => {
-                    let limit = text.parse().ok().filter(|limit| (1..=PAGE_LIMIT).contains(limit));
-                    let detail = "limit is a whole number from 1 to 100.";
-                    wanted.limit = limit.ok_or_else(|| Error::invalid_parameter("limit", detail))?;
-                }
-                _ => {
-                    let detail = "The parameters here are \"after\", \"cursor\" and \"limit\".";
-                    return Err(Error::invalid_parameter(pair.split('=').next().unwrap_or_default(), detail));
-                }
-            }
-        }
-        if let Some(id) = headers.get(LAST_EVENT_ID).filter(|id| !id.is_empty()) {
-            wanted.after = sequence(id.to_str().unwrap_or_default())?;
-        }
-        Ok(wanted)
+/// The event behind which to go on. The header is newer than the address: a client that comes again
+/// sends the address of its first time with it. An empty one says nothing (HTML, section 9.2).
+fn after(query: &Query, headers: &HeaderMap) -> Result<u64, Refusal> {
+    match headers.get(LAST_EVENT_ID).filter(|id| !id.is_empty()) {
+        Some(id) => sequence(id.to_str().unwrap_or_default()),
+        None => query.text("after").or(query.text("cursor")).map_or(Ok(0), sequence),
     }
 }
 
@@ -126,8 +133,8 @@ fn sequence(text: &str) -> Result<u64, Refusal> {
 }
 
 fn page(page: Page) -> Response {
-    let next = page.last.to_string();
-    Json(json!({ "data": page.events, "next_cursor": next, "has_more": page.has_more })).into_response()
+    let Page { events, last, has_more } = page;
+    Json(EventPage { data: events, next_cursor: last.to_string(), has_more }).into_response()
 }
 
 fn stream(stream: Stream) -> Response {
@@ -158,6 +165,7 @@ fn written(begin: &str, run_id: RunId, frame: &Frame) -> Bytes {
         Frame::Waiting(reason) => {
             passing(&mut text, run_id, "run.waiting_for_device", json!({ "state_reason": reason }))
         }
+        Frame::Said(said) => passing(&mut text, run_id, "message.delta", json!(said.delta)),
         Frame::Closing => passing(&mut text, run_id, "stream.closing", json!({ "reason": "draining" })),
     };
     text.into()

@@ -6,7 +6,9 @@ use deskgate_gateway::domain::Limits;
 use deskgate_gateway::http::server;
 use deskgate_gateway::store::attempts::{Record, What};
 use deskgate_gateway::store::devices::SessionKey;
+use deskgate_gateway::wake::Said;
 use deskgate_protocol::RunId;
+use deskgate_protocol::control::MessageDelta;
 use deskgate_protocol::run::EventType;
 use serde_json::{Value, json};
 
@@ -212,6 +214,42 @@ async fn a_run_that_begins_to_wait_for_its_device_says_so_without_a_number() {
     world.store().revoke_device(world.desk.device_id, LEASE).await.expect("stored");
     assert_eq!(stream.expect("run.cancelled").await.id, Some(2));
     assert_eq!(stream.next().await, None);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn what_the_assistant_writes_is_shown_on_every_replica_and_only_in_the_own_run() {
+    let world = World::new().await;
+    let (replica, _dir) = world.replica().await;
+    let (run_id, session) = claimed(&world).await;
+    write(&world, session, run_id, What::Start).await;
+    let mut streams = Vec::new();
+    for address in [world.gateway.addresses().http, replica.addresses().http] {
+        let mut stream = Stream::open(world.ask("GET", "").to(address, &events(run_id))).await;
+        stream.expect("run.snapshot").await;
+        stream.expect("run.accepted").await;
+        stream.expect("run.started").await;
+        streams.push(stream);
+    }
+    let delta = MessageDelta { message_id: "msg_1".to_owned(), offset: 3, text: "Gr\u{f6}\u{df}e\n".to_owned() };
+    let said = Said { device_id: session.device_id, run_id, attempt: 1, delta: delta.clone() };
+    // Another device, or an attempt that is not the run's, has nothing to say here.
+    world.store().wake().said(Said { device_id: deskgate_protocol::DeviceId::new(), ..said.clone() });
+    world.store().wake().said(Said { attempt: 2, ..said.clone() });
+    world.store().wake().said(said);
+    for stream in &mut streams {
+        let shown = stream.expect("message.delta").await;
+        assert_eq!(shown.id, None);
+        assert_eq!(shown.data, json!({ "run_id": run_id, "type": "message.delta", "data": delta }));
+    }
+    write(&world, session, run_id, succeeded(1)).await;
+    for mut stream in streams {
+        assert_eq!(stream.expect("run.succeeded").await.id, Some(3));
+        assert_eq!(stream.next().await, None);
+    }
+    // It is kept nowhere.
+    assert_eq!(numbers(&Stream::open(world.ask("GET", &events(run_id))).await.rest().await), [1, 2, 3]);
+    replica.stop().await;
     world.stop().await;
 }
 

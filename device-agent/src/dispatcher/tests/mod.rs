@@ -271,7 +271,7 @@ fn answer(text: &str) -> Outcome {
 
 /// Executions that do as the submitted text says: `say N`, `wait`, `break`, `large`.
 fn scripted(ledger: Ledger, gate: watch::Receiver<bool>) -> Execute {
-    Arc::new(move |job, events, stop| {
+    Arc::new(move |job, reports, stop| {
         let (ledger, mut gate) = (ledger.clone(), gate.clone());
         Box::pin(async move {
             ledger.0.lock().expect("no panic").push((job.offer.run_id, job.offer.attempt));
@@ -279,7 +279,7 @@ fn scripted(ledger: Ledger, gate: watch::Receiver<bool>) -> Execute {
             let words: Vec<_> = text.split(' ').collect();
             let count = words.get(1).and_then(|n| n.parse().ok()).unwrap_or(0);
             for n in 1..=count {
-                let _ = events.send(message(n)).await;
+                let _ = reports.send(Progress::Event(message(n))).await;
             }
             match words[0] {
                 "break" => panic!("as told"),

@@ -57,8 +57,10 @@ async fn run(job: Job) -> (Outcome, Vec<DeviceEvent>) {
     let (sender, mut receiver) = mpsc::channel(64);
     let outcome = execute(job, sender, CancellationToken::new()).await;
     let mut events = Vec::new();
-    while let Some(event) = receiver.recv().await {
-        events.push(event);
+    while let Some(report) = receiver.recv().await {
+        if let Progress::Event(event) = report {
+            events.push(event);
+        }
     }
     (outcome, events)
 }
@@ -187,7 +189,7 @@ async fn a_working_directory_that_vanishes_during_the_run_ends_it() {
     let running = tokio::spawn(execute(job(folder.path(), &model, "x"), sender, CancellationToken::new()));
     // The channel of one holds the run back: the second Read cannot begin before this message is taken.
     while let Some(event) = receiver.recv().await {
-        if matches!(event, DeviceEvent::ToolCompleted { .. }) {
+        if matches!(event, Progress::Event(DeviceEvent::ToolCompleted { .. })) {
             break;
         }
     }
@@ -264,7 +266,7 @@ async fn a_stop_ends_a_waiting_run_as_cancelled_without_effects() {
     let (sender, mut receiver) = mpsc::channel(64);
     let stop = CancellationToken::new();
     let running = tokio::spawn(execute(job(folder.path(), &model, "x"), sender, stop.clone()));
-    while !matches!(receiver.recv().await.expect("runs"), DeviceEvent::ToolCompleted { .. }) {}
+    while !matches!(receiver.recv().await.expect("runs"), Progress::Event(DeviceEvent::ToolCompleted { .. })) {}
     stop.cancel();
     let outcome = running.await.expect("no panic");
     assert!(matches!(outcome, Outcome::Cancelled { effects: Effects::None, usage } if usage.tool_calls == 1));
@@ -304,4 +306,31 @@ async fn a_script_that_answers_at_once_goes_through_in_no_time() {
     println!("execute(): p50 {:?}, p99 {:?}", times[100], times[198]);
     // Generous, for a debug build on a busy machine; the median is far below.
     assert!(times[100] < Duration::from_millis(5), "{:?}", times[100]);
+}
+
+#[tokio::test]
+async fn a_message_that_is_written_slowly_is_said_in_pieces_that_make_up_the_whole() {
+    let folder = folder(&[]);
+    let pause = json!({ "delay_ms": 80 });
+    let (_place, model) =
+        script(json!([{ "text": "One, " }, pause, { "text": "two, " }, { "text": "thr" }, pause, { "text": "ee." }]));
+    let (sender, mut receiver) = mpsc::channel(64);
+    let outcome = execute(job(folder.path(), &model, "count"), sender, CancellationToken::new()).await;
+    let (mut said, mut completed) = (String::new(), None);
+    let mut pieces = 0;
+    while let Some(progress) = receiver.recv().await {
+        match progress {
+            Progress::Delta(delta) => {
+                assert_eq!((delta.message_id.as_str(), delta.offset), ("msg_1", said.len() as u64));
+                assert_eq!(completed, None, "nothing is said after the whole");
+                said.push_str(&delta.text);
+                pieces += 1;
+            }
+            Progress::Event(DeviceEvent::MessageCompleted { text, .. }) => completed = Some(text),
+            Progress::Event(_) => {}
+        }
+    }
+    assert_eq!((said.as_str(), text(&outcome)), ("One, two, three.", "One, two, three."));
+    assert_eq!(completed.as_deref(), Some("One, two, three."));
+    assert!((2..=3).contains(&pieces), "{pieces}");
 }

@@ -21,7 +21,7 @@ async fn a_stop_ends_a_huge_grep_at_once() {
     let (sender, mut receiver) = mpsc::channel(64);
     let stop = CancellationToken::new();
     let running = tokio::spawn(execute(job(folder.path(), &model, "x"), sender, stop.clone()));
-    while !matches!(receiver.recv().await.expect("runs"), DeviceEvent::ToolStarted { .. }) {}
+    while !matches!(receiver.recv().await.expect("runs"), Progress::Event(DeviceEvent::ToolStarted { .. })) {}
     stop.cancel();
     let stopped = std::time::Instant::now();
     assert!(matches!(running.await.expect("no panic"), Outcome::Cancelled { .. }));
@@ -112,7 +112,7 @@ async fn a_tool_that_panics_while_it_is_stopped_does_not_make_a_second_outcome()
     let assistant = Given(calls_it);
     let running = drive::run(turn_of(&job, &toolbox), &toolbox, &assistant, clock, &sender, &stop);
     let stopping = async {
-        while !matches!(receiver.recv().await.expect("runs"), DeviceEvent::ToolStarted { .. }) {}
+        while !matches!(receiver.recv().await.expect("runs"), Progress::Event(DeviceEvent::ToolStarted { .. })) {}
         tokio::task::yield_now().await;
         stop.cancel();
     };
@@ -133,7 +133,7 @@ async fn a_stop_gets_through_a_full_channel_and_what_was_only_planned_never_begi
     for (stopped, patience) in [(true, 20), (false, 1)] {
         let clock = Clock { started, deadline: started + Duration::from_secs(patience) };
         let (sender, _receiver) = mpsc::channel(1);
-        sender.try_send(DeviceEvent::UsageUpdated { usage: Usage::default() }).expect("room for one");
+        sender.try_send(Progress::Event(DeviceEvent::UsageUpdated { usage: Usage::default() })).expect("room for one");
         let stop = CancellationToken::new();
         let assistant = Given(calls_it);
         let mut running = Box::pin(drive::run(turn_of(&job, &toolbox), &toolbox, &assistant, clock, &sender, &stop));

@@ -35,6 +35,7 @@ fn words(effect: &Effect) -> String {
             format!("{call_id} {tool} completed {status:?}")
         }
         Effect::Emit(DeviceEvent::MessageCompleted { message_id, text }) => format!("{message_id} {text:?}"),
+        Effect::Say(delta) => format!("{} at {}: {:?}", delta.message_id, delta.offset, delta.text),
         Effect::Emit(DeviceEvent::UsageUpdated { usage }) => format!("usage after {} calls", usage.model_calls),
         Effect::Finish(Outcome::Succeeded { result, .. }) => format!("succeeded {:?}", result.text),
         Effect::Finish(Outcome::Failed { error, .. }) => format!("failed {:?}", error.code),
@@ -78,6 +79,25 @@ fn a_question_is_answered() {
         after(&mut turn, [says("Good "), says("day."), ends()]),
         ["msg_1 \"Good day.\"", "usage after 1 calls", "succeeded \"Good day.\""]
     );
+}
+
+#[test]
+fn what_the_model_writes_is_said_at_once_with_its_place_counted_in_characters() {
+    let mut turn = turn(9);
+    assert_eq!(after(&mut turn, [Event::Started, says("Größe: ")]), ["msg_1 at 0: \"Größe: \""]);
+    assert_eq!(after(&mut turn, [says("3")]), ["msg_1 at 7: \"3\""]);
+    // A model that is asked again begins the same message anew.
+    assert_eq!(after(&mut turn, [fails(ErrorKind::Overloaded, true)]), ["retry in 250 ms"]);
+    assert_eq!(after(&mut turn, [Event::RetryDue, says("Four")]), ["msg_1 at 0: \"Four\""]);
+    assert_eq!(after(&mut turn, [calls("Read"), ends(), answers("text"), says("x")]), ["msg_2 at 0: \"x\""]);
+}
+
+#[test]
+fn nothing_is_said_that_the_finished_message_will_not_report() {
+    let mut turn = turn(9);
+    after(&mut turn, [Event::Started, says(&"x".repeat(MESSAGE_LIMIT - 1))]);
+    assert_eq!(after(&mut turn, [says("yz")]), [format!("msg_1 at {}: \"y\"", MESSAGE_LIMIT - 1)]);
+    assert!(after(&mut turn, [says("more")]).is_empty());
 }
 
 #[test]

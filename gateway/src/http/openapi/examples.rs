@@ -97,27 +97,25 @@ fn links() -> Value {
     json!({ "self": format!("/api/v1/runs/{RUN}"), "events": format!("/api/v1/runs/{RUN}/events") })
 }
 
-/// The last event of a run.
-fn ending() -> Value {
+/// A page of a run's events.
+pub(in crate::http) fn events() -> Value {
+    json!({ "data": [started()], "next_cursor": "2", "has_more": false })
+}
+
+fn started() -> Value {
     json!({
-        "event_id": "evt_01a1fdacce83775ac2f36c1e9a40b7d1",
+        "event_id": "evt_01a1fdacd2a77c0e8c6e5d1f0b9a8c7d",
         "run_id": RUN,
-        "sequence": 9,
-        "type": "run.succeeded",
-        "created_at": "2026-11-21T09:14:54.617Z",
-        "data": {},
+        "sequence": 2,
+        "type": "run.started",
+        "created_at": "2026-11-21T09:14:50.411Z",
+        "data": { "attempt": 1 },
     })
 }
 
-/// A page of events.
-pub(in crate::http) fn events() -> Value {
-    json!({ "data": [ending()], "next_cursor": "9", "has_more": false })
-}
-
-/// The beginning and the end of a stream.
-pub(in crate::http) fn stream() -> String {
-    let snapshot = json!({ "run_id": RUN, "type": "run.snapshot", "data": accepted() });
-    format!("retry: 3000\nevent: run.snapshot\ndata: {snapshot}\n\nid: 9\nevent: run.succeeded\ndata: {}\n\n", ending())
+/// What is sent to a stream for one event.
+pub(in crate::http) fn server_sent_event() -> Value {
+    json!(format!("id: 2\nevent: run.started\ndata: {}\n\n", started()))
 }
 
 #[cfg(test)]

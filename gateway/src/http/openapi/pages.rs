@@ -2,7 +2,7 @@
 //!
 //! One named schema for each list: of a generic one, generators would make nameless entries.
 
-use deskgate_protocol::run::{Run, RunEvent};
+use deskgate_protocol::run::Run;
 use utoipa::ToSchema;
 
 macro_rules! pages {
@@ -24,8 +24,6 @@ macro_rules! pages {
 pages! {
     /// A page of a list of runs, newest first.
     RunPage of Run;
-    /// A page of the stored events of a run, oldest first. `next_cursor` is always there and stays good.
-    EventPage of RunEvent;
 }
 
 /// One event of a stream; a stream is a sequence of these (HTML, section 9.2).
