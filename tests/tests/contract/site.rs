@@ -11,6 +11,9 @@ use tokio::process::Command;
 /// No program that calls takes longer.
 const PATIENCE: Duration = Duration::from_secs(150);
 
+/// Limits for a caller that asks more often than a backend does.
+const OFTEN: [&str; 2] = ["limits.requests_per_second=100000", "limits.burst=100000"];
+
 /// Stops everything when it is dropped.
 pub(crate) struct Site {
     pub(crate) backend: Backend,
@@ -22,7 +25,7 @@ pub(crate) struct Site {
 impl Site {
     pub(crate) async fn open() -> Self {
         let postgres = Postgres::shared().await;
-        let gateway = GatewayProcess::start(&postgres, &[]).await;
+        let gateway = GatewayProcess::start(&postgres, &OFTEN).await;
         let device = Device::paired_with(&gateway).await;
         let work = Folder::new();
         let backend = device.publish(&gateway, "shop", &work, &[]).await;
