@@ -178,11 +178,11 @@ fn metadata(value: Option<Value>, flaws: &mut Vec<Flaw>) -> BTreeMap<String, Str
     for (name, value) in members {
         let pointer = format!("/metadata/{}", name.replace('~', "~0").replace('/', "~1"));
         match value {
-            Value::String(text) if (1..=64).contains(&name.len()) && text.len() <= 512 => {
+            Value::String(text) if (1..=64).contains(&name.chars().count()) && text.chars().count() <= 512 => {
                 labels.insert(name, text);
             }
             Value::String(_) => {
-                flaws.push(Flaw::new(pointer, "out_of_range", "names of 1 to 64 bytes and values of up to 512"));
+                flaws.push(Flaw::new(pointer, "out_of_range", "names of 1 to 64 characters and values of up to 512"));
             }
             _ => flaws.push(Flaw::new(pointer, "wrong_type", "a string")),
         }

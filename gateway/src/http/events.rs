@@ -24,6 +24,7 @@ use super::Api;
 use super::accept::{self, Form};
 use super::error::Error;
 use super::openapi::examples;
+use super::openapi::pages::ServerSentEvent;
 use super::openapi::refusals::{EVERY_CALL, refusals};
 use super::problems::Code;
 use super::query::Query;
@@ -72,9 +73,19 @@ pub(super) struct EventPage {
     params(
         ("run_id" = RunId, Path, description = "The run, as the submission's answer names it."),
         ("after" = Option<u64>, Query, description = "Only events with a higher `sequence`."),
-        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before; the same as `after`."),
+        (
+            "cursor" = Option<String>,
+            Query,
+            pattern = "^[0-9]{1,18}$",
+            description = "The `next_cursor` of the page before; the same as `after`.",
+        ),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Events in a page; 100 if absent."),
-        ("Last-Event-ID" = Option<String>, Header, description = "The last `id` that was received; wins over `after`."),
+        (
+            "Last-Event-ID" = Option<String>,
+            Header,
+            pattern = "^[0-9]{0,18}$",
+            description = "The last `id` that was received; wins over `after`.",
+        ),
     ),
     responses(
         (
@@ -82,7 +93,7 @@ pub(super) struct EventPage {
             description = "The stream, or a page.",
             content(
                 (EventPage = "application/json", example = json!(examples::events())),
-                (String = "text/event-stream", example = json!(examples::server_sent_event())),
+                (ServerSentEvent = "text/event-stream", example = json!(examples::server_sent_event())),
             ),
         ),
         EventsRefusals,

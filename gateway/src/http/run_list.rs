@@ -8,12 +8,12 @@ use deskgate_protocol::management::Scope;
 use deskgate_protocol::run::{Phase, Run, RunState};
 use deskgate_protocol::{EndpointId, Timestamp};
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::Api;
 use super::cursor::List;
 use super::error::Error;
 use super::openapi::examples;
+use super::openapi::pages::RunPage;
 use super::openapi::refusals::{EVERY_CALL, refusals};
 use super::problems::Code;
 use super::query::Query;
@@ -21,7 +21,7 @@ use crate::domain::access::{Authenticated, is_subject};
 use crate::domain::run_list::{self, Filter};
 
 /// A page of a list.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
 pub(super) struct Page<T> {
     /// The entries, newest first. A filter may leave a page short, or empty, although there are more.
     pub(super) data: Vec<T>,
@@ -67,7 +67,7 @@ refusals!(ListRefusals = EVERY_CALL, &[Code::InvalidInput, Code::InvalidCursor])
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before, with the same filters."),
     ),
     responses(
-        (status = 200, description = "A page.", body = Page<Run>, example = json!(examples::runs())),
+        (status = 200, description = "A page.", body = RunPage, example = json!(examples::runs())),
         ListRefusals,
     ),
 )]

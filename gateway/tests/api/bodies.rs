@@ -61,7 +61,7 @@ async fn every_flaw_of_a_body_is_pointed_at() {
     let object = "an object with a member \"text\"";
     let many: serde_json::Map<_, _> = (0..17).map(|n| (format!("k{n}"), json!("v"))).collect();
     let long_text = "x".repeat(256 * 1024 + 1);
-    let sizes = "names of 1 to 64 bytes and values of up to 512";
+    let sizes = "names of 1 to 64 characters and values of up to 512";
     for (body, flaws) in [
         (json!([]), json!([flaw("", "wrong_type", "a JSON object")])),
         (json!("text"), json!([flaw("", "wrong_type", "a JSON object")])),

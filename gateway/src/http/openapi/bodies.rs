@@ -14,7 +14,7 @@ use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 #[allow(dead_code, reason = "its schema is what it is for")]
 pub(in crate::http) struct Submission {
     input: NewInput,
-    /// Labels of your own, at most 16: names of 1 to 64 bytes, values of at most 512.
+    /// Labels of your own, at most 16: names of 1 to 64 characters, values of at most 512.
     #[schema(schema_with = labels)]
     metadata: Option<BTreeMap<String, String>>,
     /// Seconds it may wait for a start; a day if absent.
@@ -92,10 +92,12 @@ struct NewInput {
 
 fn labels() -> Object {
     let label = ObjectBuilder::new().schema_type(Type::String).max_length(Some(512));
+    let name = ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).max_length(Some(64));
     ObjectBuilder::new()
         .schema_type(Type::Object)
-        .description(Some("Labels of your own, at most 16: names of 1 to 64 bytes, values of at most 512."))
+        .description(Some("Labels of your own, at most 16: names of 1 to 64 characters, values of at most 512."))
         .max_properties(Some(16))
+        .property_names(Some(name.build()))
         .additional_properties(Some(label))
         .build()
 }

@@ -33,11 +33,13 @@ fn complete(call: &mut Map<String, Value>) {
         parameters.extend(references);
     }
     for (status, response) in object(&mut call["responses"]) {
-        let names = ["X-Request-Id", "Gateway-Version"].into_iter().chain(match status.as_str() {
-            "401" => Some("WWW-Authenticate"),
-            "429" | "503" => Some("Retry-After"),
-            _ => None,
-        });
+        let names = ["X-Request-Id", "Gateway-Version", "RateLimit", "RateLimit-Policy"].into_iter().chain(
+            match status.as_str() {
+                "401" => Some("WWW-Authenticate"),
+                "429" | "503" => Some("Retry-After"),
+                _ => None,
+            },
+        );
         let references = names.map(|name| (name.to_owned(), json!({ "$ref": format!("#/components/headers/{name}") })));
         match &mut response["headers"] {
             Value::Object(headers) => headers.extend(references),
@@ -90,6 +92,8 @@ fn headers() -> Value {
     json!({
         "X-Request-Id": header("The request in the gateway's log.", "req_01a1fdacce837753badf368b3b8b6a04"),
         "Gateway-Version": header("The version of the gateway.", deskgate_protocol::VERSION),
+        "RateLimit": header("What the key has left, and seconds until all of it is back. Absent before the key is known.", "\"key\";r=199;t=1"),
+        "RateLimit-Policy": header("How many requests the key may make in how many seconds.", "\"key\";q=200;w=4"),
         "WWW-Authenticate": header("How to authenticate.", "Bearer"),
         "Retry-After": header("Seconds after which the same request is worth another try.", "2"),
     })

@@ -3,6 +3,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `bodies` | what the bodies of requests look like |
+//! | `pages` | what the pages of lists look like |
 //! | `refusals` | the problems a call can answer with, as responses |
 //! | `examples` | one example for each answer |
 //! | `common` | what every call has: headers, and the security scheme |
@@ -14,6 +15,7 @@
 pub(super) mod bodies;
 mod common;
 pub(super) mod examples;
+pub(super) mod pages;
 mod reference;
 pub(super) mod refusals;
 mod subset;

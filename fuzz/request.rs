@@ -1,0 +1,68 @@
+//! Bytes as a request, and what must be true of every answer. Shared by the fuzz target and by
+//! `gateway/tests/api/arbitrary.rs`.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, Request};
+use serde_json::Value;
+
+/// What exists and can be named in a request.
+pub(crate) struct Names {
+    /// An application key.
+    pub(crate) key: String,
+    /// A run of that application for `anna`.
+    pub(crate) run: String,
+    /// A service of that application.
+    pub(crate) endpoint: String,
+}
+
+/// Reads method and address, headers, an empty line, and the body. `None`: no client could send it.
+pub(crate) fn request(bytes: &[u8], names: &Names) -> Option<Request<Body>> {
+    let end = bytes.windows(2).position(|pair| pair == b"\n\n")?;
+    let (head, body) = (&bytes[..end], &bytes[end + 2..]);
+    let mut lines = head.split(|byte| *byte == b'\n').map(|line| named(line, names));
+    let first = lines.next()?;
+    let mut words = first.splitn(2, |byte| *byte == b' ');
+    let mut request = Request::builder().method(words.next()?).uri(words.next()?);
+    for line in lines {
+        let colon = line.iter().position(|byte| *byte == b':')?;
+        request = request.header(&line[..colon], line[colon + 1..].trim_ascii());
+    }
+    request.body(Body::from(body.to_vec())).ok()
+}
+
+/// Puts names where they are asked for.
+fn named(line: &[u8], names: &Names) -> Vec<u8> {
+    let mut line = line.to_vec();
+    for (place, name) in [("{key}", &names.key), ("{run}", &names.run), ("{endpoint}", &names.endpoint)] {
+        while let Some(at) = line.windows(place.len()).position(|window| window == place.as_bytes()) {
+            line.splice(at..at + place.len(), name.bytes());
+        }
+    }
+    line
+}
+
+/// Below 500, in the envelope, a proper document, and nothing of our inside. `Err` says what is wrong.
+pub(crate) fn judge(method: &str, status: u16, headers: &HeaderMap, body: &[u8]) -> Result<(), String> {
+    let text = String::from_utf8_lossy(body);
+    let wrong = |what: &str| Err(format!("{what}: {status} {headers:?} {text}"));
+    if status >= 500 {
+        return wrong("a fault of ours");
+    }
+    for required in ["x-request-id", "gateway-version", "cache-control"] {
+        if !headers.contains_key(required) {
+            return wrong(required);
+        }
+    }
+    if (400..500).contains(&status) && method != "HEAD" {
+        let Ok(document) = serde_json::from_str::<Value>(&text) else { return wrong("no document") };
+        let is_problem = headers.get("content-type").is_some_and(|form| form == "application/problem+json");
+        if document["status"] != status || !is_problem || !document["code"].is_string() {
+            return wrong("no problem document");
+        }
+    }
+    let inside = ["panicked", "SELECT", "INSERT", "postgres", "tokio", "hyper", "/home/", "/tmp/", ".rs:", "backtrace"];
+    match inside.iter().find(|inside| text.contains(**inside)) {
+        Some(inside) => wrong(inside),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,17 @@
+//! A client that somebody else's generator made from the document.
+
+use std::path::Path;
+
+use crate::site::{Site, beside, tool};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_generated_python_client_does_the_whole_journey() {
+    let site = Site::open().await;
+    let document = format!("{}/api/v1/openapi.json", site.base_url);
+    let arguments =
+        ["generate", "--url", &document, "--meta", "none", "--output-path", "deskgate_client", "--fail-on-warning"];
+    site.run(&tool("openapi-python-client"), &arguments).await;
+    std::fs::copy(beside("journey.py"), site.folder().join("journey.py")).expect("it is there");
+    let printed = site.run(Path::new(&tool("python3")), &["journey.py"]).await;
+    assert_eq!(printed.lines().last(), Some("arrived"), "{printed}");
+}
