@@ -21,6 +21,7 @@
 //! | [`gateway`] | a `deskgate-gateway serve` process: start, kill, restart on the same state |
 //! | [`device`] | a `deskgate` agent with a home of its own, driven through its command line |
 //! | [`backend`] | a business system: submits, reads, waits, and remembers every 202 |
+//! | [`control`] | what it asks for beyond runs: conversations, stops, resets |
 //! | [`folder`] | a working folder with known content, and scripts for the scripted assistant |
 //! | [`proxy`] | stands between device and gateway: cuts, freezes, heals |
 //! | [`sshd`] | Debian's own SSH server in front of a gateway |
@@ -29,6 +30,7 @@
 
 pub mod backend;
 pub mod binaries;
+pub mod control;
 pub mod device;
 pub mod folder;
 pub mod gateway;

@@ -1,5 +1,6 @@
 //! What the product promises, with the real programs: one file for each group of promises.
 
+mod conversations;
 mod crash;
 mod database;
 mod demo;
@@ -10,6 +11,7 @@ mod line;
 mod orders;
 mod refusals;
 mod replicas;
+mod stops;
 mod waiting;
 
 use deskgate_tests::{Backend, Device};
