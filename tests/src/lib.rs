@@ -22,6 +22,7 @@
 //! | [`device`] | a `deskgate` agent with a home of its own, driven through its command line |
 //! | [`backend`] | a business system: submits, reads, waits, and remembers every 202 |
 //! | [`stream`] | a backend that follows a run by its event stream |
+//! | [`control`] | what it asks for beyond runs: conversations, stops, resets |
 //! | [`folder`] | a working folder with known content, and scripts for the scripted assistant |
 //! | [`proxy`] | stands between device and gateway: cuts, freezes, heals |
 //! | [`sshd`] | Debian's own SSH server in front of a gateway |
@@ -30,6 +31,7 @@
 
 pub mod backend;
 pub mod binaries;
+pub mod control;
 pub mod device;
 pub mod folder;
 pub mod gateway;

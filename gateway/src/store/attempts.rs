@@ -295,12 +295,11 @@ const MOVE: &str = "-- attempts::move
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
     SELECT run_id, last_sequence, $5, $6, $7::text::json FROM moved RETURNING 1";
 
-/// What was to be stopped meanwhile is still to be stopped.
+/// What was to be stopped meanwhile is still to be stopped. Only the row itself says so in time.
 const RECONCILE: &str = "-- attempts::reconcile
     WITH moved AS (
-        UPDATE runs r SET last_sequence = last_sequence + 1, state = CASE WHEN EXISTS (
-            SELECT FROM control_operations o WHERE o.operation_id = r.stop_operation_id AND o.completed_at IS NULL)
-            THEN 'cancelling' ELSE 'running' END
+        UPDATE runs SET last_sequence = last_sequence + 1,
+            state = CASE WHEN stop_operation_id IS NOT NULL THEN 'cancelling' ELSE 'running' END
         WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = 'awaiting_reconciliation'
         RETURNING run_id, last_sequence, state)
     INSERT INTO run_events (run_id, sequence, event_id, type, data)

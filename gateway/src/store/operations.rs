@@ -256,9 +256,8 @@ async fn stop(transaction: &Transaction<'_>, asked: &Asked) -> Result<Found, Err
         unreachable!("`answer` calls this for a stop")
     };
     let sql = "-- operations::lock_run
-        SELECT r.state, r.attempt, r.device_id, o.operation_id FROM runs r
-        LEFT JOIN control_operations o ON o.operation_id = r.stop_operation_id AND o.completed_at IS NULL
-        WHERE r.run_id = $1 AND r.app_id = $2 AND r.subject = $3 FOR UPDATE OF r";
+        SELECT state, attempt, device_id, stop_operation_id FROM runs
+        WHERE run_id = $1 AND app_id = $2 AND subject = $3 FOR UPDATE";
     let target: [&(dyn ToSql + Sync); 3] = [&run_id.uuid(), &asked.app_id.uuid(), &asked.subject];
     let Some(row) = transaction.query_opt(sql, &target).await? else { return Ok(Found::No(Answer::NoSuchTarget)) };
     let (state, current): (RunState, u32) = (word(row.try_get(0)?)?, row.try_get::<_, i32>(1)?.unsigned_abs());
@@ -267,8 +266,11 @@ async fn stop(transaction: &Transaction<'_>, asked: &Asked) -> Result<Found, Err
     if !is_final && expected_attempt.is_some_and(|expected| expected != current) {
         return Ok(Found::No(Answer::OtherAttempt { current }));
     }
-    if let Some(open) = row.try_get::<_, Option<uuid::Uuid>>(3)? {
-        return Ok(Found::Open(open.into()));
+    // Looked at behind the lock, with a view of its own: a stop that was begun meanwhile is seen.
+    if let Some(last) = row.try_get::<_, Option<uuid::Uuid>>(3)?.map(OperationId::from)
+        && read(transaction, last).await?.completed_at.is_none()
+    {
+        return Ok(Found::Open(last));
     }
     let sql = "-- operations::begin_stop
         INSERT INTO control_operations (operation_id, app_id, subject, endpoint_id, device_id, kind, run_id, reason,

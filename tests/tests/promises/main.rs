@@ -1,5 +1,6 @@
 //! What the product promises, with the real programs: one file for each group of promises.
 
+mod conversations;
 mod crash;
 mod database;
 mod demo;
@@ -12,6 +13,7 @@ mod operations;
 mod orders;
 mod refusals;
 mod replicas;
+mod stops;
 mod streams;
 mod tls;
 mod waiting;

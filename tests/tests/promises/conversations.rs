@@ -1,0 +1,214 @@
+//! Conversations: messages see what was said before, one at a time, and a generation never goes back.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use deskgate_tests::backend::Answer;
+use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Postgres};
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::text;
+
+const QUOTES: &str = "{{earlier}}now: {{input}}";
+
+#[tokio::test]
+async fn a_message_sees_what_was_said_in_its_generation_also_after_the_device_was_killed() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let mut device = Device::paired_with(&gateway).await;
+    let folder = Folder::new();
+    let model = folder.script("quotes", json!([{ "text": QUOTES }]));
+    let backend = device.publish(&gateway, "shop", &folder, &["--model", &model]).await;
+    let talk = backend.conversation("case 4711").await;
+    let other = backend.conversation("case 4712").await;
+    assert_eq!(backend.answer_to(&talk, 1, "one").await, "now: one");
+    device.kill_9();
+    device.start().await;
+    assert_eq!(backend.answer_to(&talk, 1, "two").await, "user: one\nassistant: now: one\nnow: two");
+    assert_eq!(backend.answer_to(&other, 1, "one").await, "now: one", "another conversation");
+
+    // The reset waits for the device, and is carried out once.
+    let device_id = device.device_id().await;
+    device.line().cut();
+    gateway.device_is(&device_id, "offline").await;
+    let operation = backend.reset(&talk, 1).await.expect("answered").body;
+    assert_eq!(text(&operation, "/state"), "pending", "{operation}");
+    assert_eq!(backend.get(&format!("/conversations/{talk}")).await["state"], "resetting");
+    device.line().heal();
+    assert_eq!(backend.outcome(&operation).await, json!({ "code": "reset", "new_generation": 2 }));
+    let stale = backend.say(&talk, 1, "late").await.expect("answered");
+    assert_eq!((stale.code(), &stale.body["current_generation"]), ("generation_mismatch", &json!(2)));
+    assert_eq!(backend.answer_to(&talk, 2, "anew").await, "now: anew");
+    assert_eq!(backend.answer_to(&other, 1, "two").await, "user: one\nassistant: now: one\nnow: two");
+}
+
+/// What one caller saw, and when it asked and was answered.
+#[derive(Clone, Debug)]
+struct Seen {
+    asked: Instant,
+    answered: Instant,
+    what: What,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum What {
+    /// The generation was read, or named in a refusal.
+    Generation(u64),
+    /// A message was accepted in this generation.
+    Accepted { run_id: String, generation: u64 },
+    /// A reset was accepted, for this generation.
+    Resetting { operation: serde_json::Value, generation: u64 },
+}
+
+#[derive(Clone, Default)]
+struct History(Arc<Mutex<Vec<Seen>>>);
+
+impl History {
+    fn note(&self, asked: Instant, what: What) {
+        self.0.lock().expect("no panic").push(Seen { asked, answered: Instant::now(), what });
+    }
+
+    fn is_enough(&self) -> bool {
+        let seen = self.0.lock().expect("no panic");
+        let messages = seen.iter().filter(|seen| matches!(seen.what, What::Accepted { .. })).count();
+        let resets = seen.iter().filter(|seen| matches!(seen.what, What::Resetting { .. })).count();
+        messages >= 16 && resets >= 6
+    }
+
+    fn all(&self) -> Vec<Seen> {
+        self.0.lock().expect("no panic").clone()
+    }
+}
+
+/// One caller: reads the generation, then says something, resets or stops, until enough was seen.
+async fn caller(backend: Backend, talk: String, history: History, number: usize) {
+    let mut generation = 1;
+    for turn in 0..400 {
+        if history.is_enough() {
+            return;
+        }
+        let asked = Instant::now();
+        match (number + turn) % 4 {
+            0 => {
+                generation =
+                    backend.get(&format!("/conversations/{talk}")).await["generation"].as_u64().expect("a number");
+                history.note(asked, What::Generation(generation));
+                continue;
+            }
+            1 => {
+                let answer = backend.reset(&talk, generation).await.expect("answered");
+                if answer.status.as_u16() == 202 {
+                    history.note(asked, What::Resetting { operation: answer.body, generation });
+                    continue;
+                }
+                refused(&backend, &answer, &history, asked, &mut generation).await;
+            }
+            _ => {
+                let answer = backend.say(&talk, generation, &format!("{number}.{turn}")).await.expect("answered");
+                if answer.status.as_u16() != 202 {
+                    refused(&backend, &answer, &history, asked, &mut generation).await;
+                    continue;
+                }
+                let run_id = answer.body["run_id"].as_str().expect("a run").to_owned();
+                history.note(asked, What::Accepted { run_id: run_id.clone(), generation });
+                if turn % 3 == 0 {
+                    backend.stop(&run_id).await;
+                }
+            }
+        }
+    }
+}
+
+async fn refused(backend: &Backend, answer: &Answer, history: &History, asked: Instant, generation: &mut u64) {
+    match answer.code() {
+        "conversation_busy" => {
+            if let Some(run_id) = answer.body["active_run_id"].as_str() {
+                backend.read(run_id, 1).await.expect("answered");
+            }
+        }
+        "generation_mismatch" => {
+            *generation = answer.body["current_generation"].as_u64().expect("the current one");
+            history.note(asked, What::Generation(*generation));
+        }
+        other => panic!("{other}: {}", answer.body),
+    }
+}
+
+#[tokio::test]
+async fn under_messages_resets_and_stops_on_two_replicas_the_generation_never_goes_back() {
+    let postgres = Postgres::shared().await;
+    let (one, other) = (GatewayProcess::start(&postgres, &[]).await, GatewayProcess::start(&postgres, &[]).await);
+    let device = Device::paired_with(&one).await;
+    let folder = Folder::new();
+    let model = folder.script("quotes", json!([{ "text": QUOTES }]));
+    let through_one = device.publish(&one, "shop", &folder, &["--model", &model, "--concurrency", "4"]).await;
+    let backends = [through_one.clone(), through_one.through(other.http())];
+    let talk = through_one.conversation("case 4711").await;
+    let history = History::default();
+    let mut callers = JoinSet::new();
+    for number in 0..8 {
+        callers.spawn(caller(backends[number % 2].clone(), talk.clone(), history.clone(), number));
+    }
+    while let Some(ended) = callers.join_next().await {
+        ended.expect("a caller was answered as promised");
+    }
+    let seen = history.all();
+    let last = check(&seen, &through_one).await;
+    let record = through_one.get(&format!("/conversations/{talk}")).await;
+    assert_eq!((record["state"].as_str(), record["generation"].as_u64()), (Some("idle"), Some(last)), "{record}");
+    let rows = postgres.rows("SELECT count(*) AS n FROM conversations WHERE active_run_id IS NOT NULL").await;
+    assert_eq!(rows[0]["n"], 0);
+}
+
+/// Checks what the callers saw, and returns the generation that must be the last.
+async fn check(seen: &[Seen], backend: &Backend) -> u64 {
+    let mut accepted = BTreeMap::new();
+    let mut resets = BTreeMap::new();
+    for Seen { what, .. } in seen {
+        match what {
+            What::Generation(_) => {}
+            What::Accepted { run_id, generation } => {
+                accepted.insert(run_id.clone(), *generation);
+            }
+            What::Resetting { operation, generation } => {
+                resets.insert(text(operation, "/operation_id").to_owned(), (operation.clone(), *generation));
+            }
+        }
+    }
+    assert!(accepted.len() >= 10 && resets.len() >= 3, "{} messages, {} resets", accepted.len(), resets.len());
+    // Each completed reset raised the generation by one, and no two closed the same.
+    let mut closed = Vec::new();
+    for (operation, generation) in resets.values() {
+        let outcome = backend.outcome(operation).await;
+        assert_eq!(outcome["new_generation"].as_u64(), Some(generation + 1), "{outcome}");
+        closed.push(*generation);
+    }
+    closed.sort_unstable();
+    assert_eq!(closed, (1..=closed.len() as u64).collect::<Vec<_>>(), "each generation was closed once");
+    // Whoever asks after somebody was answered sees no older generation (I6).
+    let value = |seen: &Seen| match &seen.what {
+        What::Generation(generation) | What::Accepted { generation, .. } | What::Resetting { generation, .. } => {
+            *generation
+        }
+    };
+    for earlier in seen {
+        for later in seen.iter().filter(|later| later.asked > earlier.answered) {
+            assert!(value(later) >= value(earlier), "{later:?} after {earlier:?}");
+        }
+    }
+    // A message runs in the generation it named, alone (I7), and sees nothing of another generation.
+    let mut spans = Vec::new();
+    for (run_id, generation) in &accepted {
+        let run = backend.ended(run_id).await;
+        assert_eq!(run["generation"].as_u64(), Some(*generation), "{run}");
+        let moment = |name: &str| text(&run, name).parse::<deskgate_protocol::Timestamp>().expect("RFC 3339").0;
+        spans.push((moment("/created_at"), moment("/finished_at"), run_id.clone()));
+    }
+    spans.sort();
+    for pair in spans.windows(2) {
+        assert!(pair[0].1 <= pair[1].0, "two runs of one conversation at once: {pair:?}");
+    }
+    closed.len() as u64 + 1
+}

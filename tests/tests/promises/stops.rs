@@ -1,0 +1,150 @@
+//! A stop is carried out once, whatever breaks on its way, and nothing works on behind it.
+
+use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Postgres};
+use serde_json::{Value, json};
+
+use crate::text;
+
+/// Longer than any test: what is not stopped never ends.
+const HOURS: u64 = 3_600_000;
+
+struct Site {
+    gateway: GatewayProcess,
+    device: Device,
+    backend: Backend,
+    folder: Folder,
+    _postgres: Postgres,
+}
+
+/// What the one service answers from now on, and after how many milliseconds.
+fn answers(folder: &Folder, delay_ms: u64, answer: &str) -> String {
+    folder.script("service", json!([{ "delay_ms": delay_ms }, { "text": answer }]))
+}
+
+async fn site() -> Site {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let device = Device::paired_with(&gateway).await;
+    let folder = Folder::new();
+    let model = answers(&folder, HOURS, "never");
+    let backend = device.publish(&gateway, "shop", &folder, &["--model", &model]).await;
+    Site { gateway, device, backend, folder, _postgres: postgres }
+}
+
+impl Site {
+    async fn running(&self) -> String {
+        let run_id = self.backend.submit("Take your time.").await;
+        self.backend.state(&run_id, "running").await;
+        self.device.log().line(&["execution began", &run_id]).await;
+        run_id
+    }
+
+    /// The run is cancelled, the operation says so, and neither is ever said twice.
+    async fn is_stopped(&self, run_id: &str, operation: &Value) {
+        let expected = json!({ "code": "stopped", "run_state": "cancelled" });
+        assert_eq!(self.backend.outcome(operation).await, expected);
+        let run = self.backend.ended(run_id).await;
+        assert_eq!((text(&run, "/state"), &run["stop"]["operation_id"]), ("cancelled", &operation["operation_id"]));
+        let events = self.device.events(run_id).await;
+        let count = |name: &str| events.iter().filter(|event| *event == name).count();
+        assert_eq!((count("run.cancelled"), count("run.started")), (1, 1), "{events:?}");
+        assert_eq!(events.last().map(String::as_str), Some("run.cancelled"), "{events:?}");
+        assert_eq!(self.device.executions(run_id), 1);
+        let late = self.backend.stop(run_id).await;
+        assert_eq!(late["outcome"], json!({ "code": "already_final", "run_state": "cancelled" }));
+    }
+}
+
+#[tokio::test]
+async fn a_running_run_is_stopped_by_the_first_of_two_stops_and_the_next_run_has_its_place() {
+    let site = site().await;
+    let run_id = site.running().await;
+    let (one, other) = tokio::join!(site.backend.stop(&run_id), site.backend.stop(&run_id));
+    assert_eq!(one["operation_id"], other["operation_id"], "one open operation");
+    site.is_stopped(&run_id, &one).await;
+    answers(&site.folder, 0, "done");
+    let next = site.backend.submit("And now?").await;
+    assert_eq!(site.backend.ended(&next).await["state"], "succeeded");
+}
+
+#[tokio::test]
+async fn a_run_that_waits_is_cancelled_at_once_and_is_never_executed() {
+    let site = site().await;
+    let device_id = site.device.device_id().await;
+    site.device.line().cut();
+    site.gateway.device_is(&device_id, "offline").await;
+    let run_id = site.backend.submit("Never mind.").await;
+    let operation = site.backend.stop(&run_id).await;
+    assert_eq!((text(&operation, "/state"), text(&operation, "/outcome/code")), ("completed", "stopped"));
+    assert_eq!(site.backend.run(&run_id).await["state"], "cancelled");
+    site.device.line().heal();
+    site.device.connected().await;
+    // Whatever was accepted later is executed, so this one was passed over.
+    let later = site.running().await;
+    assert_eq!((site.device.executions(&run_id), site.device.executions(&later)), (0, 1));
+}
+
+#[tokio::test]
+async fn a_stop_while_the_device_is_away_is_carried_out_when_it_is_back() {
+    let site = site().await;
+    let run_id = site.running().await;
+    let device_id = site.device.device_id().await;
+    site.device.line().cut();
+    site.gateway.device_is(&device_id, "offline").await;
+    let operation = site.backend.stop(&run_id).await;
+    assert_eq!(
+        (text(&operation, "/state"), text(&site.backend.run(&run_id).await, "/state")),
+        ("pending", "cancelling")
+    );
+    site.device.line().heal();
+    site.is_stopped(&run_id, &operation).await;
+}
+
+#[tokio::test]
+async fn kill_9_of_the_gateway_between_the_stop_and_its_delivery_loses_nothing() {
+    let mut site = site().await;
+    let run_id = site.running().await;
+    site.device.line().freeze();
+    let operation = site.backend.stop(&run_id).await;
+    site.gateway.kill_9();
+    // What was on its way to the device is lost with the gateway.
+    site.device.line().cut();
+    site.gateway.restart().await;
+    assert_eq!(site.backend.run(&run_id).await["state"], "cancelling");
+    site.device.line().heal();
+    site.is_stopped(&run_id, &operation).await;
+}
+
+#[tokio::test]
+async fn a_device_that_is_killed_after_a_stop_reached_it_does_not_execute_again() {
+    let mut site = site().await;
+    let run_id = site.running().await;
+    // What the device says now never arrives.
+    let device_id = site.device.device_id().await;
+    site.device.kill_9();
+    site.gateway.device_is(&device_id, "offline").await;
+    let operation = site.backend.stop(&run_id).await;
+    answers(&site.folder, 0, "a second execution");
+    site.device.start().await;
+    site.is_stopped(&run_id, &operation).await;
+}
+
+#[tokio::test]
+async fn a_stop_that_races_the_end_leaves_one_end_and_says_which() {
+    let site = site().await;
+    answers(&site.folder, 300, "done");
+    for _ in 0..6 {
+        let run_id = site.backend.submit("Be quick.").await;
+        site.backend.state(&run_id, "running").await;
+        let operation = site.backend.stop(&run_id).await;
+        let run = site.backend.ended(&run_id).await;
+        let outcome = site.backend.outcome(&operation).await;
+        assert_eq!(outcome["run_state"], run["state"], "{run}");
+        let expected = if run["state"] == "cancelled" { "stopped" } else { "already_final" };
+        assert_eq!(text(&outcome, "/code"), expected, "{run}");
+        let events = site.device.events(&run_id).await;
+        let ends = ["run.succeeded", "run.cancelled", "run.failed"];
+        assert_eq!(events.iter().filter(|event| ends.contains(&event.as_str())).count(), 1, "{events:?}");
+        assert_eq!(site.backend.run(&run_id).await, run);
+    }
+}
