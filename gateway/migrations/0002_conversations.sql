@@ -17,6 +17,7 @@ CREATE TABLE conversations (
     UNIQUE (app_id, subject, endpoint_id, conversation_key),
     CONSTRAINT one_thing_at_a_time CHECK (active_run_id IS NULL OR reset_operation_id IS NULL)
 );
+CREATE INDEX conversations_by_caller ON conversations (app_id, subject, created_at, conversation_id);
 
 CREATE TABLE control_operations (
     operation_id    uuid        PRIMARY KEY,
@@ -49,6 +50,8 @@ CREATE TABLE control_operations (
         AND (state = 'failed') = (error IS NOT NULL))
 );
 CREATE INDEX control_operations_open ON control_operations (device_id, created_at) WHERE completed_at IS NULL;
+-- A run's operations go when it is deleted.
+CREATE INDEX control_operations_by_run ON control_operations (run_id) WHERE run_id IS NOT NULL;
 
 -- Requests that made no run of their own, by their identity: what a repetition is answered with.
 CREATE TABLE request_identities (

@@ -8,10 +8,10 @@ use deskgate_protocol::{ConversationId, EndpointId, RunId};
 use super::access::Caller;
 use super::admission::{AdmissionDesk, Admitted, Request, fresh, identity, submission};
 use super::refusal::Refusal;
-use crate::store::Store;
-use crate::store::conversations::{Opened, Opening};
+use crate::store::conversations::{Opened, Opening, Sought};
 use crate::store::messages::{Message, Said};
 use crate::store::requests;
+use crate::store::{Place, Store};
 
 /// A conversation that a caller wants to have.
 #[derive(Clone, Debug)]
@@ -63,6 +63,53 @@ pub async fn open(store: &Store, caller: &Caller, wanted: Wanted) -> Result<Ther
 pub async fn read(store: &Store, caller: &Caller, conversation_id: ConversationId) -> Result<Conversation, Refusal> {
     let found = store.conversation(caller.app_id(), caller.subject(), conversation_id).await?;
     found.filter(|conversation| caller.may_use(conversation.endpoint_id)).ok_or(Refusal::NotFound)
+}
+
+/// Which of a caller's conversations a list shows.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Only with this service.
+    pub endpoint_id: Option<EndpointId>,
+    /// Only those that the caller named so.
+    pub conversation_key: Option<String>,
+}
+
+/// A part of a list.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// Newest first.
+    pub conversations: Vec<Conversation>,
+    /// Where to go on; `None` at the end of the list.
+    pub next: Option<Place>,
+}
+
+/// At most `limit` conversations that this caller may see, older than `before`.
+pub async fn list(
+    store: &Store,
+    caller: &Caller,
+    filter: &Filter,
+    before: Option<Place>,
+    limit: u32,
+) -> Result<Page, Refusal> {
+    let endpoints = match filter.endpoint_id {
+        Some(endpoint_id) if !caller.may_use(endpoint_id) => {
+            return Ok(Page { conversations: Vec::new(), next: None });
+        }
+        Some(endpoint_id) => vec![endpoint_id],
+        None => caller.limited_to().to_vec(),
+    };
+    let (app_id, subject) = (caller.app_id(), caller.subject());
+    let conversation_key = filter.conversation_key.as_deref();
+    let sought = Sought { app_id, subject, endpoints, conversation_key, before };
+    // One more shows whether there are more.
+    let mut conversations = store.conversations_of_caller(&sought, limit + 1).await?;
+    let more = conversations.len() > limit as usize;
+    conversations.truncate(limit as usize);
+    let next = conversations
+        .last()
+        .filter(|_| more)
+        .map(|last| Place { moment: last.created_at.0, id: last.conversation_id.uuid() });
+    Ok(Page { conversations, next })
 }
 
 impl AdmissionDesk {

@@ -1,7 +1,7 @@
 //! Which of a caller's runs a list shows.
 
 use deskgate_protocol::run::{Phase, Run, RunState};
-use deskgate_protocol::{EndpointId, Timestamp};
+use deskgate_protocol::{ConversationId, EndpointId, Timestamp};
 
 use super::access::Caller;
 use super::refusal::Refusal;
@@ -14,6 +14,8 @@ use crate::store::{Place, Store};
 pub struct Filter {
     /// Only runs of this service.
     pub endpoint_id: Option<EndpointId>,
+    /// Only messages of this conversation.
+    pub conversation_id: Option<ConversationId>,
     /// Only runs that are seen in this state at this moment.
     pub state: Option<RunState>,
     /// Only runs in this phase.
@@ -66,6 +68,7 @@ fn sought<'a>(caller: &'a Caller, filter: &Filter, before: Option<Place>) -> Opt
         before: [before, bound].into_iter().flatten().min(),
         not_before: filter.created_after.map(next_shown),
         endpoints,
+        conversation: filter.conversation_id,
         waiting: match (seen_as.contains(&RunState::Queued), seen_as.contains(&RunState::WaitingForDevice)) {
             (true, false) => Waiting::ForRoom,
             (false, true) => Waiting::ForDevice,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use deskgate_protocol::conversation::Conversation;
@@ -15,16 +15,20 @@ use deskgate_protocol::run::Run;
 use deskgate_protocol::{ConversationId, EndpointId};
 use serde_json::Value;
 
+use super::cursor::List;
 use super::error::Error;
 use super::openapi::bodies::{Message, NewConversation, NewReset};
 use super::openapi::examples;
+use super::openapi::pages::ConversationPage;
 use super::openapi::refusals::{EVERY_CALL, JSON_BODY, NEW_WORK, refusals};
 use super::operations::underway;
 use super::problems::Code;
+use super::query::Query;
+use super::run_list::{LONGEST_PAGE, Page, SERVICE, USUAL_PAGE};
 use super::runs::{accepted, identifier, request};
 use super::{Api, body, caller, replayed_if};
 use crate::domain::access::Authenticated;
-use crate::domain::conversations::{self, There, Wanted};
+use crate::domain::conversations::{self, Filter, There, Wanted};
 use crate::domain::operations;
 use crate::domain::refusal::{Flaw, Refusal};
 
@@ -124,6 +128,48 @@ pub(super) async fn read(
 ) -> Result<Json<Conversation>, Error> {
     let caller = authenticated.authorise(Scope::ConversationsRead)?;
     Ok(Json(conversations::read(&api.store, &caller, identifier(conversation_id)?).await?))
+}
+
+refusals!(ListRefusals = EVERY_CALL, &[Code::InvalidInput, Code::InvalidCursor]);
+
+/// Lists conversations, newest first.
+///
+/// These are the conversations of this application and subject. With `endpoint_id` and `conversation_key` the list
+/// answers whether one is there. Needs the scope `conversations:read`.
+#[utoipa::path(
+    get,
+    path = "/api/v1/conversations",
+    operation_id = "list_conversations",
+    tag = "Conversations",
+    params(
+        ("endpoint_id" = Option<EndpointId>, Query, description = "Only conversations with this service."),
+        ("conversation_key" = Option<String>, Query, description = "Only conversations that the caller named so."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Entries in a page; 20 if absent."),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before, with the same filters."),
+    ),
+    responses(
+        (status = 200, description = "A page.", body = ConversationPage, example = json!(examples::conversations())),
+        ListRefusals,
+    ),
+)]
+pub(super) async fn list(
+    State(api): State<Arc<Api>>,
+    authenticated: Authenticated,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Page<Conversation>>, Error> {
+    let caller = authenticated.authorise(Scope::ConversationsRead)?;
+    let query = Query::read(query.as_deref(), &["endpoint_id", "conversation_key", "limit", "cursor"])?;
+    let limit = query.number("limit", 1..=LONGEST_PAGE, USUAL_PAGE)?;
+    let conversation_key = query.text("conversation_key").map(str::to_owned);
+    if conversation_key.as_deref().is_some_and(|key| !is_key(key)) {
+        return Err(Error::invalid_parameter("conversation_key", &format!("conversation_key is {KEY}.")));
+    }
+    let filter = Filter { endpoint_id: query.value("endpoint_id", SERVICE)?, conversation_key };
+    let list = List::new("conversations", &caller, query.filters());
+    let before = query.text("cursor").map(|cursor| list.place(cursor)).transpose()?;
+    let page = conversations::list(&api.store, &caller, &filter, before, limit).await?;
+    let next_cursor = page.next.map(|place| list.cursor(place));
+    Ok(Json(Page { data: page.conversations, has_more: next_cursor.is_some(), next_cursor }))
 }
 
 refusals!(
@@ -231,15 +277,18 @@ pub(super) async fn reset(
     Ok(underway(operations::reset(&api.store, &caller, conversation_id, expected, request).await?))
 }
 
+/// What a conversation key is.
+const KEY: &str = "1 to 255 bytes without control characters";
+
+fn is_key(text: &str) -> bool {
+    (1..=255).contains(&text.len()) && !text.contains(char::is_control)
+}
+
 /// A text that names something.
 fn text(value: Option<Value>, pointer: &str, flaws: &mut Vec<Flaw>) -> String {
     match value {
-        Some(Value::String(text)) if (1..=255).contains(&text.len()) && !text.contains(char::is_control) => {
-            return text;
-        }
-        Some(Value::String(_)) => {
-            flaws.push(Flaw::new(pointer, "out_of_range", "1 to 255 bytes without control characters"));
-        }
+        Some(Value::String(text)) if is_key(&text) => return text,
+        Some(Value::String(_)) => flaws.push(Flaw::new(pointer, "out_of_range", KEY)),
         Some(_) => flaws.push(Flaw::new(pointer, "wrong_type", "a string")),
         None => flaws.push(Flaw::new(pointer, "required", "a string")),
     }

@@ -111,6 +111,7 @@ fn calls() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(capabilities::read))
         .routes(routes!(operations::stop))
         .routes(routes!(conversations::open))
+        .routes(routes!(conversations::list))
         .routes(routes!(conversations::read))
         .routes(routes!(conversations::say))
         .routes(routes!(conversations::reset))

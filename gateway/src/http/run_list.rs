@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::{RawQuery, State};
 use deskgate_protocol::management::Scope;
 use deskgate_protocol::run::{Phase, Run, RunState};
-use deskgate_protocol::{EndpointId, Timestamp};
+use deskgate_protocol::{ConversationId, EndpointId, Timestamp};
 use serde::Serialize;
 
 use super::Api;
@@ -32,12 +32,25 @@ pub(super) struct Page<T> {
     pub(super) has_more: bool,
 }
 
-const PARAMETERS: [&str; 8] =
-    ["endpoint_id", "state", "phase", "idempotency_key", "created_after", "created_before", "limit", "cursor"];
+const PARAMETERS: [&str; 9] = [
+    "endpoint_id",
+    "conversation_id",
+    "state",
+    "phase",
+    "idempotency_key",
+    "created_after",
+    "created_before",
+    "limit",
+    "cursor",
+];
+
+/// What parameters are.
+pub(super) const SERVICE: &str = "the identifier of a service: ep_ and 32 hexadecimal digits";
+const CONVERSATION: &str = "the identifier of a conversation: conv_ and 32 hexadecimal digits";
 
 /// Entries in a page: at most, and when nothing is said.
 pub(super) const LONGEST_PAGE: u32 = 100;
-const USUAL_PAGE: u32 = 20;
+pub(super) const USUAL_PAGE: u32 = 20;
 
 refusals!(ListRefusals = EVERY_CALL, &[Code::InvalidInput, Code::InvalidCursor]);
 
@@ -53,6 +66,7 @@ refusals!(ListRefusals = EVERY_CALL, &[Code::InvalidInput, Code::InvalidCursor])
     tag = "Runs",
     params(
         ("endpoint_id" = Option<EndpointId>, Query, description = "Only runs of this service."),
+        ("conversation_id" = Option<ConversationId>, Query, description = "Only messages of this conversation."),
         ("state" = inline(Option<RunState>), Query, description = "Only runs in this state at this moment."),
         ("phase" = inline(Option<Phase>), Query, description = "Only runs in this phase."),
         (
@@ -95,7 +109,8 @@ fn filter(query: &Query) -> Result<Filter, Error> {
     }
     let moment = "a time, as in 2026-11-21T09:14:50.123Z";
     Ok(Filter {
-        endpoint_id: query.value("endpoint_id", "the identifier of a service: ep_ and 32 hexadecimal digits")?,
+        endpoint_id: query.value("endpoint_id", SERVICE)?,
+        conversation_id: query.value("conversation_id", CONVERSATION)?,
         state: query.value("state", "the state of a run, as in its record")?,
         phase: query.value("phase", "accepted, started or final")?,
         idempotency_key: key.map(str::to_owned),

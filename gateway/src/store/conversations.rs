@@ -2,10 +2,11 @@
 
 use deskgate_protocol::conversation::{Conversation, ConversationState};
 use deskgate_protocol::{ApplicationId, ConversationId, EndpointId, RunId};
+use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Transaction};
 
 use super::requests::{self, Existing, Request};
-use super::{Error, Store, TWINS, patiently};
+use super::{Error, Place, Store, TWINS, patiently};
 
 /// A conversation that is to be there.
 #[derive(Clone, Debug)]
@@ -22,6 +23,21 @@ pub struct Opening {
     pub conversation_key: String,
     /// The request.
     pub request: Request,
+}
+
+/// What a caller's list of conversations is to show.
+#[derive(Clone, Debug)]
+pub struct Sought<'a> {
+    /// Whose.
+    pub app_id: ApplicationId,
+    /// For whom.
+    pub subject: &'a str,
+    /// With which services; empty: with all.
+    pub endpoints: Vec<EndpointId>,
+    /// The caller's name for them.
+    pub conversation_key: Option<&'a str>,
+    /// Only what stands after this place, newest first.
+    pub before: Option<Place>,
 }
 
 /// What became of an opening.
@@ -76,6 +92,21 @@ impl Store {
             SELECT * FROM conversations WHERE conversation_id = $1 AND app_id = $2 AND subject = $3";
         let row = self.durable_opt(sql, &[&conversation_id.uuid(), &app_id.uuid(), &subject]).await?;
         row.as_ref().map(conversation).transpose()
+    }
+
+    /// At most `limit` conversations of a caller, newest first.
+    pub async fn conversations_of_caller(&self, sought: &Sought<'_>, limit: u32) -> Result<Vec<Conversation>, Error> {
+        let sql = "-- conversations::of_caller
+            SELECT * FROM conversations WHERE app_id = $1 AND subject = $2 AND (created_at, conversation_id) < ($3, $4)
+                AND ($5::uuid[] IS NULL OR endpoint_id = ANY($5)) AND ($6::text IS NULL OR conversation_key = $6)
+            ORDER BY created_at DESC, conversation_id DESC LIMIT $7";
+        let before = sought.before.unwrap_or(Place::END);
+        let endpoints: Vec<_> = sought.endpoints.iter().map(|id| id.uuid()).collect();
+        let endpoints = Some(endpoints).filter(|endpoints| !endpoints.is_empty());
+        let (app_id, limit) = (sought.app_id.uuid(), i64::from(limit));
+        let params: [&(dyn ToSql + Sync); 7] =
+            [&app_id, &sought.subject, &before.moment, &before.id, &endpoints, &sought.conversation_key, &limit];
+        self.durable_rows(sql, &params).await?.iter().map(conversation).collect()
     }
 }
 

@@ -13,8 +13,8 @@ const EVENTS: i64 = 20_000;
 const FORGOTTEN: i64 = 10_000;
 
 impl Store {
-    /// Deletes ended runs whose time is over, with their events and their Idempotency-Keys. Returns how
-    /// many; 0 when none is left.
+    /// Deletes ended runs whose time is over, with their events, their stops and their Idempotency-Keys.
+    /// Returns how many; 0 when none is left.
     pub async fn purge_runs(&self) -> Result<usize, Error> {
         let sql = "-- retention::purge_runs
             WITH due AS (
@@ -28,6 +28,8 @@ impl Store {
                 RETURNING run_id, app_id, subject, endpoint_id, purge_at - finished_at AS kept
             ), events AS (
                 DELETE FROM run_events WHERE run_id IN (SELECT run_id FROM gone)
+            ), stops AS (
+                DELETE FROM control_operations WHERE run_id IN (SELECT run_id FROM gone)
             )
             INSERT INTO purged_runs (run_id, app_id, subject, endpoint_id, forget_at)
             SELECT run_id, app_id, subject, endpoint_id, now() + kept FROM gone RETURNING run_id";

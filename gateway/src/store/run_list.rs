@@ -1,7 +1,7 @@
 //! Lists of runs, by their place: each page begins where the one before ended, so the hundredth
 //! costs what the first does, and rows that arrive meanwhile move nothing.
 
-use deskgate_protocol::{ApplicationId, EndpointId};
+use deskgate_protocol::{ApplicationId, ConversationId, EndpointId};
 use tokio_postgres::types::ToSql;
 
 use super::devices::PRESENCE;
@@ -17,6 +17,11 @@ pub struct Place {
     pub id: uuid::Uuid,
 }
 
+impl Place {
+    /// Behind every entry: newest first, a list begins here.
+    pub(super) const END: Self = Self { moment: jiff::Timestamp::MAX, id: uuid::Uuid::max() };
+}
+
 /// What a caller's list is to show.
 #[derive(Clone, Debug)]
 pub struct Sought<'a> {
@@ -30,6 +35,8 @@ pub struct Sought<'a> {
     pub not_before: Option<jiff::Timestamp>,
     /// Only runs of these services; empty: of all.
     pub endpoints: Vec<EndpointId>,
+    /// Only messages of this conversation.
+    pub conversation: Option<ConversationId>,
     /// Only these stored states; `None`: all.
     pub states: Option<Vec<&'static str>>,
     /// Of those that are queued, which.
@@ -97,6 +104,7 @@ impl Store {
             JOIN devices d USING (device_id)
             WHERE ($6::uuid[] IS NULL OR r.endpoint_id = ANY($6)) AND ($7::text[] IS NULL OR r.state = ANY($7))
                 AND ($8::boolean IS NULL OR r.state <> 'queued' OR ({PRESENCE} <> 'connected') = $8)
+                AND ($10::uuid IS NULL OR r.conversation_id = $10)
             ORDER BY r.created_at DESC, r.run_id DESC LIMIT $9"
         );
         self.list(&sql, sought, None, count).await
@@ -106,10 +114,11 @@ impl Store {
         let sql = format!(
             "-- run_list::under_key
             SELECT {SHORT}, {PRESENCE} AS presence FROM runs r JOIN devices d USING (device_id)
-            WHERE r.identity >= $10 AND r.identity <= $11 AND r.app_id = $1 AND r.subject = $2
+            WHERE r.identity >= $11 AND r.identity <= $12 AND r.app_id = $1 AND r.subject = $2
                 AND (r.created_at, r.run_id) < ($3, $4) AND r.created_at >= $5
                 AND ($6::uuid[] IS NULL OR r.endpoint_id = ANY($6)) AND ($7::text[] IS NULL OR r.state = ANY($7))
                 AND ($8::boolean IS NULL OR r.state <> 'queued' OR ({PRESENCE} <> 'connected') = $8)
+                AND ($10::uuid IS NULL OR r.conversation_id = $10)
             ORDER BY r.created_at DESC, r.run_id DESC LIMIT $9"
         );
         let (first, last) = ([key, [0; 16]].concat(), [key, [255; 16]].concat());
@@ -132,8 +141,9 @@ impl Store {
         };
         let (app_id, before, count) = (sought.app_id.uuid(), sought.before(), count as i64);
         let not_before = sought.not_before();
+        let conversation = sought.conversation.map(|id| id.uuid());
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&app_id, &sought.subject, &before.moment, &before.id];
-        params.extend([&not_before as &(dyn ToSql + Sync), &endpoints, &sought.states, &away, &count]);
+        params.extend([&not_before as &(dyn ToSql + Sync), &endpoints, &sought.states, &away, &count, &conversation]);
         if let Some((first, last)) = &identities {
             params.extend([first as &(dyn ToSql + Sync), last]);
         }
@@ -157,11 +167,11 @@ impl Store {
 
 impl Sought<'_> {
     fn is_filtered(&self) -> bool {
-        !self.endpoints.is_empty() || self.states.is_some()
+        !self.endpoints.is_empty() || self.states.is_some() || self.conversation.is_some()
     }
 
     fn before(&self) -> Place {
-        self.before.unwrap_or(Place { moment: jiff::Timestamp::MAX, id: uuid::Uuid::max() })
+        self.before.unwrap_or(Place::END)
     }
 
     /// Nothing of ours is older than the epoch, and the database does not know every time that jiff does.

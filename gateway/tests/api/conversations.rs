@@ -110,6 +110,43 @@ async fn the_same_business_key_is_the_same_conversation_and_only_for_its_subject
 }
 
 #[tokio::test]
+async fn lists_show_a_callers_own_conversations_and_the_messages_of_one() {
+    let world = World::new().await;
+    let mut opened = Vec::new();
+    for key in ["first", "second", "third"] {
+        opened.insert(0, Talk::open(&world, key).await.read().await);
+    }
+    let list = async |query: &str| world.ask("GET", &format!("/api/v1/conversations?{query}")).send().await;
+    let page = list("limit=2").await.json();
+    assert_eq!((&page["data"], &page["has_more"]), (&json!(opened[..2]), &json!(true)));
+    let cursor = page["next_cursor"].as_str().expect("more");
+    let rest = list(&format!("limit=2&cursor={cursor}")).await.json();
+    assert_eq!(rest, json!({ "data": opened[2..], "has_more": false }));
+    let named = format!("conversation_key=second&endpoint_id={}", world.desk.endpoint);
+    assert_eq!(list(&named).await.json(), json!({ "data": [opened[1]], "has_more": false }));
+
+    let other = world.desk.service(&world.desk.app, "other").await;
+    let limited = world.desk.restricted_key(|key| key.endpoints = vec![other]).await.text;
+    let empty = json!({ "data": [], "has_more": false });
+    let everything = || world.ask("GET", "/api/v1/conversations");
+    for stranger in [everything().subject("berta"), everything().key(&limited)] {
+        assert_eq!(stranger.send().await.json(), empty);
+    }
+    assert_eq!(list("cursor=x").await.code(), "invalid_cursor");
+    assert_eq!(list(&format!("limit=1&cursor={cursor}&endpoint_id={other}")).await.code(), "invalid_cursor");
+    assert_eq!(list("conversation_key=%00").await.code(), "invalid_input");
+
+    let (talk, silent) = (Talk::open(&world, "fourth").await, &opened[0]["conversation_id"]);
+    let said = talk.message("one", 1).send().await.run_id();
+    world.submit("no-message").await;
+    let runs = async |of: &str| world.ask("GET", &format!("/api/v1/runs?conversation_id={of}")).send().await.json();
+    let found = runs(&talk.id.to_string()).await;
+    assert_eq!((found["data"].as_array().map(Vec::len), &found["data"][0]["run_id"]), (Some(1), &json!(said)));
+    assert_eq!(runs(silent.as_str().expect("a text")).await, empty);
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn twenty_openings_at_once_make_one_conversation() {
     let world = World::new().await;
     let (replica, _dir) = world.replica().await;

@@ -106,6 +106,21 @@ async fn an_idempotency_key_is_kept_as_long_as_its_run_and_the_memory_of_it_as_l
 }
 
 #[tokio::test]
+async fn what_was_asked_of_a_run_goes_with_it() {
+    let quiet = Quiet::new().await;
+    let run_id = quiet.submission("key").await.run_id();
+    for key in ["stop-it", "stop-it-again"] {
+        let stop = quiet.ask("POST", &format!("/api/v1/runs/{run_id}/stop")).header("Idempotency-Key", key);
+        assert_eq!(stop.json(&json!({})).send().await.status, 202);
+    }
+    let left = "SELECT (SELECT count(*) FROM control_operations) || ' ' || (SELECT count(*) FROM request_identities)";
+    assert_eq!(quiet.shelf.database.value(left).await, "2 2");
+    quiet.end_all(&[run_id]).await;
+    assert_eq!(quiet.round().await.purged, 1);
+    assert_eq!(quiet.shelf.database.value(left).await, "0 0");
+}
+
+#[tokio::test]
 async fn deletions_are_bounded_by_events_and_go_on_until_nothing_is_left() {
     let quiet = Quiet::new().await;
     let mut runs = Vec::new();

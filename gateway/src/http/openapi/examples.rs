@@ -99,6 +99,11 @@ pub(in crate::http) fn conversation() -> Value {
     })
 }
 
+/// A page of conversations.
+pub(in crate::http) fn conversations() -> Value {
+    json!({ "data": [conversation()], "has_more": false })
+}
+
 /// The body that opens it.
 pub(in crate::http) fn new_conversation() -> Value {
     json!({ "endpoint_id": ENDPOINT, "conversation_key": "ticket T-1880" })

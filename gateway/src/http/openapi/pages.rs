@@ -2,6 +2,7 @@
 //!
 //! One named schema for each list: of a generic one, generators would make nameless entries.
 
+use deskgate_protocol::conversation::Conversation;
 use deskgate_protocol::run::Run;
 use utoipa::ToSchema;
 
@@ -24,6 +25,8 @@ macro_rules! pages {
 pages! {
     /// A page of a list of runs, newest first.
     RunPage of Run;
+    /// A page of a list of conversations, newest first.
+    ConversationPage of Conversation;
 }
 
 /// One event of a stream; a stream is a sequence of these (HTML, section 9.2).

@@ -134,6 +134,7 @@ async fn every_statement_is_understood_by_the_database() {
         before: None,
         not_before: None,
         endpoints: vec![desk.endpoint],
+        conversation: None,
         states: None,
         waiting: Waiting::ForDevice,
         key,
@@ -153,6 +154,7 @@ async fn every_statement_is_understood_by_the_database() {
 
     // Executed by the tests of conversations and operations.
     done(&["conversations::create", "conversations::by_key", "conversations::why_not", "conversations::conversation"]);
+    done(&["conversations::of_caller"]);
     done(&["conversations::replayed", "requests::known", "requests::remember", "messages::admit", "messages::why_not"]);
     done(&["operations::lock_run", "operations::begin_stop", "operations::cancel_queued", "operations::cancelling"]);
     done(&["operations::lock_conversation", "operations::begin_reset", "operations::read", "operations::operation"]);

@@ -36,7 +36,13 @@ fn compared(name: &str, rounds: &[Rows], report: &mut Report) -> f64 {
 
 /// Measures what is asked for.
 pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
-    let names = ["accept_vs_pgbench", "accept_vs_http_ceiling", "accept_p99_ms", "accept_with_worker_vs_alone"];
+    let names = [
+        "accept_vs_pgbench",
+        "accept_vs_http_ceiling",
+        "get_run_per_s_vs_http_ceiling",
+        "accept_p99_ms",
+        "accept_with_worker_vs_alone",
+    ];
     if !bench.wants(&names) {
         return Ok(());
     }
@@ -50,6 +56,9 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Resul
 
     let mut site = Site { bench, server, desktop, target };
     let most = site.against_the_ceilings(folder.path(), report).await?;
+    if bench.wants(&["get_run_per_s_vs_http_ceiling"]) {
+        site.reading(folder.path(), report).await?;
+    }
     if bench.wants(&["accept_p99_ms"]) {
         site.at_half_load(most, report).await?;
     }
@@ -75,6 +84,7 @@ impl Site<'_> {
             time: self.bench.time(seconds),
             rate: None,
             at_most: None,
+            read: None,
         }
     }
 
@@ -121,6 +131,24 @@ impl Site<'_> {
             report.value("accept_vs_http_ceiling", most / median(&bare));
         }
         Ok(most)
+    }
+
+    /// Reads one waiting run again and again, in turns with the route that does nothing.
+    async fn reading(&self, folder: &Path, report: &mut Report) -> anyhow::Result<()> {
+        let (_noop, address) = noop::start(folder).await?;
+        self.server.forget_runs().await?;
+        load::send(&Plan { at_most: Some(1), ..self.plan(1.0) }).await?;
+        let (database, _driver) = self.server.database().await?;
+        let run_id: uuid::Uuid = database.query_one("SELECT run_id FROM runs", &[]).await?.try_get(0)?;
+        let plan = Plan { read: Some(deskgate_protocol::RunId::from(run_id).to_string()), ..self.plan(2.0) };
+        let (mut read, mut bare) = (Vec::new(), Vec::new());
+        for _ in 0..self.bench.count(3) {
+            read.push(load::send(&plan).await?.rate());
+            bare.push(self.bare(address).await?.rate());
+        }
+        report.part("get_run_per_second", json!({ "median": median(&read), "rounds": read }));
+        report.value("get_run_per_s_vs_http_ceiling", median(&read) / median(&bare));
+        Ok(())
     }
 
     /// Processor time per accepted run, in microseconds: steadier than rates where others use the machine too.

@@ -71,6 +71,7 @@ fn sought(id: DeviceId, before: Option<Place>) -> Sought<'static> {
         before,
         not_before: None,
         endpoints: Vec::new(),
+        conversation: None,
         states: None,
         waiting: Waiting::Any,
         key: None,

@@ -1,4 +1,4 @@
-//! The load: many connections that submit, as fast as they are answered or at a fixed rate.
+//! The load: many connections that submit, or read one run, as fast as they are answered or at a fixed rate.
 
 use std::cell::{Cell, RefCell};
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::http::{Connection, Submission, Target};
+use crate::http::{Connection, Submission, Target, read};
 use crate::report::percentile;
 
 /// What to send.
@@ -29,12 +29,14 @@ pub(crate) struct Plan {
     pub rate: Option<f64>,
     /// The end, even if there is time left.
     pub at_most: Option<u64>,
+    /// The run to read instead of submitting.
+    pub read: Option<String>,
 }
 
 /// What came of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
-    /// Answers 202 in the time that counts.
+    /// Answers 202, or 200 where a run is read, in the time that counts.
     pub accepted: u64,
     /// Any other answer, at any time.
     pub refused: u64,
@@ -155,13 +157,18 @@ async fn submit(mut connection: Connection, tally: Rc<Tally>) {
     let mut submission = Submission::new(&tally.plan.target);
     // Another run of the load on the same gateway must use other keys.
     let session = uuid::Uuid::now_v7().as_u64_pair().0;
+    let reading = tally.plan.read.as_ref().map(|run_id| read(&tally.plan.target, run_id, 0));
+    let wanted = if reading.is_some() { 200 } else { 202 };
     while let Some((number, moment)) = tally.next() {
         if tally.plan.rate.is_some() {
             sleep_until(moment).await;
         }
-        let answer = connection.exchange(submission.with_key(session, number)).await;
-        match answer {
-            Ok(202) => tally.count(moment),
+        let request = match &reading {
+            Some(request) => request.as_bytes(),
+            None => submission.with_key(session, number),
+        };
+        match connection.exchange(request).await {
+            Ok(status) if status == wanted => tally.count(moment),
             Ok(status) => {
                 let body = String::from_utf8_lossy(connection.body()).into_owned();
                 tally.refused.borrow_mut().push(format!("{status} {body}"));

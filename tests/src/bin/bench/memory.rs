@@ -32,7 +32,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Resul
     let runs = bench.count(100_000);
     let time = Duration::from_secs(600);
     let at_most = Some(runs as u64);
-    let plan = Plan { target, connections: 64, warm_up: Duration::ZERO, time, rate: None, at_most };
+    let plan = Plan { target, connections: 64, warm_up: Duration::ZERO, time, rate: None, at_most, read: None };
     let accepted = load::send(&plan).await?.accepted;
     anyhow::ensure!(accepted == runs as u64, "{accepted} of {runs} runs were accepted");
     tokio::time::sleep(IDLE).await;

@@ -8,10 +8,11 @@ use serde_json::{Map, Value, json};
 use crate::machine;
 
 /// Every result's name in results.json, with its explanation on the screen.
-pub(crate) const NAMES: [(&str, &str); 21] = [
+pub(crate) const NAMES: [(&str, &str); 22] = [
     ("accept_vs_pgbench", "accepted runs per second over pgbench's one row a commit in such a table; at least 1.0"),
     ("accept_vs_pgbench_bare_row", "the same over rows with two indexes and no constraints"),
     ("accept_vs_http_ceiling", "accepted runs per second over a POST that does nothing on the same HTTP stack"),
+    ("get_run_per_s_vs_http_ceiling", "readings of a run per second over the same POST that does nothing"),
     ("accept_p99_ms", "99 of 100 submissions at half of the most are accepted within this; ms from their schedule"),
     ("accept_with_worker_vs_alone", "accepted per second while a device drains the queue, over none connected"),
     ("submit_to_final_ms_p50_builtin", "from the POST to the final record, gateway inside the desktop; ms"),
