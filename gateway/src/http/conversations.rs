@@ -143,7 +143,12 @@ refusals!(ListRefusals = EVERY_CALL, &[Code::InvalidInput, Code::InvalidCursor])
     tag = "Conversations",
     params(
         ("endpoint_id" = Option<EndpointId>, Query, description = "Only conversations with this service."),
-        ("conversation_key" = Option<String>, Query, description = "Only conversations that the caller named so."),
+        (
+            "conversation_key" = Option<String>,
+            Query,
+            pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]{1,255}$",
+            description = "Only conversations that the caller named so.",
+        ),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Entries in a page; 20 if absent."),
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before, with the same filters."),
     ),
@@ -278,10 +283,10 @@ pub(super) async fn reset(
 }
 
 /// What a conversation key is.
-const KEY: &str = "1 to 255 bytes without control characters";
+const KEY: &str = "1 to 255 characters, none of them a control character";
 
 fn is_key(text: &str) -> bool {
-    (1..=255).contains(&text.len()) && !text.contains(char::is_control)
+    (1..=255).contains(&text.chars().count()) && !text.contains(char::is_control)
 }
 
 /// A text that names something.

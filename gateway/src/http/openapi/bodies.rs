@@ -52,8 +52,8 @@ pub(in crate::http) struct Message {
 pub(in crate::http) struct NewConversation {
     /// The service it is held with.
     endpoint_id: EndpointId,
-    /// Your own name for it, 1 to 255 bytes: the same name is the same conversation.
-    #[schema(min_length = 1, max_length = 255)]
+    /// Your own name for it, 1 to 255 characters, none of them a control character: the same name is the same conversation.
+    #[schema(pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]{1,255}$")]
     conversation_key: String,
 }
 
