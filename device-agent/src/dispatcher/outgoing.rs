@@ -11,7 +11,7 @@ use super::{Dispatcher, Link, Stop, UNSETTLED, orders};
 impl<L: Link> Dispatcher<L> {
     /// A new session knows nothing: every slot, every unacknowledged event and every finish is new.
     pub(super) fn begin_session(&mut self, welcome: &Welcome) {
-        info!(device_id = %welcome.device_id, epoch = welcome.epoch, "connected to the gateway");
+        info!(device_id = %welcome.device_id, epoch = welcome.epoch, "the session began");
         self.credit = 0;
         self.withheld = Withheld::default();
         self.draining = false;

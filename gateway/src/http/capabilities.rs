@@ -16,7 +16,8 @@ use super::{Api, body, run_list, server};
 use crate::domain::access::Authenticated;
 
 /// What can be relied on beyond the calls of the first version.
-const FEATURES: [&str; 3] = ["wait", "run_lists", "idempotency_key_lookup"];
+const FEATURES: [&str; 7] =
+    ["wait", "run_lists", "idempotency_key_lookup", "events", "message_deltas", "conversations", "control_operations"];
 
 /// What this gateway can do.
 #[derive(Debug, Serialize, ToSchema)]

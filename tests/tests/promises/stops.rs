@@ -116,7 +116,7 @@ async fn kill_9_of_the_gateway_between_the_stop_and_its_delivery_loses_nothing()
 }
 
 #[tokio::test]
-async fn a_device_that_is_killed_after_a_stop_reached_it_does_not_execute_again() {
+async fn a_device_that_is_killed_before_a_stop_reaches_it_does_not_execute_again() {
     let mut site = site().await;
     let run_id = site.running().await;
     // What the device says now never arrives.
