@@ -136,8 +136,10 @@ impl Streams {
         };
         if !is_final {
             let joined = self.feeds.join(run_id, last_sequence, seen).await;
-            let Joined { news, seen } = joined.ok_or(Refusal::Draining)?;
+            let Joined { last, news, seen } = joined.ok_or(Refusal::Draining)?;
             stream.live = Some(news);
+            // What others were told before this one joined is in the tables.
+            stream.behind |= stream.cursor < last;
             let waiting = stream.note(seen).map(Frame::Waiting);
             stream.first.extend(waiting);
         }

@@ -2,7 +2,7 @@
 //!
 //! A hint says which run changed; runs that change while one read is under way share the next. So
 //! that a lost hint costs a moment and nothing else, followed runs are also looked at in turn, up to
-//! [`LOOKS`] of them each second. Nobody relies on hearing everything: a stream that missed
+//! `LOOKS` of them each second. Nobody relies on hearing everything: a stream that missed
 //! something sees the gap in the sequence and reads it for itself.
 
 use std::collections::{BTreeMap, HashSet};
@@ -70,6 +70,8 @@ pub enum News {
 /// A follower's place at a feed.
 #[derive(Debug)]
 pub struct Joined {
+    /// The last event that those who follow the run were told of.
+    pub last: u64,
     /// How the run was seen when it joined.
     pub seen: Seen,
     /// Everything from then on.
@@ -167,7 +169,7 @@ impl Reader {
             Feed { last, seen, speaker: None, news }
         });
         // Whoever does not wait any more needs no place.
-        let _ = answer.send(Joined { seen: feed.seen, news: feed.news.subscribe() });
+        let _ = answer.send(Joined { last: feed.last, seen: feed.seen, news: feed.news.subscribe() });
     }
 
     fn note(&mut self, Change { run_id, watcher }: Change) {

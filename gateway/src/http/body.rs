@@ -173,6 +173,7 @@ fn metadata(value: Option<Value>, flaws: &mut Vec<Flaw>) -> BTreeMap<String, Str
     };
     if members.len() > 16 {
         flaws.push(Flaw::new("/metadata", "out_of_range", format!("at most 16 members; this has {}", members.len())));
+        return BTreeMap::new();
     }
     let mut labels = BTreeMap::new();
     for (name, value) in members {

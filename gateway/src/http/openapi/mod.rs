@@ -10,7 +10,7 @@
 //! | `subset` | takes away what client generators stumble over |
 //! | `reference` | the readable page |
 //!
-//! A handler says what it is with `#[utoipa::path]`, and [`super::calls`] lists it; nothing else is needed.
+//! A handler says what it is with `#[utoipa::path]`, and `http::calls` lists it; nothing else is needed.
 
 pub(super) mod bodies;
 mod common;
@@ -22,6 +22,7 @@ mod subset;
 
 use std::sync::LazyLock;
 
+use axum::body::Bytes;
 use axum::http::{HeaderValue, header};
 use axum::response::IntoResponse;
 use serde_json::Value;
@@ -80,5 +81,7 @@ pub(super) async fn document() -> impl IntoResponse {
         (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
         (header::CACHE_CONTROL, super::html::CACHE),
     ];
-    (headers, json())
+    // It may wait long for a slow reader, so all of them share it.
+    static TEXT: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(json()));
+    (headers, TEXT.clone())
 }
