@@ -87,7 +87,8 @@ BEGIN
     WHERE conversation_id = NEW.conversation_id AND active_run_id = NEW.run_id;
     UPDATE control_operations SET state = 'completed', completed_at = now(), run_state = NEW.state,
         outcome = CASE
-            WHEN NEW.error ->> 'code' = 'device_removed' THEN 'outcome_unknown'
+            -- As text: an error with a \u0000 in it is JSON, but no member of it can be taken out.
+            WHEN NEW.error::text LIKE '{"code":"device_removed"%' THEN 'outcome_unknown'
             WHEN NEW.state = 'cancelled' THEN 'stopped'
             ELSE 'already_final' END
     WHERE operation_id = NEW.stop_operation_id AND completed_at IS NULL;

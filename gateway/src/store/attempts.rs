@@ -317,7 +317,8 @@ const CANCEL: &str = "-- attempts::cancel
 
 const RESTART: &str = "-- attempts::restart
     WITH moved AS (
-        UPDATE runs SET state = CASE WHEN state = 'cancelling' THEN state ELSE 'running' END, attempt = attempt + 1, device_seq = 0, last_sequence = last_sequence + 1
+        UPDATE runs SET state = CASE WHEN stop_operation_id IS NOT NULL THEN 'cancelling' ELSE 'running' END,
+            attempt = attempt + 1, device_seq = 0, last_sequence = last_sequence + 1
         WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4
             AND state IN ('running', 'awaiting_reconciliation', 'cancelling')
         RETURNING run_id, last_sequence)
