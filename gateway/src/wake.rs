@@ -147,6 +147,11 @@ impl Wake {
         Watcher { wake: self.clone(), topic, receiver }
     }
 
+    /// How many in this process are registered.
+    pub fn watchers(&self, topic: Topic) -> usize {
+        self.lock().get(&topic).map_or(0, watch::Sender::receiver_count)
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<Topic, watch::Sender<()>>> {
         // Nothing in here panics while it holds the lock, and the map is right at every moment.
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)

@@ -6,7 +6,7 @@ use deskgate_gateway::domain::Limits;
 use deskgate_gateway::http::server;
 use deskgate_gateway::store::attempts::{Record, What};
 use deskgate_gateway::store::devices::SessionKey;
-use deskgate_gateway::wake::Said;
+use deskgate_gateway::wake::{Said, Topic};
 use deskgate_protocol::RunId;
 use deskgate_protocol::control::MessageDelta;
 use deskgate_protocol::run::EventType;
@@ -268,9 +268,10 @@ async fn what_is_open_with_a_revoked_key_ends_within_five_seconds_on_every_repli
     }
     let mut unharmed = Stream::open(world.ask("GET", &events(run_id))).await;
     let path = format!("/api/v1/runs/{run_id}?wait=60");
+    let watchers = || world.store().wake().watchers(Topic::Run(run_id));
+    let streaming = watchers();
     let waiting = tokio::spawn(world.ask("GET", &path).key(&created.text).send());
-    until("the read waits", async || !waiting.is_finished()).await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    until("the read waits", async || watchers() > streaming).await;
 
     world.desk.revoke(created.key.key_id).await;
     let revoked = Instant::now();

@@ -2,10 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use deskgate_gateway::store::Store;
 use deskgate_gateway::store::attempts::{Record, What};
+use deskgate_gateway::wake::Topic;
 use serde_json::json;
 
 use crate::support::call::Problem;
+use crate::support::until;
 use crate::support::world::{LEASE, World};
 
 #[tokio::test]
@@ -20,7 +23,8 @@ async fn a_change_ends_the_wait_on_every_replica() {
     let here = tokio::spawn(world.ask("GET", &path).send());
     let there = tokio::spawn(world.ask("GET", &path).to(replica.addresses().http, &path).send());
     // The change must not come before they wait.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let waits = |store: &Store| store.wake().watchers(Topic::Run(run_id)) == 1;
+    until("both readers wait", async || waits(world.store()) && waits(replica.store())).await;
     assert!(!here.is_finished() && !there.is_finished());
     let start = Record { run_id, attempt: 1, what: What::Start };
     world.store().record(session, &[start], LEASE).await.expect("stored");
