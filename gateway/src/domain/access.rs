@@ -124,9 +124,12 @@ impl Caller {
         if self.key.key.scopes.contains(&scope) { Ok(()) } else { Err(Refusal::InsufficientScope(scope)) }
     }
 
-    /// The services the key is limited to; empty: it is good for all.
-    pub fn limited_to(&self) -> &[EndpointId] {
-        &self.key.key.endpoints
+    /// The services that a list is to show, of which `wanted` was asked for; empty: all. `None`: there is nothing to show.
+    pub fn shown(&self, wanted: Option<EndpointId>) -> Option<Vec<EndpointId>> {
+        match wanted {
+            Some(endpoint_id) => self.may_use(endpoint_id).then(|| vec![endpoint_id]),
+            None => Some(self.key.key.endpoints.clone()),
+        }
     }
 
     /// Whether the key is good for this service. One that is not does not learn that it exists.

@@ -91,12 +91,8 @@ pub async fn list(
     before: Option<Place>,
     limit: u32,
 ) -> Result<Page, Refusal> {
-    let endpoints = match filter.endpoint_id {
-        Some(endpoint_id) if !caller.may_use(endpoint_id) => {
-            return Ok(Page { conversations: Vec::new(), next: None });
-        }
-        Some(endpoint_id) => vec![endpoint_id],
-        None => caller.limited_to().to_vec(),
+    let Some(endpoints) = caller.shown(filter.endpoint_id) else {
+        return Ok(Page { conversations: Vec::new(), next: None });
     };
     let (app_id, subject) = (caller.app_id(), caller.subject());
     let conversation_key = filter.conversation_key.as_deref();

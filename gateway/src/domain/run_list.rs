@@ -56,11 +56,7 @@ fn sought<'a>(caller: &'a Caller, filter: &Filter, before: Option<Place>) -> Opt
         filter.state.is_none_or(|wanted| wanted == *state) && filter.phase.is_none_or(|phase| phase == state.phase())
     };
     let seen_as: Vec<RunState> = RunState::ALL.into_iter().filter(fits).collect();
-    let endpoints = match filter.endpoint_id {
-        Some(endpoint_id) if !caller.may_use(endpoint_id) => return None,
-        Some(endpoint_id) => vec![endpoint_id],
-        None => caller.limited_to().to_vec(),
-    };
+    let endpoints = caller.shown(filter.endpoint_id)?;
     let bound = filter.created_before.map(|time| Place { moment: at_least(time), id: uuid::Uuid::nil() });
     Some(Sought {
         app_id: caller.app_id(),
