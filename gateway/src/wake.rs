@@ -64,6 +64,9 @@ pub struct Said {
     pub run_id: RunId,
     /// Which attempt, as the device says.
     pub attempt: u32,
+    /// How many of the attempt's events the device had reported before.
+    #[serde(default)]
+    pub after: u64,
     /// What was written.
     #[serde(flatten)]
     pub delta: MessageDelta,

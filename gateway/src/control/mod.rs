@@ -9,6 +9,7 @@
 //! | `claims` | offers, as many as the device has room for |
 //! | `orders` | control operations on their way to the device |
 //! | `recorder` | what the device reports, written in its order and acknowledged |
+//! | `reported` | how much of each run that is |
 //! | `management` | the desktop's own requests |
 //! | [`socket`] | the private Unix socket |
 //!
@@ -22,6 +23,7 @@ mod handshake;
 mod management;
 mod orders;
 mod recorder;
+mod reported;
 mod session;
 pub mod socket;
 mod wire;

@@ -16,6 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::door::Door;
 use super::handshake::Entered;
 use super::recorder::{self, Report, Stopped};
+use super::reported::Reported;
 use super::wire::Ended;
 use super::{claims, management, orders};
 use crate::domain::desktop::Desktop;
@@ -76,6 +77,7 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
         reports,
         credit,
         requests: JoinSet::new(),
+        reported: Reported::default(),
         unanswered_pings: 0,
     };
     let settled = live.settle(&held, settlements).await;
@@ -165,6 +167,7 @@ struct Session<'a> {
     reports: mpsc::Sender<Report>,
     credit: watch::Sender<u64>,
     requests: JoinSet<()>,
+    reported: Reported,
     unanswered_pings: u32,
 }
 
@@ -191,11 +194,13 @@ impl Session<'_> {
                 Err(violation(format!("the number {seq}")))
             }
             DeviceFrame::Event { run_id, attempt, seq, event } => {
+                self.reported.note(run_id, attempt, seq);
                 let events: Vec<(EventType, _)> = vec![recorder::stored(event)];
                 self.report(Record { run_id, attempt, what: What::Events { first: seq, events } })
             }
             DeviceFrame::Delta { run_id, attempt, delta } => self.pass_on(run_id, attempt, delta),
             DeviceFrame::Finish { run_id, attempt, seq, outcome } => {
+                self.reported.forget(run_id);
                 self.report(Record { run_id, attempt, what: What::End { seq, outcome } })
             }
             DeviceFrame::ControlDone { operation_id, outcome } => self.queue(Report::Done(operation_id, outcome)),
@@ -216,7 +221,8 @@ impl Session<'_> {
         if delta.text.len() > DELTA_LIMIT || delta.message_id.len() > MESSAGE_ID {
             return Err(violation("a piece of a message that is too long".to_owned()));
         }
-        self.door.store.wake().said(Said { device_id: self.session.device_id, run_id, attempt, delta });
+        let after = self.reported.of(run_id, attempt);
+        self.door.store.wake().said(Said { device_id: self.session.device_id, run_id, attempt, after, delta });
         Ok(())
     }
 
@@ -252,6 +258,7 @@ impl Session<'_> {
     async fn settle(&mut self, held: &[HeldRun], settlements: Vec<(RunId, u32, Settlement)>) -> Result<(), Why> {
         for (run_id, attempt, settlement) in settlements {
             let stored = held.iter().find(|run| run.run_id == run_id).map_or(0, |run| run.device_seq);
+            self.reported.note(run_id, attempt, stored);
             let ack = GatewayFrame::Ack { run_id, attempt, through: stored };
             let what = match settlement {
                 Settlement::Start { in_doubt: false } => What::Start,

@@ -235,7 +235,8 @@ impl Stream {
         match heard {
             Ok(News::Event(told)) if told.sequence == self.cursor + 1 => return Some(self.show(told)),
             Ok(News::Event(told)) => self.behind = told.sequence > self.cursor,
-            Ok(News::Said(said)) => return Some(Frame::Said(said)),
+            Ok(News::Said { said, last }) if last >= self.cursor => return Some(Frame::Said(said)),
+            Ok(News::Said { .. }) => {}
             Ok(News::Seen(seen)) => return self.note(seen).map(Frame::Waiting),
             Err(RecvError::Lagged(_)) => self.behind = true,
             Err(RecvError::Closed) => self.ended = true,

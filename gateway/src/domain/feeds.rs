@@ -64,7 +64,13 @@ pub enum News {
     /// The run is seen differently, without an event.
     Seen(Seen),
     /// The assistant writes.
-    Said(Arc<Said>),
+    Said {
+        /// What.
+        said: Arc<Said>,
+        /// The last event that was told before. To a stream that has shown a later one this is old:
+        /// the message may be complete already.
+        last: u64,
+    },
 }
 
 /// A follower's place at a feed.
@@ -93,6 +99,8 @@ pub struct Feeds(mpsc::Sender<Join>);
 pub struct Reader {
     store: Store,
     joins: mpsc::Receiver<Join>,
+    /// What assistants write, in all runs.
+    said: broadcast::Receiver<Arc<Said>>,
     feeds: BTreeMap<RunId, Feed>,
     /// One entry for each feed.
     changes: FuturesUnordered<BoxFuture<'static, Change>>,
@@ -105,9 +113,16 @@ pub struct Reader {
 struct Feed {
     last: u64,
     seen: Seen,
-    /// Who may say something in this run: a device and its attempt.
-    speaker: Option<(DeviceId, u32)>,
+    speaker: Option<Speaker>,
     news: broadcast::Sender<News>,
+}
+
+/// Who may say something in a run.
+struct Speaker {
+    device_id: DeviceId,
+    attempt: u32,
+    /// How many of its events have been read here.
+    reported: u64,
 }
 
 /// A run's hint came, or its last follower left.
@@ -121,8 +136,9 @@ impl Feeds {
     pub fn new(store: Store) -> (Self, Reader) {
         let (sender, joins) = mpsc::channel(JOINS);
         let reader = Reader {
-            store,
             joins,
+            said: store.wake().listen(),
+            store,
             feeds: BTreeMap::new(),
             changes: FuturesUnordered::new(),
             changed: HashSet::new(),
@@ -145,7 +161,6 @@ impl Reader {
     pub async fn run(mut self, stop: CancellationToken) {
         let mut look = tokio::time::interval(Duration::from_secs(1));
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut said = self.store.wake().listen();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -153,7 +168,7 @@ impl Reader {
                 Some(change) = self.changes.next() => self.note(change),
                 _ = look.tick() => self.look(),
                 // Whoever cannot listen as fast as is said misses something, and nothing that counts.
-                Ok(said) = said.recv() => self.pass_on(said),
+                Ok(said) = self.said.recv() => self.pass_on(said),
             }
             self.read().await;
         }
@@ -168,6 +183,10 @@ impl Reader {
             self.changed.insert(run_id);
             Feed { last, seen, speaker: None, news }
         });
+        if feed.last < last {
+            // Whoever knows more than was told here must not be shown what is older.
+            self.changed.insert(run_id);
+        }
         // Whoever does not wait any more needs no place.
         let _ = answer.send(Joined { last: feed.last, seen: feed.seen, news: feed.news.subscribe() });
     }
@@ -185,9 +204,9 @@ impl Reader {
 
     fn pass_on(&mut self, said: Arc<Said>) {
         if let Some(feed) = self.feeds.get(&said.run_id)
-            && feed.speaker == Some((said.device_id, said.attempt))
+            && feed.speaker.as_ref().is_some_and(|speaker| speaker.may_say(&said))
         {
-            let _ = feed.news.send(News::Said(said));
+            let _ = feed.news.send(News::Said { said, last: feed.last });
         }
     }
 
@@ -206,6 +225,12 @@ impl Reader {
         }
         while let Some(Some(change)) = self.changes.next().now_or_never() {
             self.note(change);
+        }
+        // Said before what is read next happened.
+        for _ in 0..self.said.len() {
+            if let Ok(said) = self.said.try_recv() {
+                self.pass_on(said);
+            }
         }
     }
 
@@ -238,9 +263,18 @@ impl Reader {
     }
 }
 
+impl Speaker {
+    /// Pieces and events come on different ways. A piece that was overtaken by an event is left out:
+    /// that event may have completed its message.
+    fn may_say(&self, said: &Said) -> bool {
+        (said.device_id, said.attempt) == (self.device_id, self.attempt) && said.after >= self.reported
+    }
+}
+
 impl Feed {
     fn tell(&mut self, progress: &Progress) {
-        self.speaker = Some((progress.device_id, progress.attempt));
+        let Progress { device_id, attempt, device_seq, .. } = *progress;
+        self.speaker = Some(Speaker { device_id, attempt, reported: device_seq });
         for event in &progress.events {
             self.last = event.sequence;
             // An event that cannot be written is a gap, which a stream that reads it reports.

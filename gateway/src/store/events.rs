@@ -17,6 +17,8 @@ pub struct Progress {
     pub device_id: DeviceId,
     /// Which hand-over to the device this is.
     pub attempt: u32,
+    /// How many events of this attempt the device has reported.
+    pub device_seq: u64,
     /// Its stored state.
     pub state: RunState,
     /// Where the device is.
@@ -40,7 +42,7 @@ impl Store {
     pub async fn progress(&self, runs: &[(RunId, u64)], limit: i64) -> Result<Vec<Progress>, Error> {
         let sql = format!(
             "-- events::progress
-            SELECT r.run_id, r.device_id, r.attempt, r.state, {PRESENCE} AS presence,
+            SELECT r.run_id, r.device_id, r.attempt, r.device_seq, r.state, {PRESENCE} AS presence,
                 e.event_id, e.sequence, e.type, e.created_at, e.data
             FROM unnest($1::uuid[], $2::bigint[]) AS f(run_id, after)
             JOIN runs r USING (run_id) JOIN devices d USING (device_id)
@@ -71,6 +73,7 @@ fn progress(row: &Row) -> Result<Progress, Error> {
         run_id: row.try_get::<_, uuid::Uuid>("run_id")?.into(),
         device_id: row.try_get::<_, uuid::Uuid>("device_id")?.into(),
         attempt: row.try_get::<_, i32>("attempt")?.unsigned_abs(),
+        device_seq: row.try_get::<_, i64>("device_seq")?.unsigned_abs(),
         state: word(row.try_get("state")?)?,
         presence: row.try_get::<_, &str>("presence")?.parse()?,
         events: Vec::new(),

@@ -128,7 +128,7 @@ mod tests {
         let run_id = RunId::new();
         let text = "\u{1}".repeat(DELTA_LIMIT);
         let delta = MessageDelta { message_id: "m".repeat(64), offset: u64::MAX, text };
-        let said = Arc::new(Said { device_id: DeviceId::new(), run_id, attempt: u32::MAX, delta });
+        let said = Arc::new(Said { device_id: DeviceId::new(), run_id, attempt: u32::MAX, after: u64::MAX, delta });
         let mut tellings = vec![Telling::Said(said.clone()); 3];
         tellings.extend(vec![Telling::Changed(Topic::Run(run_id)); 3]);
         let payloads = say("me", tellings.into_iter());

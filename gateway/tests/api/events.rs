@@ -232,7 +232,7 @@ async fn what_the_assistant_writes_is_shown_on_every_replica_and_only_in_the_own
         streams.push(stream);
     }
     let delta = MessageDelta { message_id: "msg_1".to_owned(), offset: 3, text: "Gr\u{f6}\u{df}e\n".to_owned() };
-    let said = Said { device_id: session.device_id, run_id, attempt: 1, delta: delta.clone() };
+    let said = Said { device_id: session.device_id, run_id, attempt: 1, after: 0, delta: delta.clone() };
     // Another device, or an attempt that is not the run's, has nothing to say here.
     world.store().wake().said(Said { device_id: deskgate_protocol::DeviceId::new(), ..said.clone() });
     world.store().wake().said(Said { attempt: 2, ..said.clone() });

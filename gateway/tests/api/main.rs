@@ -21,6 +21,7 @@ mod refusals;
 mod retention;
 mod slow;
 pub(crate) mod store;
+mod streams;
 mod success;
 mod support;
 mod tls;

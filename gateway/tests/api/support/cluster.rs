@@ -6,6 +6,7 @@ use deskgate_gateway::store::cluster::{Cluster, Config};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 use tokio_postgres::NoTls;
+use tokio_util::task::AbortOnDropHandle;
 
 /// A cluster that runs for as long as a test holds it.
 pub(crate) struct Shared {
@@ -38,6 +39,16 @@ impl Database {
     /// Executes statements past the gateway.
     pub(crate) async fn execute(&self, statements: &str) {
         execute(&self.config(), statements).await;
+    }
+
+    /// A connection past the gateway, for as long as both are held.
+    pub(crate) async fn connect(&self) -> (tokio_postgres::Client, AbortOnDropHandle<()>) {
+        let (client, connection) = self.config().connect(NoTls).await.expect("connected");
+        let driven = tokio::spawn(async move {
+            // It ends with the test.
+            let _ = connection.await;
+        });
+        (client, AbortOnDropHandle::new(driven))
     }
 
     /// The only value of a query, as text.

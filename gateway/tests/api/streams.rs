@@ -1,0 +1,125 @@
+//! Streams as the gateway's inside sees them: what their two sources, the tables and the feed, may do to each other.
+
+use std::time::Duration;
+
+use deskgate_gateway::domain::Limits;
+use deskgate_gateway::domain::access::{Access, Caller, Subject};
+use deskgate_gateway::domain::events::{Frame, Stream, Streams};
+use deskgate_gateway::store::devices::SessionKey;
+use deskgate_gateway::wake::{Said, Topic};
+use deskgate_protocol::RunId;
+use deskgate_protocol::control::MessageDelta;
+use deskgate_protocol::management::Scope;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::store::{Shelf, events, succeeded};
+use crate::support::until;
+use crate::support::world::patient;
+
+/// Streams on a shelf, without a door before them.
+struct Source {
+    shelf: Shelf,
+    streams: Streams,
+    caller: Caller,
+    draining: CancellationToken,
+    _work: JoinSet<()>,
+}
+
+impl Source {
+    async fn new() -> Self {
+        let shelf = Shelf::new().await;
+        let access = Access::new(shelf.store.clone(), patient().rate);
+        let subject = Subject::Named("anna".to_owned());
+        let authenticated = access.authenticate(&shelf.desk.app.key, subject, None).await.expect("a good key");
+        let caller = authenticated.authorise(Scope::RunsRead).expect("it may read");
+        let draining = CancellationToken::new();
+        let stop = CancellationToken::new();
+        let (streams, work) = Streams::new(shelf.store.clone(), access, &Limits::default(), draining.clone(), stop);
+        let mut running = JoinSet::new();
+        running.spawn(work);
+        Self { shelf, streams, caller, draining, _work: running }
+    }
+
+    /// A run that a device executes.
+    async fn running(&self) -> (RunId, SessionKey) {
+        let (session, _) = self.shelf.desk.connect().await;
+        (self.shelf.started(session).await, session)
+    }
+
+    async fn open(&self, run_id: RunId, after: u64) -> Stream {
+        self.streams.open(&self.caller, run_id, after).await.expect("it may be read")
+    }
+
+    /// The device says a piece of a message, after so many events of its own.
+    fn say(&self, session: SessionKey, run_id: RunId, message_id: &str, after: u64) {
+        let delta = MessageDelta { message_id: message_id.to_owned(), offset: 0, text: "Hello".to_owned() };
+        let said = Said { device_id: session.device_id, run_id, attempt: 1, after, delta };
+        self.shelf.store.wake().said(said);
+    }
+}
+
+/// What a stream shows next: a number, or what has none.
+async fn shown(stream: &mut Stream) -> String {
+    let next = tokio::time::timeout(Duration::from_secs(30), stream.next()).await.expect("something in time");
+    match next {
+        Some(Frame::Snapshot(_)) => "snapshot".to_owned(),
+        Some(Frame::Event(told)) => told.sequence.to_string(),
+        Some(Frame::Waiting(reason)) => format!("waiting: {}", reason.message),
+        Some(Frame::Said(said)) => said.delta.message_id.clone(),
+        Some(Frame::Closing) => "closing".to_owned(),
+        None => "end".to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn a_piece_that_its_message_has_overtaken_is_not_shown() {
+    let source = Source::new().await;
+    let (run_id, session) = source.running().await;
+    let mut stream = source.open(run_id, 2).await;
+    assert_eq!(shown(&mut stream).await, "snapshot");
+    source.say(session, run_id, "first", 0);
+    assert_eq!(shown(&mut stream).await, "first");
+    source.shelf.one(session, run_id, 1, events(1, 1)).await;
+    assert_eq!(shown(&mut stream).await, "3");
+    // It was said before the message was complete, and comes only now.
+    source.say(session, run_id, "first", 0);
+    source.say(session, run_id, "second", 1);
+    assert_eq!(shown(&mut stream).await, "second");
+    // Neither does whoever comes later, with a cursor behind the message, see it.
+    let mut later = source.open(run_id, 3).await;
+    assert_eq!(shown(&mut later).await, "snapshot");
+    source.say(session, run_id, "first", 0);
+    source.say(session, run_id, "third", 1);
+    assert_eq!(shown(&mut later).await, "third");
+}
+
+#[tokio::test]
+async fn a_stream_that_knows_more_than_the_feed_shows_no_older_piece() {
+    let source = Source::new().await;
+    let (run_id, session) = source.running().await;
+    let mut stream = source.open(run_id, 0).await;
+    let watched = || source.shelf.store.wake().watchers(Topic::Run(run_id));
+    until("the feed follows the run", async || watched() > 0).await;
+    source.say(session, run_id, "first", 0);
+    let mut beside = source.open(run_id, 2).await;
+    assert_eq!(shown(&mut beside).await, "snapshot");
+
+    // The feed cannot read where the run stands; the stream can read the events.
+    let (locker, _connection) = source.shelf.database.connect().await;
+    locker.batch_execute("BEGIN; LOCK TABLE devices IN ACCESS EXCLUSIVE MODE").await.expect("locked");
+    source.shelf.one(session, run_id, 1, events(1, 1)).await;
+    for expected in ["snapshot", "1", "2", "3"] {
+        assert_eq!(shown(&mut stream).await, expected);
+    }
+    // Passed on once the feed has given up reading, with what it has read until then.
+    source.say(session, run_id, "old", 0);
+    while shown(&mut beside).await != "old" {}
+    locker.batch_execute("COMMIT").await.expect("released");
+    while shown(&mut beside).await != "3" {}
+    source.say(session, run_id, "new", 1);
+    assert_eq!(shown(&mut stream).await, "new");
+    source.shelf.one(session, run_id, 1, succeeded(2)).await;
+    assert_eq!(shown(&mut stream).await, "4");
+    assert_eq!(shown(&mut stream).await, "end");
+}
