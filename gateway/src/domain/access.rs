@@ -214,11 +214,6 @@ impl Access {
         Ok(Authenticated { key, subject, standing })
     }
 
-    /// Whether a key that was good is so still.
-    pub async fn is_good(&self, key_id: KeyId) -> Result<bool, Refusal> {
-        Ok(self.key(&self.slot(key_id), key_id).await?.is_some_and(|key| key.live && !key.disabled))
-    }
-
     async fn key(&self, slot: &Slot, key_id: KeyId) -> Result<Option<Arc<StoredKey>>, Refusal> {
         let came = Instant::now();
         if let Some(found) = slot.good_for(came) {

@@ -17,7 +17,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 use super::Limits;
-use super::access::{Access, Caller};
+use super::access::Caller;
 use super::feeds::{Feeds, Joined, News, Seen, Told};
 use super::places::{Place, Places};
 use super::refusal::Refusal;
@@ -94,13 +94,12 @@ impl Streams {
     /// Streams that close when `draining` is cancelled, and the work that keeps them going until `stop`.
     pub fn new(
         store: Store,
-        access: Access,
         limits: &Limits,
         draining: CancellationToken,
         stop: CancellationToken,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (feeds, reader) = Feeds::new(store.clone());
-        let vigil = Vigil::new(access);
+        let vigil = Vigil::new(store.clone());
         let work = join(reader.run(stop.clone()), vigil.clone().run(stop)).map(drop);
         (Self { store, feeds, vigil, places: Places::new(limits.streams_per_application), draining }, work)
     }
@@ -178,7 +177,23 @@ impl Stream {
         if let Some(frame) = self.first.pop_front() {
             return Some(frame);
         }
-        while !self.ended && !self.key.has_ended() {
+        if self.ended {
+            return None;
+        }
+        // Also a stream that has much to catch up with ends when it is to.
+        let (draining, key) = (self.draining.clone(), self.key.clone());
+        let frame = tokio::select! {
+            biased;
+            () = draining.cancelled() => Some(Frame::Closing),
+            _ = key.ended() => None,
+            frame = self.go_on() => return frame,
+        };
+        self.ended = true;
+        frame
+    }
+
+    async fn go_on(&mut self) -> Option<Frame> {
+        while !self.ended {
             if let Some(told) = self.backlog.pop_front() {
                 return Some(self.show(told));
             }
@@ -223,16 +238,7 @@ impl Stream {
             self.ended = true;
             return None;
         };
-        let heard = tokio::select! {
-            biased;
-            () = self.draining.cancelled() => {
-                self.ended = true;
-                return Some(Frame::Closing);
-            }
-            () = self.key.ended() => return None,
-            heard = live.recv() => heard,
-        };
-        match heard {
+        match live.recv().await {
             Ok(News::Event(told)) if told.sequence == self.cursor + 1 => return Some(self.show(told)),
             Ok(News::Event(told)) => self.behind = told.sequence > self.cursor,
             Ok(News::Said { said, last }) if last >= self.cursor => return Some(Frame::Said(said)),

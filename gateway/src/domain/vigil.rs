@@ -1,59 +1,88 @@
-//! Ends what a revoked key left open: streams, and reads that wait.
+//! Ends what a key left open that is good no more: streams, and reads that wait.
 //!
-//! A key is checked when a request comes. What stays open after that is ended here: each key in use
-//! is looked at every two seconds, once for all that is open with it.
+//! A key is checked when a request comes. What stays open after that is ended here, within the 5 s
+//! of the threat model (A6): all keys in use are looked at together, twice a second. A key that was
+//! revoked at another replica while the database cannot be reached from here looks like any other
+//! key then, so whatever could not be confirmed for a while is ended too. Its callers come again.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use deskgate_protocol::KeyId;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::access::{Access, Caller};
+use super::access::Caller;
+use super::refusal::Refusal;
+use crate::store::{Error, Store};
 
-/// Revocation ends what is open within 5 s (security.md, A6).
-const PAUSE: Duration = Duration::from_secs(2);
+/// The pause between two looks.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How long the database may take for one look.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// After so long without a confirmation a key counts as gone. That is seen after a pause and a
+/// look that failed, so what is open ends within 4.5 s.
+const UNCONFIRMED: Duration = Duration::from_secs(3);
 
 /// Watches the keys with which something is open.
 #[derive(Clone)]
 pub struct Vigil {
-    access: Access,
-    watched: Arc<Mutex<HashMap<KeyId, Weak<CancellationToken>>>>,
+    store: Store,
+    watched: Arc<Mutex<HashMap<KeyId, Entry>>>,
+}
+
+struct Entry {
+    key: Weak<Key>,
+    /// When the database was asked that last said the key is good.
+    confirmed: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Key {
+    over: CancellationToken,
+    why: OnceLock<Refusal>,
 }
 
 /// A key that is watched for as long as this is held.
 #[derive(Clone, Debug)]
-pub struct Watched(Arc<CancellationToken>);
+pub struct Watched(Arc<Key>);
 
 impl Watched {
-    /// Waits until the key is good no more.
-    pub async fn ended(&self) {
-        self.0.cancelled().await;
+    /// Waits until the key is good no more, and says what a request with it would be refused with.
+    pub async fn ended(&self) -> Refusal {
+        self.0.over.cancelled().await;
+        self.0.why.get().cloned().unwrap_or(Refusal::Internal)
     }
+}
 
-    /// Whether the key is good no more.
-    pub fn has_ended(&self) -> bool {
-        self.0.is_cancelled()
+impl Key {
+    fn end(&self, why: Refusal) {
+        // Whoever was first has said why.
+        let _ = self.why.set(why);
+        self.over.cancel();
     }
 }
 
 impl Vigil {
     /// Watches nothing yet, and looks only while [`Vigil::run`] runs.
-    pub fn new(access: Access) -> Self {
-        Self { access, watched: Arc::default() }
+    pub fn new(store: Store) -> Self {
+        Self { store, watched: Arc::default() }
     }
 
-    /// Watches the key of this caller.
+    /// Watches the key of this caller, who was checked a moment ago.
     pub fn watch(&self, caller: &Caller) -> Watched {
         let mut watched = self.lock();
-        let entry = watched.entry(caller.key_id()).or_default();
-        let token = entry.upgrade().unwrap_or_default();
-        *entry = Arc::downgrade(&token);
-        Watched(token)
+        if let Some(key) = watched.get(&caller.key_id()).and_then(|entry| entry.key.upgrade()) {
+            return Watched(key);
+        }
+        let key = Arc::new(Key::default());
+        let entry = Entry { key: Arc::downgrade(&key), confirmed: Instant::now() };
+        watched.insert(caller.key_id(), entry);
+        Watched(key)
     }
 
-    /// Looks at every watched key now and then, until `stop`.
+    /// Looks at the watched keys now and then, until `stop`.
     pub async fn run(self, stop: CancellationToken) {
         while stop.run_until_cancelled(tokio::time::sleep(PAUSE)).await.is_some() {
             self.look().await;
@@ -61,22 +90,42 @@ impl Vigil {
     }
 
     async fn look(&self) {
-        let keys: Vec<KeyId> = {
-            let mut watched = self.lock();
-            watched.retain(|_, token| token.strong_count() > 0);
-            watched.keys().copied().collect()
-        };
-        for key_id in keys {
-            // While the database does not answer, nothing new is shown either.
-            if let Ok(false) = self.access.is_good(key_id).await
-                && let Some(token) = self.lock().remove(&key_id).and_then(|token| token.upgrade())
-            {
-                token.cancel();
+        let key_ids = self.in_use();
+        if key_ids.is_empty() {
+            return;
+        }
+        let asked = Instant::now();
+        let late = |_| Err(Error::Unavailable(format!("no answer within {} ms", PATIENCE.as_millis())));
+        let good = timeout(PATIENCE, self.store.good_keys(&key_ids)).await.unwrap_or_else(late);
+        let mut watched = self.lock();
+        for key_id in key_ids {
+            let Some(entry) = watched.get_mut(&key_id) else { continue };
+            let over = match &good {
+                Ok(good) if good.contains(&key_id) => {
+                    entry.confirmed = asked;
+                    continue;
+                }
+                Ok(_) => Refusal::CredentialInvalid { hint: String::new() },
+                Err(_) if entry.confirmed.elapsed() < UNCONFIRMED => continue,
+                Err(error) => {
+                    tracing::warn!(%key_id, %error, "what is open with a key ends: the key cannot be confirmed");
+                    Refusal::StoreUnavailable
+                }
+            };
+            if let Some(key) = watched.remove(&key_id).and_then(|entry| entry.key.upgrade()) {
+                key.end(over);
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<KeyId, Weak<CancellationToken>>> {
+    /// The keys with which something is open still.
+    fn in_use(&self) -> Vec<KeyId> {
+        let mut watched = self.lock();
+        watched.retain(|_, entry| entry.key.strong_count() > 0);
+        watched.keys().copied().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<KeyId, Entry>> {
         // Nothing panics while it holds the lock.
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }

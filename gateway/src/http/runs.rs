@@ -152,12 +152,12 @@ pub(super) async fn read(
     Ok(response)
 }
 
-/// The run once it has changed or the time is over; sooner when the gateway stops or the key ends.
+/// The run once it has changed or the time is over; sooner when the gateway stops or the key is good no more.
 async fn changed(api: &Api, caller: &Caller, run_id: RunId, wait: Duration) -> Result<Run, Refusal> {
     let key = api.streams.vigil().watch(caller);
     tokio::select! {
         run = runs::read(&api.store, caller, run_id, wait) => run,
-        () = key.ended() => Err(Refusal::CredentialInvalid { hint: String::new() }),
+        refusal = key.ended() => Err(refusal),
         () = api.draining.cancelled() => runs::read(&api.store, caller, run_id, Duration::ZERO).await,
     }
 }

@@ -1,5 +1,7 @@
 //! Applications and their keys.
 
+use std::collections::HashSet;
+
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::management::{Application, Key, Scope};
 use deskgate_protocol::{ApplicationId, DeviceId, EndpointId, KeyId, Timestamp};
@@ -232,6 +234,17 @@ impl Store {
             live: row.try_get("live")?,
             disabled: row.try_get("disabled")?,
         }))
+    }
+
+    /// Which of these keys are good at this moment.
+    pub async fn good_keys(&self, key_ids: &[KeyId]) -> Result<HashSet<KeyId>, Error> {
+        let sql = format!(
+            "SELECT k.key_id FROM application_keys k JOIN applications a USING (app_id)
+            WHERE k.key_id = ANY($1) AND {LIVE} AND a.disabled_at IS NULL -- applications::good_keys"
+        );
+        let key_ids: Vec<_> = key_ids.iter().map(|key_id| key_id.uuid()).collect();
+        let rows = self.durable_rows(&sql, &[&key_ids]).await?;
+        rows.iter().map(|row| Ok(row.try_get::<_, uuid::Uuid>(0)?.into())).collect()
     }
 }
 

@@ -1,15 +1,17 @@
 //! Streams as the gateway's inside sees them: what their two sources, the tables and the feed, may do to each other.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use deskgate_gateway::domain::Limits;
 use deskgate_gateway::domain::access::{Access, Caller, Subject};
 use deskgate_gateway::domain::events::{Frame, Stream, Streams};
+use deskgate_gateway::domain::refusal::Refusal;
 use deskgate_gateway::store::devices::SessionKey;
 use deskgate_gateway::wake::{Said, Topic};
 use deskgate_protocol::RunId;
 use deskgate_protocol::control::MessageDelta;
 use deskgate_protocol::management::Scope;
+use futures_util::FutureExt;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -35,7 +37,7 @@ impl Source {
         let caller = authenticated.authorise(Scope::RunsRead).expect("it may read");
         let draining = CancellationToken::new();
         let stop = CancellationToken::new();
-        let (streams, work) = Streams::new(shelf.store.clone(), access, &Limits::default(), draining.clone(), stop);
+        let (streams, work) = Streams::new(shelf.store.clone(), &Limits::default(), draining.clone(), stop);
         let mut running = JoinSet::new();
         running.spawn(work);
         Self { shelf, streams, caller, draining, _work: running }
@@ -122,4 +124,86 @@ async fn a_stream_that_knows_more_than_the_feed_shows_no_older_piece() {
     source.shelf.one(session, run_id, 1, succeeded(2)).await;
     assert_eq!(shown(&mut stream).await, "4");
     assert_eq!(shown(&mut stream).await, "end");
+}
+
+/// Waits until a statement waits for a lock of the test.
+async fn blocked(source: &Source) {
+    let waiting =
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
+    until("a statement waits", async || source.shelf.database.value(waiting).await != "0").await;
+}
+
+#[tokio::test]
+async fn a_stream_that_has_much_to_show_closes_at_once_when_the_gateway_drains() {
+    let source = Source::new().await;
+    let (run_id, session) = source.running().await;
+    source.shelf.one(session, run_id, 1, events(1, 100)).await;
+    source.shelf.one(session, run_id, 1, succeeded(101)).await;
+    let mut stream = source.open(run_id, 0).await;
+    for expected in ["snapshot", "1", "2"] {
+        assert_eq!(shown(&mut stream).await, expected);
+    }
+    source.draining.cancel();
+    assert_eq!([shown(&mut stream).await, shown(&mut stream).await], ["closing", "end"]);
+}
+
+#[tokio::test]
+async fn a_stream_whose_reading_takes_long_ends_when_the_gateway_drains_or_its_key_is_revoked() {
+    for (drains, expected) in [(true, "closing"), (false, "end")] {
+        let source = Source::new().await;
+        let (run_id, _) = source.running().await;
+        let mut stream = source.open(run_id, 0).await;
+        assert_eq!(shown(&mut stream).await, "snapshot");
+        let (locker, _connection) = source.shelf.database.connect().await;
+        locker.batch_execute("BEGIN; LOCK TABLE run_events IN ACCESS EXCLUSIVE MODE").await.expect("locked");
+        let ending = async {
+            blocked(&source).await;
+            let began = Instant::now();
+            if drains {
+                source.draining.cancel();
+            } else {
+                source.shelf.desk.revoke(source.caller.key_id()).await;
+            }
+            began
+        };
+        let (last, began) = tokio::join!(shown(&mut stream), ending);
+        assert_eq!(last, expected);
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_confirmed_to_be_open_with_a_good_key_ends_within_five_seconds() {
+    let source = Source::new().await;
+    let (run_id, session) = source.running().await;
+    let mut stream = source.open(run_id, 2).await;
+    let waiting = source.streams.vigil().watch(&source.caller);
+    assert_eq!(shown(&mut stream).await, "snapshot");
+    let (locker, _connection) = source.shelf.database.connect().await;
+    locker.batch_execute("BEGIN; LOCK TABLE application_keys IN ACCESS EXCLUSIVE MODE").await.expect("locked");
+    let began = Instant::now();
+    // What comes from elsewhere than the database keeps nothing open.
+    let mut pieces = 0;
+    loop {
+        source.say(session, run_id, "piece", 0);
+        match shown(&mut stream).await.as_str() {
+            "piece" => pieces += 1,
+            last => break assert_eq!(last, "end"),
+        }
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(pieces > 0, "the stream was alive");
+    assert_eq!(waiting.ended().await, Refusal::StoreUnavailable);
+
+    // A database that is back within a moment costs nobody a stream.
+    locker.batch_execute("COMMIT").await.expect("released");
+    let mut stream = source.open(run_id, 2).await;
+    let key = source.streams.vigil().watch(&source.caller);
+    assert_eq!(shown(&mut stream).await, "snapshot");
+    locker.batch_execute("BEGIN; LOCK TABLE application_keys IN ACCESS EXCLUSIVE MODE").await.expect("locked");
+    blocked(&source).await;
+    locker.batch_execute("COMMIT").await.expect("released");
+    source.shelf.one(session, run_id, 1, succeeded(1)).await;
+    while shown(&mut stream).await != "3" {}
+    assert!(key.ended().now_or_never().is_none());
 }

@@ -50,8 +50,7 @@ pub(crate) fn api(store: &Store, limits: Limits, callers: domain::Limits, draini
     let tasks = Tasks::new(CancellationToken::new());
     let admissions = Admissions::start(store, &tasks, 1);
     let access = Access::new(store.clone(), patient().rate);
-    let (streams, streaming) =
-        Streams::new(store.clone(), access.clone(), &callers, draining.clone(), tasks.stopping());
+    let (streams, streaming) = Streams::new(store.clone(), &callers, draining.clone(), tasks.stopping());
     tasks.spawn("streams", streaming);
     Api {
         store: store.clone(),
