@@ -2,6 +2,7 @@
 //! costs what the first does, and rows that arrive meanwhile move nothing.
 
 use deskgate_protocol::{ApplicationId, ConversationId, EndpointId};
+use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::devices::PRESENCE;
@@ -75,50 +76,59 @@ const SHORT: &str = "r.run_id, r.endpoint_id, r.endpoint_version, r.state, r.att
     r.queue_expires_at, r.started_at, r.finished_at, r.purge_at, r.conversation_id, r.generation, r.stop_operation_id,
     r.stop_requested_at, r.stop_requested_by";
 
+/// Whether a run fits, of those that the place and the caller leave.
+const FITS: &str = "($6::uuid[] IS NULL OR r.endpoint_id = ANY($6)) AND ($7::text[] IS NULL OR r.state = ANY($7))
+    AND ($8::boolean IS NULL OR r.state <> 'queued' OR (presence <> 'connected') = $8)
+    AND ($10::uuid IS NULL OR r.conversation_id = $10)";
+
+/// A run that a page looked at.
+struct Examined {
+    run: StoredRun,
+    fits: bool,
+    /// Whether the page looked no further.
+    is_last: bool,
+}
+
 impl Store {
     /// A page of a caller's runs, newest first, without inputs, results and positions in the queue.
     pub async fn runs_of_caller(&self, sought: &Sought<'_>, limit: u32) -> Result<Found, Error> {
         let limit = limit as usize;
-        let mut runs = match sought.key {
+        // One more shows whether there are more.
+        let mut examined = match sought.key {
             Some(key) => self.runs_under_key(sought, key, limit + 1).await?,
             None => self.runs_by_place(sought, limit + 1).await?,
         };
-        if runs.len() > limit {
-            runs.truncate(limit);
-            return Ok(Found { next: runs.last().map(place), runs });
-        }
-        let next = match sought.key {
-            None if sought.is_filtered() => self.end_of_examined(sought).await?,
-            _ => None,
-        };
+        let is_full = examined.len() > limit;
+        examined.truncate(limit);
+        let next = examined.last().filter(|last| is_full || last.is_last).map(|last| place(&last.run));
+        let runs = examined.into_iter().filter(|examined| examined.fits).map(|examined| examined.run).collect();
         Ok(Found { runs, next })
     }
 
-    async fn runs_by_place(&self, sought: &Sought<'_>, count: usize) -> Result<Vec<StoredRun>, Error> {
+    /// The last run that is looked at is read whether it fits or not: where a short page ends and what it shows must
+    /// come from one view of the table, or rows that come and go between two would be skipped or shown twice.
+    async fn runs_by_place(&self, sought: &Sought<'_>, count: usize) -> Result<Vec<Examined>, Error> {
         // The bounds are always there, so that one plan with one index fits every page.
         let sql = format!(
             "-- run_list::by_place
-            SELECT {SHORT}, {PRESENCE} AS presence FROM (
-                SELECT * FROM runs WHERE app_id = $1 AND subject = $2 AND (created_at, run_id) < ($3, $4)
-                    AND created_at >= $5 ORDER BY created_at DESC, run_id DESC LIMIT {EXAMINED}) r
-            JOIN devices d USING (device_id)
-            WHERE ($6::uuid[] IS NULL OR r.endpoint_id = ANY($6)) AND ($7::text[] IS NULL OR r.state = ANY($7))
-                AND ($8::boolean IS NULL OR r.state <> 'queued' OR ({PRESENCE} <> 'connected') = $8)
-                AND ($10::uuid IS NULL OR r.conversation_id = $10)
+            SELECT {SHORT}, presence, ({FITS}) IS TRUE AS fits, r.place = {EXAMINED} AS is_last FROM (
+                SELECT *, row_number() OVER (ORDER BY created_at DESC, run_id DESC) AS place
+                FROM runs WHERE app_id = $1 AND subject = $2 AND (created_at, run_id) < ($3, $4) AND created_at >= $5
+                ORDER BY created_at DESC, run_id DESC LIMIT {EXAMINED}) r
+            JOIN devices d USING (device_id) CROSS JOIN LATERAL (SELECT {PRESENCE} AS presence) p
+            WHERE ({FITS}) OR r.place = {EXAMINED}
             ORDER BY r.created_at DESC, r.run_id DESC LIMIT $9"
         );
         self.list(&sql, sought, None, count).await
     }
 
-    async fn runs_under_key(&self, sought: &Sought<'_>, key: [u8; 16], count: usize) -> Result<Vec<StoredRun>, Error> {
+    async fn runs_under_key(&self, sought: &Sought<'_>, key: [u8; 16], count: usize) -> Result<Vec<Examined>, Error> {
         let sql = format!(
             "-- run_list::under_key
-            SELECT {SHORT}, {PRESENCE} AS presence FROM runs r JOIN devices d USING (device_id)
+            SELECT {SHORT}, presence, true AS fits, false AS is_last FROM runs r
+            JOIN devices d USING (device_id) CROSS JOIN LATERAL (SELECT {PRESENCE} AS presence) p
             WHERE r.identity >= $11 AND r.identity <= $12 AND r.app_id = $1 AND r.subject = $2
-                AND (r.created_at, r.run_id) < ($3, $4) AND r.created_at >= $5
-                AND ($6::uuid[] IS NULL OR r.endpoint_id = ANY($6)) AND ($7::text[] IS NULL OR r.state = ANY($7))
-                AND ($8::boolean IS NULL OR r.state <> 'queued' OR ({PRESENCE} <> 'connected') = $8)
-                AND ($10::uuid IS NULL OR r.conversation_id = $10)
+                AND (r.created_at, r.run_id) < ($3, $4) AND r.created_at >= $5 AND {FITS}
             ORDER BY r.created_at DESC, r.run_id DESC LIMIT $9"
         );
         let (first, last) = ([key, [0; 16]].concat(), [key, [255; 16]].concat());
@@ -131,7 +141,7 @@ impl Store {
         sought: &Sought<'_>,
         identities: Option<(Vec<u8>, Vec<u8>)>,
         count: usize,
-    ) -> Result<Vec<StoredRun>, Error> {
+    ) -> Result<Vec<Examined>, Error> {
         let endpoints: Vec<_> = sought.endpoints.iter().map(|id| id.uuid()).collect();
         let endpoints = Some(endpoints).filter(|endpoints| !endpoints.is_empty());
         let away = match sought.waiting {
@@ -147,29 +157,15 @@ impl Store {
         if let Some((first, last)) = &identities {
             params.extend([first as &(dyn ToSql + Sync), last]);
         }
-        self.durable_rows(sql, &params).await?.iter().map(stored_run).collect()
-    }
-
-    /// The last of the runs that a page looked at, if it could not look at all.
-    async fn end_of_examined(&self, sought: &Sought<'_>) -> Result<Option<Place>, Error> {
-        let sql = format!(
-            "-- run_list::end_of_examined
-            SELECT created_at, run_id FROM runs WHERE app_id = $1 AND subject = $2 AND (created_at, run_id) < ($3, $4)
-                AND created_at >= $5 ORDER BY created_at DESC, run_id DESC OFFSET {EXAMINED} - 1 LIMIT 1"
-        );
-        let (before, not_before) = (sought.before(), sought.not_before());
-        let params: [&(dyn ToSql + Sync); 5] =
-            [&sought.app_id.uuid(), &sought.subject, &before.moment, &before.id, &not_before];
-        let Some(row) = self.durable_opt(&sql, &params).await? else { return Ok(None) };
-        Ok(Some(Place { moment: row.try_get(0)?, id: row.try_get(1)? }))
+        self.durable_rows(sql, &params).await?.iter().map(examined).collect()
     }
 }
 
-impl Sought<'_> {
-    fn is_filtered(&self) -> bool {
-        !self.endpoints.is_empty() || self.states.is_some() || self.conversation.is_some()
-    }
+fn examined(row: &Row) -> Result<Examined, Error> {
+    Ok(Examined { run: stored_run(row)?, fits: row.try_get("fits")?, is_last: row.try_get("is_last")? })
+}
 
+impl Sought<'_> {
     fn before(&self) -> Place {
         self.before.unwrap_or(Place::END)
     }

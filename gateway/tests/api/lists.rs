@@ -154,6 +154,40 @@ async fn a_filter_that_nothing_fits_is_answered_from_a_part_of_a_long_list_at_a_
     world.stop().await;
 }
 
+/// Pages that few runs fit end where they stopped looking. While other runs come and go, that is another place in each
+/// view of the table.
+#[tokio::test]
+async fn a_filtered_list_shows_each_run_once_while_thousands_of_others_come_and_go() {
+    let world = World::new().await;
+    let oldest = world.submit("oldest").await;
+    world.database.execute(&copies(oldest, 25_000)).await;
+    // Sixty that fit, around the end of each page.
+    let fitting = "UPDATE runs SET state = 'cancelled' FROM (
+            SELECT run_id, row_number() OVER (ORDER BY created_at DESC, run_id DESC) AS place FROM runs) r
+        WHERE r.run_id = runs.run_id AND (place BETWEEN 9971 AND 10030 OR place BETWEEN 19971 AND 20030)";
+    world.database.execute(fitting).await;
+    let (client, _connection) = world.database.connect().await;
+    let come = copies(oldest, 20)
+        .replace("sha256(n::text", "sha256(('more ' || n)::text")
+        .replace("created_at + n", "created_at + interval '24 seconds' + n");
+    let go = "DELETE FROM runs
+        WHERE identity IN (SELECT sha256(('more ' || n)::text::bytea) FROM generate_series(1, 20) n)";
+    let coming_and_going = tokio::spawn(async move {
+        loop {
+            client.batch_execute(&come).await.expect("stored");
+            client.batch_execute(go).await.expect("deleted");
+        }
+    });
+    for _ in 0..10 {
+        let seen = world.pages("state=cancelled&limit=100", async || ()).await;
+        assert_eq!(seen.iter().collect::<BTreeSet<_>>().len(), seen.len(), "none came twice");
+        assert_eq!(seen.len(), 120, "none was skipped");
+    }
+    assert!(!coming_and_going.is_finished(), "others came and went all the time");
+    coming_and_going.abort();
+    world.stop().await;
+}
+
 /// Statements that store ended copies of a run, all newer than it.
 fn copies(run_id: RunId, count: u32) -> String {
     format!(

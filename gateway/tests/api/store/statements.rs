@@ -143,7 +143,7 @@ async fn every_statement_is_understood_by_the_database() {
     };
     store.runs_of_caller(&sought(None), 10).await.expect("runs_of_caller");
     store.runs_of_caller(&sought(Some([0; 16])), 10).await.expect("runs_of_caller");
-    done(&["run_list::by_place", "run_list::under_key", "run_list::end_of_examined"]);
+    done(&["run_list::by_place", "run_list::under_key"]);
     store.waiting_runs(desk.app.id, 10).await.expect("waiting_runs");
     store.events_after(run_id, 0, 10).await.expect("events_after");
     assert_eq!(store.progress(&[(run_id, 0), (RunId::new(), 0)], 10).await.expect("progress").len(), 1);
