@@ -34,8 +34,6 @@ use crate::domain::events::{Frame, PAGE_LIMIT, Page, Stream};
 use crate::domain::refusal::Refusal;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// After so long without anything a comment shows that the line is alive.
-const SILENCE: Duration = Duration::from_secs(15);
 const COMMENT: Bytes = Bytes::from_static(b": nothing new\n\n");
 /// The first line of every stream: milliseconds after which to come again when it broke.
 const RETRY: &str = "retry: 3000\n";
@@ -112,7 +110,7 @@ pub(super) async fn read(
     let limit = query.number("limit", 1..=PAGE_LIMIT, PAGE_LIMIT)?;
     let after = after(&query, &headers)?;
     match accept::form(&headers).ok_or_else(Error::not_acceptable)? {
-        Form::Stream => Ok(stream(api.streams.open(&caller, run_id, after).await?)),
+        Form::Stream => Ok(stream(api.streams.open(&caller, run_id, after).await?, api.listener.heartbeat)),
         Form::Json => Ok(page(api.streams.page(&caller, run_id, after, limit).await?)),
     }
 }
@@ -137,9 +135,10 @@ fn page(page: Page) -> Response {
     Json(EventPage { data: events, next_cursor: last.to_string(), has_more }).into_response()
 }
 
-fn stream(stream: Stream) -> Response {
-    let pieces = unfold((stream, RETRY), |(mut stream, begin)| async move {
-        let piece = match timeout(SILENCE, stream.next()).await {
+/// The stream as it is sent, with a comment after each `heartbeat` of silence.
+fn stream(stream: Stream, heartbeat: Duration) -> Response {
+    let pieces = unfold((stream, RETRY), move |(mut stream, begin)| async move {
+        let piece = match timeout(heartbeat, stream.next()).await {
             Ok(frame) => written(begin, stream.run_id(), &frame?),
             Err(_) => COMMENT,
         };

@@ -42,6 +42,8 @@ pub struct Limits {
     pub connections_per_source: usize,
     /// Streams in one HTTP/2 connection.
     pub streams: u32,
+    /// Silence of an event stream after which a comment shows that the line is alive.
+    pub heartbeat: Duration,
     /// Time for what is under way when the listener stops.
     pub drain: Duration,
 }
@@ -57,6 +59,7 @@ impl Default for Limits {
             connections: 10_000,
             connections_per_source: 2_000,
             streams: 64,
+            heartbeat: Duration::from_secs(15),
             drain: Duration::from_secs(20),
         }
     }

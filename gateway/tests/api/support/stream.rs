@@ -22,7 +22,7 @@ pub(crate) struct Stream {
     pub(crate) response: Response,
     text: String,
     /// Comments so far.
-    pub(crate) comments: usize,
+    comments: usize,
     /// The last `retry`.
     pub(crate) retry: Option<String>,
 }
@@ -39,13 +39,27 @@ impl Stream {
     /// The next event; `None` when the stream has ended or broken.
     pub(crate) async fn next(&mut self) -> Option<Sent> {
         loop {
+            let block = self.block().await?;
+            if let Some(sent) = self.read(&block) {
+                return Some(sent);
+            }
+        }
+    }
+
+    /// Waits for a comment, which must come next.
+    pub(crate) async fn comment(&mut self) {
+        let before = self.comments;
+        let block = self.block().await.expect("the stream goes on");
+        assert_eq!((self.read(&block), self.comments), (None, before + 1), "{block}");
+    }
+
+    /// What stands before the next empty line.
+    async fn block(&mut self) -> Option<String> {
+        loop {
             if let Some((block, rest)) = self.text.split_once("\n\n") {
                 let (block, rest) = (block.to_owned(), rest.to_owned());
                 self.text = rest;
-                if let Some(sent) = self.read(&block) {
-                    return Some(sent);
-                }
-                continue;
+                return Some(block);
             }
             let piece = timeout(Duration::from_secs(60), self.response.chunk()).await.expect("something in time");
             self.text.push_str(std::str::from_utf8(&piece.ok().flatten()?).expect("pieces end between characters"));
