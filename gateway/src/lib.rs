@@ -8,6 +8,7 @@ pub mod addresses;
 pub mod admin;
 pub mod config;
 pub mod control;
+pub mod descriptors;
 pub mod domain;
 pub mod exit;
 pub mod http;

@@ -10,8 +10,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use deskgate_gateway::admin::check::{self, Verdict};
 use deskgate_gateway::admin::commands::{self, Admin};
 use deskgate_gateway::config::{self, Config};
+use deskgate_gateway::descriptors::Descriptors;
 use deskgate_gateway::exit::{self, Exit, Failure};
-use deskgate_gateway::http::openapi;
+use deskgate_gateway::http::{openapi, server};
 use deskgate_gateway::output::{Output, table};
 use deskgate_gateway::store::Database;
 use deskgate_gateway::store::migrate::{self, MIGRATIONS, MigrateError, Standing};
@@ -137,7 +138,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     match cli.role {
         Role::Serve { migrate } => serve(load()?, migrate).await,
         Role::Check => {
-            let findings = check::run(&load()?).await;
+            let findings = check::run(&load()?, descriptors()).await;
             out.result("check/1", &json!({ "findings": findings }), || {
                 let row = |f: &check::Finding| {
                     vec![format!("{:?}", f.verdict).to_uppercase(), f.name.to_owned(), f.detail.clone()]
@@ -213,6 +214,7 @@ async fn serve(config: Config, migrate: bool) -> Result<(), Failure> {
     config.check().map_err(not_set_up)?;
     log(&config)?;
     let settings = settings(&config, migrate)?;
+    take_descriptors();
     for (directory, mode) in [(config.state_dir(), 0o700), (config.run_dir(), 0o750)] {
         std::fs::DirBuilder::new().recursive(true).mode(mode).create(&directory).map_err(|error| {
             not_set_up(format!("{}: {error}. The gateway must be able to write there", directory.display()))
@@ -257,6 +259,21 @@ async fn serve(config: Config, migrate: bool) -> Result<(), Failure> {
     }
     tracing::info!("gateway stopped");
     outcome
+}
+
+/// What the public listener may need.
+fn descriptors() -> Descriptors {
+    Descriptors::for_connections(server::Limits::default().connections)
+}
+
+/// Takes what the process may have. Too few still serve the callers there are.
+fn take_descriptors() {
+    if let Err(error) = descriptors().take() {
+        tracing::warn!(%error, "the limit of open descriptors could not be raised");
+    }
+    if let Err(problem) = descriptors().are_enough() {
+        tracing::warn!(problem, "descriptors may run out");
+    }
 }
 
 /// What a running gateway is told from outside.

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::config::Config;
+use crate::descriptors::Descriptors;
 use crate::store::Database;
 use crate::store::migrate::{self, Standing};
 use crate::{tls, token};
@@ -45,14 +46,15 @@ impl Finding {
     }
 }
 
-/// Looks at everything.
-pub async fn run(config: &Config) -> Vec<Finding> {
+/// Looks at everything; `descriptors` are those of a gateway that was started here.
+pub async fn run(config: &Config, descriptors: Descriptors) -> Vec<Finding> {
     vec![
         Finding::of("configuration", config.check(), |()| "every setting can be used".to_owned()),
         Finding::of("state directory", writable(&config.state_dir()), |()| config.state_dir().display().to_string()),
         Finding::of("run directory", writable(&config.run_dir()), |()| config.run_dir().display().to_string()),
         control_token(config),
         certificate(config),
+        open_files(descriptors),
         database(config).await,
     ]
 }
@@ -62,6 +64,13 @@ fn writable(path: &Path) -> Result<(), String> {
     std::fs::write(&probe, b"")
         .and_then(|()| std::fs::remove_file(&probe))
         .map_err(|error| format!("{}: {error}. The gateway must be able to write there", path.display()))
+}
+
+fn open_files(descriptors: Descriptors) -> Finding {
+    Finding::of("descriptors", descriptors.are_enough(), |Descriptors { allowed, needed }| {
+        let allowed = allowed.map_or("any number".to_owned(), |allowed| allowed.to_string());
+        format!("{allowed} allowed, {needed} needed at most")
+    })
 }
 
 fn control_token(config: &Config) -> Finding {

@@ -4,6 +4,7 @@ mod conversations;
 mod crash;
 mod database;
 mod demo;
+mod descriptors;
 mod draining;
 mod execution;
 mod frames;
