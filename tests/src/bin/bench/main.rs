@@ -4,6 +4,7 @@
 //! everything that was started is stopped at the end, on an error and on Ctrl-C.
 
 mod accept;
+mod by_hand;
 mod claim;
 mod events;
 mod http;
@@ -17,6 +18,7 @@ mod pgbench;
 mod process;
 mod report;
 mod site;
+mod streams;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -119,6 +121,7 @@ async fn measure(options: Options) -> anyhow::Result<()> {
     claim::measure(&bench, &mut report).await?;
     lists::measure(&bench, &mut report).await?;
     events::measure(&bench, &mut report).await?;
+    streams::measure(&bench, &mut report).await?;
     memory::measure(&bench, &mut report).await?;
     report.finish()
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::machine;
 
 /// Every result's name in results.json, with its explanation on the screen.
-pub(crate) const NAMES: [(&str, &str); 22] = [
+pub(crate) const NAMES: [(&str, &str); 24] = [
     ("accept_vs_pgbench", "accepted runs per second over pgbench's one row a commit in such a table; at least 1.0"),
     ("accept_vs_pgbench_bare_row", "the same over rows with two indexes and no constraints"),
     ("accept_vs_http_ceiling", "accepted runs per second over a POST that does nothing on the same HTTP stack"),
@@ -28,6 +28,8 @@ pub(crate) const NAMES: [(&str, &str); 22] = [
     ("event_latency_ms_p50_1000", "the same to 1,000 who follow the run, until each of them has it; ms"),
     ("event_latency_ms_p99_1000", "the same, 99 of 100; ms"),
     ("kib_per_stream", "what the gateway holds for each open stream; KiB, at most 40"),
+    ("streams_5000_mib", "what the gateway holds for 5,000 open streams on as many runs; MiB, at most 200"),
+    ("streams_5000_idle_cpu_percent", "of one core, what it uses for them while nothing happens"),
     ("rss_gateway_idle_mib", "the gateway with a connected device and nothing to do; MiB, aim 20"),
     ("rss_device_idle_mib", "the desktop's agent, connected over SSH, with nothing to do; MiB, aim 20"),
     ("rss_gateway_100k_queued_mib", "the gateway after accepting 100,000 runs that wait; MiB, aim 40"),

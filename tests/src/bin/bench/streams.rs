@@ -1,0 +1,103 @@
+//! Five thousand open streams: what they hold, what they cost while nothing happens, and that all of them are alive.
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use deskgate_gateway::descriptors::Descriptors;
+use deskgate_protocol::RunId;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::Bench;
+use crate::by_hand::{ByHand, follow, open};
+use crate::http::Connection;
+use crate::process::{children_cpu_seconds, cpu_seconds, memory_mib};
+use crate::report::Report;
+use crate::site::{self, Server};
+
+const MEMORY: &str = "streams_5000_mib";
+const IDLE: &str = "streams_5000_idle_cpu_percent";
+/// Streams, each on a run of its own: nothing is shared.
+const STREAMS: usize = 5000;
+/// Streams from one address.
+const FROM_ONE: usize = 1000;
+/// The event with which a run starts.
+const STARTED: u64 = 2;
+/// Reports under way at once.
+const TOGETHER: usize = 64;
+/// Seconds in which nothing happens.
+const QUIET: f64 = 20.0;
+
+/// Measures it if it is asked for.
+pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
+    if !bench.wants(&[MEMORY, IDLE]) {
+        return Ok(());
+    }
+    println!("Many streams");
+    // This program holds the other end of each.
+    let descriptors = Descriptors::for_connections(STREAMS);
+    descriptors.take().and_then(|()| descriptors.are_enough().map_err(std::io::Error::other))?;
+    let folder = site::folder()?;
+    let server = Server::start(&bench.programs, folder.path()).await?;
+    let mut device = ByHand::pair(&server).await?;
+    let target = device.publish(&server).await?;
+    let mut connection = Connection::open(target.address).await?;
+    let mut runs = Vec::new();
+    for _ in 0..bench.count(STREAMS) {
+        runs.push(device.start_run(&target, &mut connection).await?);
+    }
+
+    let before = memory_mib(server.pid(), "VmRSS")?;
+    let (hears, mut heard) = mpsc::unbounded_channel();
+    let mut followers = JoinSet::new();
+    for (place, run_id) in runs.iter().enumerate() {
+        if place % FROM_ONE == 0 {
+            device.answer_pings(Duration::from_millis(1)).await?;
+        }
+        let from = Ipv4Addr::new(127, 0, 0, u8::try_from(2 + place / FROM_ONE)?);
+        followers.spawn(follow(open(&target, *run_id, STARTED, from).await?, hears.clone()));
+    }
+    device.answer_pings(Duration::from_secs(2)).await?;
+    let open = memory_mib(server.pid(), "VmRSS")?;
+    let cluster = server.cluster()?.1;
+    let used = || (cpu_seconds(server.pid()), children_cpu_seconds(cluster));
+    let (began, quiet) = (used(), bench.time(QUIET));
+    device.answer_pings(quiet).await?;
+    let ended = used();
+    let percent = |began: f64, ended: f64| 100.0 * (ended - began) / quiet.as_secs_f64();
+
+    let first = Instant::now();
+    for some in runs.chunks(TOGETHER) {
+        tell(&mut device, some).await?;
+    }
+    for _ in &runs {
+        heard.recv().await.context("the streams ended")?;
+    }
+    let told_ms = first.elapsed().as_secs_f64() * 1e3;
+    let told_cpu_ms = 1e3 * (cpu_seconds(server.pid()) - ended.0);
+    let after = memory_mib(server.pid(), "VmRSS")?;
+    report.part(
+        "streams_5000",
+        json!({
+            "streams": runs.len(), "mib_before": before, "mib_open": open, "mib_after_an_event_each": after,
+            "idle_postgres_cpu_percent": percent(began.1, ended.1), "an_event_each_ms": told_ms,
+            "an_event_each_cpu_ms": told_cpu_ms,
+        }),
+    );
+    report.value(MEMORY, open.max(after) - before);
+    report.value(IDLE, percent(began.0, ended.0));
+    Ok(())
+}
+
+/// An event in each of these runs.
+async fn tell(device: &mut ByHand, runs: &[RunId]) -> anyhow::Result<()> {
+    for run_id in runs {
+        device.report(*run_id, 1).await;
+    }
+    for _ in runs {
+        device.acknowledged().await?;
+    }
+    Ok(())
+}
