@@ -11,7 +11,7 @@ use super::refusal::Refusal;
 use crate::store::conversations::{Opened, Opening, Sought};
 use crate::store::messages::{Message, Said};
 use crate::store::requests;
-use crate::store::{Place, Store};
+use crate::store::{Page, Place, Store};
 
 /// A conversation that a caller wants to have.
 #[derive(Clone, Debug)]
@@ -74,15 +74,6 @@ pub struct Filter {
     pub conversation_key: Option<String>,
 }
 
-/// A part of a list.
-#[derive(Clone, Debug)]
-pub struct Page {
-    /// Newest first.
-    pub conversations: Vec<Conversation>,
-    /// Where to go on; `None` at the end of the list.
-    pub next: Option<Place>,
-}
-
 /// At most `limit` conversations that this caller may see, older than `before`.
 pub async fn list(
     store: &Store,
@@ -90,22 +81,12 @@ pub async fn list(
     filter: &Filter,
     before: Option<Place>,
     limit: u32,
-) -> Result<Page, Refusal> {
-    let Some(endpoints) = caller.shown(filter.endpoint_id) else {
-        return Ok(Page { conversations: Vec::new(), next: None });
-    };
+) -> Result<Page<Conversation>, Refusal> {
+    let Some(endpoints) = caller.shown(filter.endpoint_id) else { return Ok(Page::EMPTY) };
     let (app_id, subject) = (caller.app_id(), caller.subject());
     let conversation_key = filter.conversation_key.as_deref();
     let sought = Sought { app_id, subject, endpoints, conversation_key, before };
-    // One more shows whether there are more.
-    let mut conversations = store.conversations_of_caller(&sought, limit + 1).await?;
-    let more = conversations.len() > limit as usize;
-    conversations.truncate(limit as usize);
-    let next = conversations
-        .last()
-        .filter(|_| more)
-        .map(|last| Place { moment: last.created_at.0, id: last.conversation_id.uuid() });
-    Ok(Page { conversations, next })
+    Ok(store.conversations_of_caller(&sought, limit).await?)
 }
 
 impl AdmissionDesk {

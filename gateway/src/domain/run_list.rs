@@ -7,7 +7,7 @@ use super::access::Caller;
 use super::refusal::Refusal;
 use super::runs::seen;
 use crate::store::run_list::{Sought, Waiting};
-use crate::store::{Place, Store};
+use crate::store::{Page, Place, Store};
 
 /// What to show; what is `None` excludes nothing.
 #[derive(Clone, Debug, Default)]
@@ -28,26 +28,16 @@ pub struct Filter {
     pub created_before: Option<Timestamp>,
 }
 
-/// A part of a list.
-#[derive(Clone, Debug)]
-pub struct Page {
-    /// Newest first, without inputs and results.
-    pub runs: Vec<Run>,
-    /// Where to go on; `None` at the end of the list.
-    pub next: Option<Place>,
-}
-
-/// At most `limit` runs that this caller may see, older than `before`.
+/// At most `limit` runs that this caller may see, older than `before`, without inputs and results.
 pub async fn list(
     store: &Store,
     caller: &Caller,
     filter: &Filter,
     before: Option<Place>,
     limit: u32,
-) -> Result<Page, Refusal> {
-    let Some(sought) = sought(caller, filter, before) else { return Ok(Page { runs: Vec::new(), next: None }) };
-    let found = store.runs_of_caller(&sought, limit).await?;
-    Ok(Page { runs: found.runs.into_iter().map(seen).collect(), next: found.next })
+) -> Result<Page<Run>, Refusal> {
+    let Some(sought) = sought(caller, filter, before) else { return Ok(Page::EMPTY) };
+    Ok(store.runs_of_caller(&sought, limit).await?.map(seen))
 }
 
 /// The filter in the store's words; `None` when nothing can fit.

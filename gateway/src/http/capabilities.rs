@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use super::error::Error;
 use super::openapi::examples;
 use super::openapi::refusals::{EVERY_CALL, refusals};
-use super::{Api, body, run_list, server};
+use super::{Api, body, paging, server};
 use crate::domain::access::Authenticated;
 
 /// What can be relied on beyond the calls of the first version.
@@ -109,7 +109,7 @@ pub(super) fn capabilities(limits: &crate::domain::Limits, listener: &server::Li
             queue_ttl_seconds: body::MAX_QUEUE_TTL_S,
             max_duration_seconds: body::MAX_DURATION_S,
             wait_seconds: super::runs::LONGEST_WAIT_S,
-            page_entries: run_list::LONGEST_PAGE,
+            page_entries: paging::LONGEST_PAGE,
             retention_seconds: limits.retention.as_secs(),
         },
         event_types: EventType::ALL.iter().map(|kind| kind.as_str()).collect(),

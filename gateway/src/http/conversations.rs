@@ -6,8 +6,8 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
 use deskgate_protocol::conversation::Conversation;
 use deskgate_protocol::management::Scope;
 use deskgate_protocol::operation::ControlOperation;
@@ -15,18 +15,19 @@ use deskgate_protocol::run::Run;
 use deskgate_protocol::{ConversationId, EndpointId};
 use serde_json::Value;
 
-use super::cursor::List;
 use super::error::Error;
+use super::made::made;
 use super::openapi::bodies::{Message, NewConversation, NewReset};
 use super::openapi::examples;
 use super::openapi::pages::ConversationPage;
 use super::openapi::refusals::{EVERY_CALL, JSON_BODY, NEW_WORK, refusals};
 use super::operations::underway;
+use super::paging::{Page, Paging};
 use super::problems::Code;
 use super::query::Query;
-use super::run_list::{LONGEST_PAGE, Page, SERVICE, USUAL_PAGE};
+use super::run_list::SERVICE;
 use super::runs::{accepted, identifier, request};
-use super::{Api, body, caller, replayed_if};
+use super::{Api, body, caller};
 use crate::domain::access::Authenticated;
 use crate::domain::conversations::{self, Filter, There, Wanted};
 use crate::domain::operations;
@@ -91,13 +92,10 @@ pub(super) async fn open(
     }
     let endpoint_id: EndpointId = endpoint_id.parse().map_err(|_| Refusal::NotFound)?;
     let wanted = Wanted { endpoint_id, conversation_key, idempotency_key, fingerprint };
-    let There { conversation, made, replayed } = conversations::open(&api.store, &caller, wanted).await?;
-    let status = if made { StatusCode::CREATED } else { StatusCode::OK };
+    let There { conversation, made: is_new, replayed } = conversations::open(&api.store, &caller, wanted).await?;
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     let location = format!("/api/v1/conversations/{}", conversation.conversation_id);
-    let mut response = (status, Json(conversation)).into_response();
-    let location = HeaderValue::from_str(&location).expect("a path of letters, digits, slashes and underscores");
-    response.headers_mut().insert(header::LOCATION, location);
-    Ok(replayed_if(replayed, response))
+    Ok(made(status, &location, conversation, replayed))
 }
 
 refusals!(ReadRefusals = EVERY_CALL, &[Code::NotFound]);
@@ -164,17 +162,13 @@ pub(super) async fn list(
 ) -> Result<Json<Page<Conversation>>, Error> {
     let caller = authenticated.authorise(Scope::ConversationsRead)?;
     let query = Query::read(query.as_deref(), &["endpoint_id", "conversation_key", "limit", "cursor"])?;
-    let limit = query.number("limit", 1..=LONGEST_PAGE, USUAL_PAGE)?;
     let conversation_key = query.text("conversation_key").map(str::to_owned);
     if conversation_key.as_deref().is_some_and(|key| !is_key(key)) {
         return Err(Error::invalid_parameter("conversation_key", &format!("conversation_key is {KEY}.")));
     }
     let filter = Filter { endpoint_id: query.value("endpoint_id", SERVICE)?, conversation_key };
-    let list = List::new("conversations", &caller, query.filters());
-    let before = query.text("cursor").map(|cursor| list.place(cursor)).transpose()?;
-    let page = conversations::list(&api.store, &caller, &filter, before, limit).await?;
-    let next_cursor = page.next.map(|place| list.cursor(place));
-    Ok(Json(Page { data: page.conversations, has_more: next_cursor.is_some(), next_cursor }))
+    let paging = Paging::read("conversations", &caller, &query)?;
+    Ok(paging.page(conversations::list(&api.store, &caller, &filter, paging.before, paging.limit).await?))
 }
 
 refusals!(

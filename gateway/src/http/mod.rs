@@ -9,7 +9,8 @@
 //! | [`guest`] `sources` | where a caller is, and how much it has under way |
 //! | `caller` | the extractor that makes a `Caller` |
 //! | `body` | JSON bodies, with their limits |
-//! | `query` `cursor` | parameters, and the places where pages end |
+//! | `query` `paging` `cursor` | parameters, pages of lists, and the places where they end |
+//! | `made` | answers to requests that make something |
 //! | [`error`] | every refusal as a problem document |
 //! | [`openapi`] | the document of all calls, and its readable page |
 //! | [`problems`] | the closed list of problems, with a page for each |
@@ -31,8 +32,10 @@ mod events;
 mod first_bytes;
 pub mod guest;
 mod html;
+mod made;
 pub mod openapi;
 mod operations;
+mod paging;
 pub mod problems;
 mod query;
 mod rates;
@@ -90,14 +93,6 @@ impl Api {
     fn admits(&self) -> Result<(), Refusal> {
         if self.draining.is_cancelled() { Err(Refusal::Draining) } else { Ok(()) }
     }
-}
-
-/// Marks the answer to a repeated request.
-fn replayed_if(replayed: bool, mut response: Response) -> Response {
-    if replayed {
-        response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
-    }
-    response
 }
 
 /// Every call, in one list. Paths, methods and what the document says of them stand beside the handlers.

@@ -6,20 +6,21 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
 use deskgate_protocol::management::Scope;
 use deskgate_protocol::operation::ControlOperation;
 use deskgate_protocol::{OperationId, RunId};
 use serde_json::Value;
 
 use super::error::Error;
+use super::made::made;
 use super::openapi::bodies::NewStop;
 use super::openapi::examples;
 use super::openapi::refusals::{EVERY_CALL, JSON_BODY, NEW_WORK, refusals};
 use super::problems::Code;
 use super::runs::identifier;
-use super::{Api, body, caller, replayed_if};
+use super::{Api, body, caller};
 use crate::domain::access::Authenticated;
 use crate::domain::operations::{self, Request, Stop, Underway};
 use crate::domain::refusal::{Flaw, Refusal};
@@ -118,10 +119,7 @@ pub(super) async fn read(
 /// The answer to a request for an operation.
 pub(super) fn underway(Underway { operation, replayed }: Underway) -> Response {
     let location = format!("/api/v1/control-operations/{}", operation.operation_id);
-    let mut response = (StatusCode::ACCEPTED, Json(operation)).into_response();
-    let location = HeaderValue::from_str(&location).expect("a path of letters, digits, slashes and underscores");
-    response.headers_mut().insert(header::LOCATION, location);
-    replayed_if(replayed, response)
+    made(StatusCode::ACCEPTED, &location, operation, replayed)
 }
 
 fn reason(value: Value, flaws: &mut Vec<Flaw>) -> Option<String> {

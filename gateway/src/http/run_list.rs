@@ -7,30 +7,17 @@ use axum::extract::{RawQuery, State};
 use deskgate_protocol::management::Scope;
 use deskgate_protocol::run::{Phase, Run, RunState};
 use deskgate_protocol::{ConversationId, EndpointId, Timestamp};
-use serde::Serialize;
 
 use super::Api;
-use super::cursor::List;
 use super::error::Error;
 use super::openapi::examples;
 use super::openapi::pages::RunPage;
 use super::openapi::refusals::{EVERY_CALL, refusals};
+use super::paging::{Page, Paging};
 use super::problems::Code;
 use super::query::Query;
 use crate::domain::access::{Authenticated, is_subject};
 use crate::domain::run_list::{self, Filter};
-
-/// A page of a list.
-#[derive(Debug, Serialize)]
-pub(super) struct Page<T> {
-    /// The entries, newest first. A filter may leave a page short, or empty, although there are more.
-    pub(super) data: Vec<T>,
-    /// The `cursor` of the page after this one, while there may be one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) next_cursor: Option<String>,
-    /// Whether to go on with `next_cursor`.
-    pub(super) has_more: bool,
-}
 
 const PARAMETERS: [&str; 9] = [
     "endpoint_id",
@@ -47,10 +34,6 @@ const PARAMETERS: [&str; 9] = [
 /// What parameters are.
 pub(super) const SERVICE: &str = "the identifier of a service: ep_ and 32 hexadecimal digits";
 const CONVERSATION: &str = "the identifier of a conversation: conv_ and 32 hexadecimal digits";
-
-/// Entries in a page: at most, and when nothing is said.
-pub(super) const LONGEST_PAGE: u32 = 100;
-pub(super) const USUAL_PAGE: u32 = 20;
 
 refusals!(ListRefusals = EVERY_CALL, &[Code::InvalidInput, Code::InvalidCursor]);
 
@@ -92,13 +75,9 @@ pub(super) async fn list(
 ) -> Result<Json<Page<Run>>, Error> {
     let caller = authenticated.authorise(Scope::RunsRead)?;
     let query = Query::read(query.as_deref(), &PARAMETERS)?;
-    let limit = query.number("limit", 1..=LONGEST_PAGE, USUAL_PAGE)?;
     let filter = filter(&query)?;
-    let list = List::new("runs", &caller, query.filters());
-    let before = query.text("cursor").map(|cursor| list.place(cursor)).transpose()?;
-    let page = run_list::list(&api.store, &caller, &filter, before, limit).await?;
-    let next_cursor = page.next.map(|place| list.cursor(place));
-    Ok(Json(Page { data: page.runs, has_more: next_cursor.is_some(), next_cursor }))
+    let paging = Paging::read("runs", &caller, &query)?;
+    Ok(paging.page(run_list::list(&api.store, &caller, &filter, paging.before, paging.limit).await?))
 }
 
 fn filter(query: &Query) -> Result<Filter, Error> {

@@ -15,12 +15,13 @@ use deskgate_protocol::run::Run;
 use deskgate_protocol::{EndpointId, RunId};
 
 use super::error::Error;
+use super::made::made;
 use super::openapi::bodies::Submission;
 use super::openapi::examples;
 use super::openapi::refusals::{EVERY_CALL, JSON_BODY, NEW_WORK, refusals};
 use super::problems::Code;
 use super::query::Query;
-use super::{Api, body, caller, replayed_if};
+use super::{Api, body, caller};
 use crate::domain::access::{Authenticated, Caller};
 use crate::domain::admission::{Admitted, Request};
 use crate::domain::refusal::Refusal;
@@ -92,11 +93,7 @@ pub(super) fn request(
 
 /// The answer to a submission: 202 with the run's record and its address.
 pub(super) fn accepted(Admitted { run, replayed }: Admitted) -> Response {
-    let location = run.links.this.clone();
-    let mut response = (StatusCode::ACCEPTED, Json(run)).into_response();
-    let location = HeaderValue::from_str(&location).expect("a path of letters, digits, slashes and underscores");
-    response.headers_mut().insert(header::LOCATION, location);
-    replayed_if(replayed, response)
+    made(StatusCode::ACCEPTED, &run.links.this, &run, replayed)
 }
 
 refusals!(ReadRefusals = EVERY_CALL, &[Code::NotFound, Code::RunPurged, Code::InvalidInput]);

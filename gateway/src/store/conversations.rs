@@ -6,7 +6,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Transaction};
 
 use super::requests::{self, Existing, Request};
-use super::{Error, Place, Store, TWINS, patiently};
+use super::{Error, Page, Place, Store, TWINS, patiently};
 
 /// A conversation that is to be there.
 #[derive(Clone, Debug)]
@@ -94,8 +94,8 @@ impl Store {
         row.as_ref().map(conversation).transpose()
     }
 
-    /// At most `limit` conversations of a caller, newest first.
-    pub async fn conversations_of_caller(&self, sought: &Sought<'_>, limit: u32) -> Result<Vec<Conversation>, Error> {
+    /// A page of a caller's conversations, newest first.
+    pub async fn conversations_of_caller(&self, sought: &Sought<'_>, limit: u32) -> Result<Page<Conversation>, Error> {
         let sql = "-- conversations::of_caller
             SELECT * FROM conversations WHERE app_id = $1 AND subject = $2 AND (created_at, conversation_id) < ($3, $4)
                 AND ($5::uuid[] IS NULL OR endpoint_id = ANY($5)) AND ($6::text IS NULL OR conversation_key = $6)
@@ -103,10 +103,14 @@ impl Store {
         let before = sought.before.unwrap_or(Place::END);
         let endpoints: Vec<_> = sought.endpoints.iter().map(|id| id.uuid()).collect();
         let endpoints = Some(endpoints).filter(|endpoints| !endpoints.is_empty());
-        let (app_id, limit) = (sought.app_id.uuid(), i64::from(limit));
+        // One more shows whether there are more.
+        let (app_id, count) = (sought.app_id.uuid(), i64::from(limit) + 1);
         let params: [&(dyn ToSql + Sync); 7] =
-            [&app_id, &sought.subject, &before.moment, &before.id, &endpoints, &sought.conversation_key, &limit];
-        self.durable_rows(sql, &params).await?.iter().map(conversation).collect()
+            [&app_id, &sought.subject, &before.moment, &before.id, &endpoints, &sought.conversation_key, &count];
+        let rows = self.durable_rows(sql, &params).await?;
+        let read = rows.iter().map(conversation).collect::<Result<_, _>>()?;
+        let place = |read: &Conversation| Place { moment: read.created_at.0, id: read.conversation_id.uuid() };
+        Ok(Page::of(read, limit, place))
     }
 }
 

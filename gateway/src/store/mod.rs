@@ -7,6 +7,7 @@
 //! | [`listen`] | "something changed", between replicas |
 //! | [`admissions`] | the shared commit that stands before every 202 |
 //! | [`runs`] [`run_list`] [`events`] | reading runs, lists of them, and their events |
+//! | `page` | pages of lists |
 //! | [`conversations`] [`messages`] | conversations, and the runs that are their messages |
 //! | [`operations`] | stops and resets: asked for, delivered, confirmed |
 //! | [`requests`] | what a repeated request is answered with, when it made no run |
@@ -34,6 +35,7 @@ pub mod listen;
 pub mod messages;
 pub mod migrate;
 pub mod operations;
+mod page;
 mod pool;
 pub mod requests;
 pub mod retention;
@@ -42,9 +44,9 @@ pub mod runs;
 pub mod upkeep;
 
 pub use error::Error;
+pub use page::{Page, Place};
 pub(crate) use pool::check_server;
 pub use pool::{Database, OpenError};
-pub use run_list::Place;
 
 use std::time::Duration;
 

@@ -7,21 +7,7 @@ use tokio_postgres::types::ToSql;
 
 use super::devices::PRESENCE;
 use super::runs::{StoredRun, stored_run};
-use super::{Error, Store};
-
-/// A place in a list that is sorted by time, and by identifier where the time is the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// The entry's `created_at`.
-    pub moment: jiff::Timestamp,
-    /// The bits of its identifier.
-    pub id: uuid::Uuid,
-}
-
-impl Place {
-    /// Behind every entry: newest first, a list begins here.
-    pub(super) const END: Self = Self { moment: jiff::Timestamp::MAX, id: uuid::Uuid::max() };
-}
+use super::{Error, Page, Place, Store};
 
 /// What a caller's list is to show.
 #[derive(Clone, Debug)]
@@ -57,15 +43,6 @@ pub enum Waiting {
     ForDevice,
 }
 
-/// A page as it was read.
-#[derive(Clone, Debug)]
-pub struct Found {
-    /// Newest first.
-    pub runs: Vec<StoredRun>,
-    /// Where the page after this one begins, if there can be one.
-    pub next: Option<Place>,
-}
-
 /// How many runs one page looks at: a filter that few runs fit would otherwise read them all. The
 /// next page goes on behind them.
 const EXAMINED: i64 = 10_000;
@@ -91,23 +68,20 @@ struct Examined {
 
 impl Store {
     /// A page of a caller's runs, newest first, without inputs, results and positions in the queue.
-    pub async fn runs_of_caller(&self, sought: &Sought<'_>, limit: u32) -> Result<Found, Error> {
-        let limit = limit as usize;
-        // One more shows whether there are more.
-        let mut examined = match sought.key {
+    pub async fn runs_of_caller(&self, sought: &Sought<'_>, limit: u32) -> Result<Page<StoredRun>, Error> {
+        let examined = match sought.key {
             Some(key) => self.runs_under_key(sought, key, limit + 1).await?,
             None => self.runs_by_place(sought, limit + 1).await?,
         };
-        let is_full = examined.len() > limit;
-        examined.truncate(limit);
-        let next = examined.last().filter(|last| is_full || last.is_last).map(|last| place(&last.run));
-        let runs = examined.into_iter().filter(|examined| examined.fits).map(|examined| examined.run).collect();
-        Ok(Found { runs, next })
+        let page = Page::of(examined, limit, Examined::place);
+        let last_examined = page.entries.last().filter(|last| last.is_last).map(Examined::place);
+        let fitting = page.entries.into_iter().filter(|examined| examined.fits).map(|examined| examined.run);
+        Ok(Page { entries: fitting.collect(), next: page.next.or(last_examined) })
     }
 
     /// The last run that is looked at is read whether it fits or not: where a short page ends and what it shows must
     /// come from one view of the table, or rows that come and go between two would be skipped or shown twice.
-    async fn runs_by_place(&self, sought: &Sought<'_>, count: usize) -> Result<Vec<Examined>, Error> {
+    async fn runs_by_place(&self, sought: &Sought<'_>, count: u32) -> Result<Vec<Examined>, Error> {
         // The bounds are always there, so that one plan with one index fits every page.
         let sql = format!(
             "-- run_list::by_place
@@ -122,7 +96,7 @@ impl Store {
         self.list(&sql, sought, None, count).await
     }
 
-    async fn runs_under_key(&self, sought: &Sought<'_>, key: [u8; 16], count: usize) -> Result<Vec<Examined>, Error> {
+    async fn runs_under_key(&self, sought: &Sought<'_>, key: [u8; 16], count: u32) -> Result<Vec<Examined>, Error> {
         let sql = format!(
             "-- run_list::under_key
             SELECT {SHORT}, presence, true AS fits, false AS is_last FROM runs r
@@ -140,7 +114,7 @@ impl Store {
         sql: &str,
         sought: &Sought<'_>,
         identities: Option<(Vec<u8>, Vec<u8>)>,
-        count: usize,
+        count: u32,
     ) -> Result<Vec<Examined>, Error> {
         let endpoints: Vec<_> = sought.endpoints.iter().map(|id| id.uuid()).collect();
         let endpoints = Some(endpoints).filter(|endpoints| !endpoints.is_empty());
@@ -149,7 +123,7 @@ impl Store {
             Waiting::ForRoom => Some(false),
             Waiting::ForDevice => Some(true),
         };
-        let (app_id, before, count) = (sought.app_id.uuid(), sought.before(), count as i64);
+        let (app_id, before, count) = (sought.app_id.uuid(), sought.before(), i64::from(count));
         let not_before = sought.not_before();
         let conversation = sought.conversation.map(|id| id.uuid());
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&app_id, &sought.subject, &before.moment, &before.id];
@@ -158,6 +132,12 @@ impl Store {
             params.extend([first as &(dyn ToSql + Sync), last]);
         }
         self.durable_rows(sql, &params).await?.iter().map(examined).collect()
+    }
+}
+
+impl Examined {
+    fn place(&self) -> Place {
+        Place { moment: self.run.run.created_at.0, id: self.run.run.run_id.uuid() }
     }
 }
 
@@ -174,8 +154,4 @@ impl Sought<'_> {
     fn not_before(&self) -> jiff::Timestamp {
         self.not_before.unwrap_or_default().max(jiff::Timestamp::UNIX_EPOCH)
     }
-}
-
-fn place(stored: &StoredRun) -> Place {
-    Place { moment: stored.run.created_at.0, id: stored.run.run_id.uuid() }
 }

@@ -56,7 +56,7 @@ async fn readings(store: &Store, id: DeviceId, before: Option<Place>) -> anyhow:
     for reading in 0..WARM_UP + READINGS {
         let began = Instant::now();
         let found = store.runs_of_caller(&sought(id, before), PAGE).await?;
-        anyhow::ensure!(found.runs.len() == PAGE as usize && found.next.is_some(), "a page is short");
+        anyhow::ensure!(found.entries.len() == PAGE as usize && found.next.is_some(), "a page is short");
         if reading >= WARM_UP {
             times.push(began.elapsed().as_secs_f64() * 1e6);
         }

@@ -1,0 +1,43 @@
+//! Pages of lists that are read newest first: each begins where the one before ended.
+
+/// A place in a list that is sorted by time, and by identifier where the time is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The entry's `created_at`.
+    pub moment: jiff::Timestamp,
+    /// The bits of its identifier.
+    pub id: uuid::Uuid,
+}
+
+impl Place {
+    /// Behind every entry: newest first, a list begins here.
+    pub(super) const END: Self = Self { moment: jiff::Timestamp::MAX, id: uuid::Uuid::max() };
+}
+
+/// A part of a list.
+#[derive(Clone, Debug)]
+pub struct Page<T> {
+    /// Newest first.
+    pub entries: Vec<T>,
+    /// Where the page after this one begins; `None` at the end of the list.
+    pub next: Option<Place>,
+}
+
+impl<T> Page<T> {
+    /// A list with nothing in it.
+    pub const EMPTY: Self = Self { entries: Vec::new(), next: None };
+
+    /// The first `limit` of what was read. One more was asked for, which shows whether there are more.
+    pub(super) fn of(mut entries: Vec<T>, limit: u32, place: impl Fn(&T) -> Place) -> Self {
+        let limit = limit as usize;
+        let is_full = entries.len() > limit;
+        entries.truncate(limit);
+        let next = entries.last().filter(|_| is_full).map(place);
+        Self { entries, next }
+    }
+
+    /// The same page of other entries.
+    pub fn map<U>(self, change: impl FnMut(T) -> U) -> Page<U> {
+        Page { entries: self.entries.into_iter().map(change).collect(), next: self.next }
+    }
+}
