@@ -16,11 +16,17 @@ use crate::support::world::LEASE;
 
 /// The names that the statements begin or end with, as in `-- runs::run`.
 fn statements_of_the_source() -> BTreeSet<String> {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store");
     let mut names = BTreeSet::new();
+    collect(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store"), &mut names);
+    names
+}
+
+fn collect(folder: &std::path::Path, names: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).expect("our own source") {
         let path = entry.expect("readable").path();
-        if path.extension().is_some_and(|extension| extension == "rs") {
+        if path.is_dir() {
+            collect(&path, names);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = std::fs::read_to_string(path).expect("readable");
             let named = text.split("-- ").skip(1).filter_map(|rest| {
                 let name: String = rest.chars().take_while(|c| c.is_ascii_lowercase() || "_:".contains(*c)).collect();
@@ -29,7 +35,6 @@ fn statements_of_the_source() -> BTreeSet<String> {
             names.extend(named);
         }
     }
-    names
 }
 
 #[tokio::test]
@@ -124,7 +129,7 @@ async fn every_statement_is_understood_by_the_database() {
     shelf.one(session, run_id, 1, What::Mismatch).await;
     shelf.one(session, RunId::new(), 1, succeeded(1)).await;
     done(&["attempts::claim", "attempts::offer", "attempts::start", "attempts::return", "attempts::events"]);
-    done(&["attempts::end", "attempts::move", "attempts::restart", "attempts::explain"]);
+    done(&["attempts::end", "attempts::lose", "attempts::restart", "attempts::explain"]);
 
     store.run(desk.app.id, "anna", run_id).await.expect("run").expect("there");
     store.run_of_device(desk.device_id, run_id).await.expect("run_of_device").expect("there");

@@ -1,0 +1,42 @@
+//! What a device reports while it executes.
+
+use deadpool_postgres::GenericClient;
+use deskgate_protocol::EventId;
+use deskgate_protocol::run::EventType;
+use serde_json::Value;
+use tokio_postgres::Row;
+
+use super::{Fence, one};
+use crate::store::Error;
+
+/// The device's numbers are dense, so each event's sequence follows from the last one's. Numbers
+/// that were stored before fall on sequences that exist, and stay as they are.
+pub(super) const EVENTS: &str = "-- attempts::events
+    WITH moved AS (
+        UPDATE runs SET device_seq = $6::bigint, last_sequence = last_sequence + ($6::bigint - device_seq)
+        WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4
+            AND state IN ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling')
+            AND device_seq BETWEEN $5::bigint - 1 AND $6::bigint - 1
+        RETURNING run_id, last_sequence - $6::bigint AS shift
+    ), stored AS (
+        INSERT INTO run_events (run_id, sequence, event_id, type, data)
+        SELECT run_id, shift + e.seq, e.event_id, e.type, e.data::json
+        FROM moved, unnest($7::bigint[], $8::uuid[], $9::text[], $10::text[]) AS e(seq, event_id, type, data)
+        ON CONFLICT (run_id, sequence) DO NOTHING)
+    SELECT 1 FROM moved";
+
+/// Stores events with dense numbers from `first`.
+pub(super) async fn store(
+    client: &impl GenericClient,
+    fence: &Fence<'_>,
+    first: u64,
+    events: &[(EventType, Value)],
+) -> Result<Option<Row>, Error> {
+    let first = i64::try_from(first).unwrap_or(i64::MAX);
+    let numbers: Vec<i64> = (0..).take(events.len()).map(|place| first.saturating_add(place)).collect();
+    let last = numbers.last().copied().unwrap_or(first);
+    let ids: Vec<_> = events.iter().map(|_| EventId::new().uuid()).collect();
+    let types: Vec<_> = events.iter().map(|(kind, _)| kind.as_str()).collect();
+    let data: Vec<_> = events.iter().map(|(_, data)| data.to_string()).collect();
+    one(client, EVENTS, fence, &[&first, &last, &numbers, &ids, &types, &data]).await
+}

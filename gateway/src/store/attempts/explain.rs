@@ -1,0 +1,54 @@
+//! Why a record changed nothing: it was written before, numbers are missing, or the attempt is another's.
+
+use deskgate_protocol::control::RevokeCode;
+use deskgate_protocol::run::{EventType, RunState};
+
+use super::{Record, Recorded, What};
+use crate::store::devices::SessionKey;
+use crate::store::runs::word;
+use crate::store::{Error, Store};
+
+impl Store {
+    /// Why a record changed nothing.
+    pub(super) async fn explain(&self, session: SessionKey, record: &Record) -> Result<Recorded, Error> {
+        let sql = "-- attempts::explain
+            SELECT attempt, epoch, state, device_seq FROM runs WHERE run_id = $1 AND device_id = $2";
+        let Some(row) = self.durable_opt(sql, &[&record.run_id.uuid(), &session.device_id.uuid()]).await? else {
+            return Ok(Recorded::Revoked(RevokeCode::UnknownRun));
+        };
+        let (attempt, epoch): (i32, i64) = (row.try_get(0)?, row.try_get(1)?);
+        let state: RunState = word(row.try_get(2)?)?;
+        let device_seq = row.try_get::<_, i64>(3)?.unsigned_abs();
+        if attempt.unsigned_abs() != record.attempt || epoch != session.epoch_column() {
+            let is_final = EventType::ending(state).is_some();
+            let repeated = matches!(record.what, What::End { seq, .. } if is_final && seq <= device_seq);
+            return Ok(match (repeated && attempt.unsigned_abs() == record.attempt, is_final) {
+                (true, _) => Recorded::Done,
+                (_, true) => Recorded::Revoked(RevokeCode::AlreadyFinal),
+                _ => Recorded::Revoked(RevokeCode::StaleAttempt),
+            });
+        }
+        if matches!(record.what, What::Return) && EventType::ending(state).is_some() {
+            return Ok(Recorded::Revoked(RevokeCode::AlreadyFinal));
+        }
+        Ok(match &record.what {
+            What::Start if matches!(state, RunState::Running | RunState::Cancelling) => Recorded::Done,
+            What::Events { first, events } if device_seq + 1 >= first.saturating_add(events.len() as u64) => {
+                Recorded::Done
+            }
+            What::Events { first, .. } if device_seq + 1 < *first => Recorded::Gap,
+            // Only what is stored is acknowledged: an end before the last event is none.
+            What::End { seq, .. } if device_seq >= *seq && EventType::ending(state).is_none() => Recorded::Gap,
+            What::End { seq, .. } if device_seq >= *seq => Recorded::Done,
+            What::End { seq, .. } if device_seq + 1 < *seq => Recorded::Gap,
+            What::Mismatch if EventType::ending(state).is_some() => Recorded::Done,
+            What::Mismatch => Recorded::Gap,
+            What::Return if state == RunState::Queued => Recorded::Done,
+            What::Return => Recorded::Kept,
+            What::Reconcile | What::Lose => Recorded::Done,
+            What::Cancel { .. } if EventType::ending(state).is_some() => Recorded::Done,
+            _ if EventType::ending(state).is_some() => Recorded::Revoked(RevokeCode::AlreadyFinal),
+            _ => Recorded::Revoked(RevokeCode::StaleAttempt),
+        })
+    }
+}

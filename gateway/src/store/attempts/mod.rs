@@ -1,0 +1,207 @@
+//! What a device does to runs: take, start, report, finish.
+//!
+//! Every statement names run, attempt, device and epoch in its own condition. So a frame of an
+//! older attempt or session changes nothing, whatever the session that carries it believes.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `offers` | takes runs from the queue for a device |
+//! | `starts` | what the device says to an offer |
+//! | `events` | what it reports meanwhile |
+//! | `ends` | how it ends |
+//! | `returns` | the device is back, and held the run |
+//! | `explain` | why a record changed nothing |
+
+mod ends;
+mod events;
+mod explain;
+mod offers;
+mod returns;
+mod starts;
+
+use std::time::Duration;
+
+use deadpool_postgres::GenericClient;
+use deskgate_protocol::RunId;
+use deskgate_protocol::control::RevokeCode;
+use deskgate_protocol::run::{EventType, Outcome, RunState};
+use futures_util::future::try_join_all;
+use serde_json::Value;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::devices::SessionKey;
+use super::{Error, Store, patiently};
+use crate::wake::Topic;
+
+/// One thing to write down about an attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// Which run.
+    pub run_id: RunId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// What.
+    pub what: What,
+}
+
+/// What can be written down about an attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub enum What {
+    /// The device accepted the offer.
+    Start,
+    /// The device did not take the offer; the run is queued again.
+    Return,
+    /// Events of the device with dense numbers from `first`.
+    Events {
+        /// The number of the first.
+        first: u64,
+        /// What they say.
+        events: Vec<(EventType, Value)>,
+    },
+    /// The end. `seq` is the number after the last event.
+    End {
+        /// The number of this, the last report.
+        seq: u64,
+        /// How it ended.
+        outcome: Outcome,
+    },
+    /// The device does not hold the definition, so that nothing was executed: the run fails.
+    Mismatch,
+    /// The device is back and still executes it.
+    Reconcile,
+    /// The device is back, was cut off before it wrote anything, and starts it again.
+    Restart,
+    /// The device is back, a stop is open, and nothing of the run was executed that could have changed anything.
+    Cancel {
+        /// The attempt that the device still has in its journal.
+        held: u32,
+    },
+    /// The device is back and knows nothing of it.
+    Lose,
+}
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recorded {
+    /// It is durable, now or since an earlier repetition.
+    Done,
+    /// The attempt is not the device's any more.
+    Revoked(RevokeCode),
+    /// Numbers are missing before it: the device left something out.
+    Gap,
+    /// The device had no room for a run that it started before: it stays the device's, and is to be
+    /// offered to it again.
+    Kept,
+}
+
+/// Run, attempt, device and epoch: the first four parameters of every statement that writes.
+type Fence<'a> = [&'a (dyn ToSql + Sync); 4];
+
+impl What {
+    fn statement(&self) -> &'static str {
+        match self {
+            Self::Start => starts::START,
+            Self::Return => starts::RETURN,
+            Self::Events { .. } => events::EVENTS,
+            Self::End { .. } | Self::Mismatch => ends::END,
+            Self::Reconcile => returns::RECONCILE,
+            Self::Lose => returns::LOSE,
+            Self::Restart => returns::RESTART,
+            Self::Cancel { .. } => returns::CANCEL,
+        }
+    }
+}
+
+impl Store {
+    /// Writes records down in their order, in one commit, and says for each what became of it.
+    pub async fn record(
+        &self,
+        session: SessionKey,
+        records: &[Record],
+        retention: Duration,
+    ) -> Result<Vec<Recorded>, Error> {
+        let written = patiently(async {
+            let mut client = self.client().await?;
+            if let [record] = records {
+                let written = write(&*client, session, record, retention).await?;
+                client.give_back();
+                return Ok(vec![written]);
+            }
+            let transaction = client.transaction().await?;
+            // Once every statement is prepared, they are sent one behind the other without waiting,
+            // and executed in this order.
+            for record in records {
+                transaction.prepare_cached(record.what.statement()).await?;
+            }
+            let written =
+                try_join_all(records.iter().map(|record| write(&transaction, session, record, retention))).await?;
+            transaction.commit().await?;
+            client.give_back();
+            Ok(written)
+        })
+        .await?;
+        let mut results = Vec::with_capacity(records.len());
+        for (record, written) in records.iter().zip(written) {
+            self.wake().changed(Topic::Run(record.run_id));
+            results.push(match written {
+                Some(row) => {
+                    self.count(&record.what, &row)?;
+                    Recorded::Done
+                }
+                None => self.explain(session, record).await?,
+            });
+        }
+        Ok(results)
+    }
+
+    /// Counts a start or an end, whose statements return how long it took.
+    fn count(&self, what: &What, row: &Row) -> Result<(), Error> {
+        match what {
+            What::Start => self.meters().run_started(row.try_get::<_, f64>(0)?),
+            What::End { outcome, .. } => self.meters().run_ended(outcome.state().as_str(), row.try_get(0)?),
+            What::Mismatch => self.meters().run_ended(RunState::Failed.as_str(), row.try_get(0)?),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Executes the one statement of a record; `None` when it changed nothing.
+async fn write(
+    client: &impl GenericClient,
+    session: SessionKey,
+    record: &Record,
+    retention: Duration,
+) -> Result<Option<Row>, Error> {
+    let run_id = record.run_id.uuid();
+    let attempt = i32::try_from(record.attempt).unwrap_or(i32::MAX);
+    let (device_id, epoch) = (session.device_id.uuid(), session.epoch_column());
+    let fence: Fence<'_> = [&run_id, &attempt, &device_id, &epoch];
+    match &record.what {
+        What::Start => starts::start(client, &fence, record.attempt).await,
+        What::Return => one(client, starts::RETURN, &fence, &[]).await,
+        What::Events { first, events } => events::store(client, &fence, *first, events).await,
+        What::End { seq, outcome } => ends::end(client, &fence, Some(*seq), outcome, retention).await,
+        What::Mismatch => ends::end(client, &fence, None, &ends::definition_mismatch(), retention).await,
+        What::Reconcile => returns::reconcile(client, &fence).await,
+        What::Lose => returns::lose(client, &fence).await,
+        What::Cancel { .. } => returns::cancel(client, &fence, retention).await,
+        What::Restart => returns::restart(client, &fence, record.attempt).await,
+    }
+}
+
+fn words(states: impl IntoIterator<Item = RunState>) -> Vec<&'static str> {
+    states.into_iter().map(RunState::as_str).collect()
+}
+
+async fn one(
+    client: &impl GenericClient,
+    sql: &str,
+    fence: &Fence<'_>,
+    rest: &[&(dyn ToSql + Sync)],
+) -> Result<Option<Row>, Error> {
+    let statement = client.prepare_cached(sql).await?;
+    let params: Vec<&(dyn ToSql + Sync)> = fence.iter().chain(rest).copied().collect();
+    Ok(client.query(&statement, &params).await?.into_iter().next())
+}

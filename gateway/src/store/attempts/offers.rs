@@ -1,0 +1,70 @@
+//! Handing runs to a device: taking them from the queue, and offering them.
+
+use std::time::Duration;
+
+use deskgate_protocol::RunId;
+use deskgate_protocol::control::Offer;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use crate::store::admissions::digest;
+use crate::store::devices::SessionKey;
+use crate::store::runs::json;
+use crate::store::{Error, Store};
+
+impl Store {
+    /// Takes up to `limit` queued runs for a session's device, oldest first, each with a fresh attempt.
+    pub async fn claim(&self, session: SessionKey, limit: u32, offer: Duration) -> Result<Vec<Offer>, Error> {
+        let sql = "-- attempts::claim
+            WITH entitled AS (
+                -- Locked, so that a newer session waits for this claim and then takes it over.
+                SELECT device_id FROM devices
+                WHERE device_id = $1 AND epoch = $2 AND access_enabled AND revoked_at IS NULL FOR SHARE
+            ), next AS (
+                SELECT run_id FROM runs
+                WHERE device_id = (SELECT device_id FROM entitled) AND state = 'queued' AND offered_until IS NULL
+                    AND queue_expires_at > now()
+                ORDER BY created_at, run_id LIMIT $3 FOR UPDATE SKIP LOCKED)
+            UPDATE runs r SET attempt = attempt + 1, epoch = $2, offered_until = now() + make_interval(secs => $4),
+                device_seq = 0
+            FROM next WHERE r.run_id = next.run_id
+            RETURNING r.run_id, attempt, endpoint_id, endpoint_version, definition_sha256, input, conversation_id,
+                generation, max_duration_s, traceparent, created_at";
+        let limit = i64::from(limit);
+        let params: [&(dyn ToSql + Sync); 4] =
+            [&session.device_id.uuid(), &session.epoch_column(), &limit, &offer.as_secs_f64()];
+        let rows = self.relaxed_rows(sql, &params).await?;
+        let aged =
+            |row: &Row| -> Result<_, Error> { Ok((row.try_get::<_, jiff::Timestamp>("created_at")?, offer_of(row)?)) };
+        let mut offers = rows.iter().map(aged).collect::<Result<Vec<_>, Error>>()?;
+        // Whatever shares a commit shares its moment.
+        offers.sort_by_key(|(created_at, offer)| (*created_at, offer.run_id));
+        Ok(offers.into_iter().map(|(_, offer)| offer).collect())
+    }
+
+    /// The offer of an attempt that the session holds already.
+    pub async fn offer(&self, session: SessionKey, run_id: RunId) -> Result<Option<Offer>, Error> {
+        let sql = "-- attempts::offer
+            SELECT run_id, attempt, endpoint_id, endpoint_version, definition_sha256, input, conversation_id,
+                generation, max_duration_s, traceparent
+            FROM runs WHERE run_id = $1 AND device_id = $2 AND epoch = $3";
+        let params: [&(dyn ToSql + Sync); 3] = [&run_id.uuid(), &session.device_id.uuid(), &session.epoch_column()];
+        self.durable_opt(sql, &params).await?.as_ref().map(offer_of).transpose()
+    }
+}
+
+fn offer_of(row: &Row) -> Result<Offer, Error> {
+    let missing = || Error::Data("a run without an input".to_owned());
+    Ok(Offer {
+        run_id: row.try_get::<_, uuid::Uuid>("run_id")?.into(),
+        attempt: row.try_get::<_, i32>("attempt")?.unsigned_abs(),
+        endpoint_id: row.try_get::<_, uuid::Uuid>("endpoint_id")?.into(),
+        endpoint_version: row.try_get::<_, i32>("endpoint_version")?.unsigned_abs(),
+        definition_sha256: digest(row.try_get("definition_sha256")?)?,
+        input: json(row, "input")?.ok_or_else(missing)?,
+        conversation: row.try_get::<_, Option<uuid::Uuid>>("conversation_id")?.map(Into::into),
+        generation: row.try_get::<_, Option<i32>>("generation")?.map(i32::unsigned_abs),
+        max_duration_s: row.try_get::<_, i32>("max_duration_s")?.unsigned_abs(),
+        traceparent: row.try_get("traceparent")?,
+    })
+}

@@ -1,0 +1,29 @@
+//! What a device says to an offer: it begins, or it takes nothing.
+
+use deadpool_postgres::GenericClient;
+use deskgate_protocol::EventId;
+use deskgate_protocol::run::EventType;
+use serde_json::json;
+use tokio_postgres::Row;
+
+use super::{Fence, one};
+use crate::store::Error;
+
+pub(super) const START: &str = "-- attempts::start
+    WITH started AS (
+        UPDATE runs SET state = 'running', started_at = now(), offered_until = NULL, last_sequence = last_sequence + 1
+        WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4
+            AND state = 'queued' AND offered_until IS NOT NULL
+        RETURNING run_id, last_sequence, extract(epoch FROM started_at - created_at)::float8 AS seconds)
+    INSERT INTO run_events (run_id, sequence, event_id, type, data)
+    SELECT run_id, last_sequence, $5, $6, $7::text::json FROM started RETURNING (SELECT seconds FROM started)";
+
+pub(super) const RETURN: &str = "-- attempts::return
+    UPDATE runs SET offered_until = NULL
+    WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = 'queued' RETURNING 1";
+
+/// The device accepted the offer of this attempt.
+pub(super) async fn start(client: &impl GenericClient, fence: &Fence<'_>, attempt: u32) -> Result<Option<Row>, Error> {
+    let (event_id, data) = (EventId::new().uuid(), json!({ "attempt": attempt }).to_string());
+    one(client, START, fence, &[&event_id, &EventType::RunStarted.as_str(), &data]).await
+}
