@@ -21,8 +21,8 @@ pub(crate) struct Keeper {
     pub(crate) rule: &'static str,
 }
 
-/// The roots of a crate: they know all and are known by none.
-pub(crate) const ROOTS: [&str; 2] = ["lib", "main"];
+/// The roots of a crate: they know all and are known by none. `root` is what `lib` is made of.
+pub(crate) const ROOTS: [&str; 3] = ["lib", "main", "root"];
 
 pub(crate) const DOORS: [&str; 5] = ["http", "control", "admin", "callbacks", "upkeep"];
 
