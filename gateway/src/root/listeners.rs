@@ -44,8 +44,13 @@ impl Listeners {
             ops: ops.as_ref().map(bound).transpose()?,
             ssh_public: settings.ssh_public_address.clone().or(ssh_address.map(|address| address.to_string())),
         };
-        let control = settings.control_socket.as_deref().map(private).transpose()?;
-        let admin = settings.admin_socket.as_deref().map(private).transpose()?;
+        let private = |path: &Path, mode, group| {
+            let listener = socket::bind_for(path, mode, group);
+            listener.map_err(|source| StartError::Listen { address: path.display().to_string(), source })
+        };
+        let control = settings.control_socket.as_deref().map(|path| private(path, 0o660, None)).transpose()?;
+        let (mode, group) = if settings.admin_group.is_some() { (0o660, settings.admin_group) } else { (0o600, None) };
+        let admin = settings.admin_socket.as_deref().map(|path| private(path, mode, group)).transpose()?;
         Ok(Self { http, ssh, ops, control, admin, addresses })
     }
 }
@@ -53,11 +58,6 @@ impl Listeners {
 async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     let listener = TcpListener::bind(address).await;
     listener.map_err(|source| StartError::Listen { address: address.to_string(), source })
-}
-
-fn private(path: &Path) -> Result<UnixListener, StartError> {
-    let listener = socket::bind(path, 0o660);
-    listener.map_err(|source| StartError::Listen { address: path.display().to_string(), source })
 }
 
 fn bound(listener: &TcpListener) -> Result<SocketAddr, StartError> {

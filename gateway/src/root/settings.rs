@@ -37,6 +37,8 @@ pub struct Settings {
     pub control_socket: Option<PathBuf>,
     /// The administrator's socket.
     pub admin_socket: Option<PathBuf>,
+    /// The number of the group that may administer, beside root and the gateway's own user.
+    pub admin_group: Option<u32>,
     /// The control token, when it is not the gateway's own.
     pub control_token: Option<ControlToken>,
     /// Where the database is; otherwise a private cluster.
@@ -81,6 +83,7 @@ impl Settings {
             ssh_public_address: None,
             control_socket: None,
             admin_socket: None,
+            admin_group: None,
             control_token: None,
             database: None,
             limits: Limits::default(),

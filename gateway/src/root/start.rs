@@ -183,6 +183,9 @@ impl Start {
             retention: settings.limits.retention,
             tls: self.tls.clone(),
         };
-        self.works.spawn("admin socket", office::serve(listener, office, self.works.stopping()));
+        self.works.spawn(
+            "admin socket",
+            office::serve(listener, settings.admin_group.is_some(), office, self.works.stopping()),
+        );
     }
 }
