@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::domain::Limits;
+use crate::domain::bodies::MAX_BODY;
 use crate::domain::devices::Clocks;
 use crate::domain::rates::Rate;
 
@@ -108,6 +109,16 @@ pub const SETTINGS: &[Setting] = &[
         "limits.streams_per_application",
         "1000",
         "Event streams of one application that may be open on this gateway.",
+    ),
+    setting(
+        "limits.bodies_per_key",
+        "256",
+        "Requests with a body of one key that may be under way on this gateway at once. Beyond them none is read.",
+    ),
+    setting(
+        "limits.body_bytes_per_key",
+        "33554432",
+        "Bytes that these bodies may have together. At least 1048576, the largest body; one that does not announce its length counts as that.",
     ),
     setting("limits.retention_days", "30", "Days that ended runs are kept."),
     setting(
@@ -344,8 +355,16 @@ impl Config {
             rate: Rate { per_second: self.rate("limits.requests_per_second")?, burst: self.rate("limits.burst")? },
             retention: Duration::from_secs(u64::from(days) * 24 * 3600),
             streams_per_application: self.parse("limits.streams_per_application", "a whole number")?,
+            bodies_per_key: self.at_least("limits.bodies_per_key", 1)?,
+            body_bytes_per_key: self.at_least("limits.body_bytes_per_key", MAX_BODY)?,
             concurrent_commits: self.parse("limits.concurrent_commits", "a whole number")?,
         })
+    }
+
+    fn at_least(&self, key: &'static str, least: usize) -> Result<usize, ConfigError> {
+        let wanted = format!("a whole number from {least}");
+        let number = self.parse(key, &wanted)?;
+        if number >= least { Ok(number) } else { Err(self.refused(key, &format!("{wanted} is needed"))) }
     }
 
     fn rate(&self, key: &'static str) -> Result<NonZeroU32, ConfigError> {

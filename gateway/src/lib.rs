@@ -45,6 +45,7 @@ use control::door::Door;
 use domain::Limits;
 use domain::access::Access;
 use domain::admission::AdmissionDesk;
+use domain::bodies::Bodies;
 use domain::devices::Clocks;
 use domain::events::Streams;
 use exit::{Exit, Failure};
@@ -310,6 +311,7 @@ impl Gateway {
         let api = http::Api {
             store: store.clone(),
             access,
+            bodies: Bodies::new(&settings.limits),
             streams,
             desk: AdmissionDesk::new(store.clone(), admissions, &settings.limits),
             draining: draining.clone(),

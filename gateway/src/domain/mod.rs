@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`access`] | who a caller is and what its key allows |
 //! | [`rates`] | how many requests a key may make |
+//! | [`bodies`] | how many bodies of a key are read at once |
 //! | [`admission`] | whether a submission becomes a run |
 //! | [`conversations`] | who may have a conversation, and speak in it |
 //! | [`operations`] | who may stop a run or reset a conversation |
@@ -19,6 +20,7 @@
 
 pub mod access;
 pub mod admission;
+pub mod bodies;
 pub mod conversations;
 pub mod desktop;
 pub mod devices;
@@ -47,6 +49,10 @@ pub struct Limits {
     pub retention: Duration,
     /// Streams of one application that may be open on one gateway.
     pub streams_per_application: usize,
+    /// Requests with a body of one key that may be under way at once on one gateway.
+    pub bodies_per_key: usize,
+    /// Bytes that their bodies may have together.
+    pub body_bytes_per_key: usize,
     /// Commits of submissions that may be under way at once.
     pub concurrent_commits: usize,
 }
@@ -58,6 +64,8 @@ impl Default for Limits {
             rate: Rate::default(),
             retention: Duration::from_secs(30 * 24 * 3600),
             streams_per_application: 1000,
+            bodies_per_key: 256,
+            body_bytes_per_key: 32 * 1024 * 1024,
             concurrent_commits: 2,
         }
     }

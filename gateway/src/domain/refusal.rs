@@ -78,6 +78,11 @@ pub enum Refusal {
     /// Too many requests.
     #[error("This key has made too many requests. Wait, as Retry-After says, and try again.")]
     RateLimited,
+    /// Too many bodies of a key are under way.
+    #[error(
+        "This key has too many requests with a body under way. Nothing was read; try again when some are answered."
+    )]
+    TooManyBodies,
     /// Too many streams are open.
     #[error(
         "The application already has {limit} event streams open here. Close some, or read the events page by page."

@@ -14,6 +14,7 @@ use super::openapi::examples;
 use super::openapi::refusals::{EVERY_CALL, refusals};
 use super::{Api, body, run_list, server};
 use crate::domain::access::Authenticated;
+use crate::domain::bodies::MAX_BODY;
 
 /// What can be relied on beyond the calls of the first version.
 const FEATURES: [&str; 7] =
@@ -45,6 +46,10 @@ struct Limits {
     waiting_runs_per_application: u32,
     /// Event streams of one application that may be open on this gateway.
     streams_per_application: usize,
+    /// Requests with a body of one key that may be under way on this gateway at once.
+    bodies_per_key: usize,
+    /// Bytes that these bodies may have together. One that does not announce its length counts as `body_bytes`.
+    body_bytes_per_key: usize,
     /// Bytes of `input.text`.
     input_text_bytes: usize,
     /// Bytes of a body.
@@ -101,8 +106,10 @@ pub(super) fn capabilities(limits: &crate::domain::Limits, listener: &server::Li
             burst: limits.rate.burst.get(),
             waiting_runs_per_application: limits.waiting_runs_per_application,
             streams_per_application: limits.streams_per_application,
+            bodies_per_key: limits.bodies_per_key,
+            body_bytes_per_key: limits.body_bytes_per_key,
             input_text_bytes: body::MAX_TEXT,
-            body_bytes: body::MAX_BODY,
+            body_bytes: MAX_BODY,
             head_bytes: listener.head_bytes,
             body_seconds: listener.body.as_secs(),
             head_seconds: listener.head.as_secs(),

@@ -8,7 +8,7 @@
 //! | `unread` | a connection whose peer must take what is sent |
 //! | [`guest`] `sources` | where a caller is, and how much it has under way |
 //! | `caller` | the extractor that makes a `Caller` |
-//! | `body` | JSON bodies, with their limits |
+//! | `incoming` `body` | JSON bodies: reading them within limits, and what they say |
 //! | `query` `cursor` | parameters, and the places where pages end |
 //! | [`error`] | every refusal as a problem document |
 //! | [`openapi`] | the document of all calls, and its readable page |
@@ -31,6 +31,7 @@ mod events;
 mod first_bytes;
 pub mod guest;
 mod html;
+mod incoming;
 pub mod openapi;
 mod operations;
 pub mod problems;
@@ -60,6 +61,7 @@ use utoipa_axum::routes;
 
 use crate::domain::access::Access;
 use crate::domain::admission::AdmissionDesk;
+use crate::domain::bodies::Bodies;
 use crate::domain::events::Streams;
 use crate::domain::refusal::Refusal;
 use crate::meters::Meters;
@@ -73,6 +75,8 @@ pub struct Api {
     pub store: Store,
     /// Checks keys.
     pub access: Access,
+    /// Has room for bodies.
+    pub bodies: Bodies,
     /// Admits runs.
     pub desk: AdmissionDesk,
     /// Opens event streams.

@@ -15,6 +15,7 @@ use deskgate_protocol::run::Run;
 use deskgate_protocol::{EndpointId, RunId};
 
 use super::error::Error;
+use super::incoming::Incoming;
 use super::openapi::bodies::Submission;
 use super::openapi::examples;
 use super::openapi::refusals::{EVERY_CALL, JSON_BODY, NEW_WORK, refusals};
@@ -65,7 +66,8 @@ pub(super) async fn submit(
     api.admits()?;
     let caller = authenticated.authorise_work(&[Scope::RunsWrite])?;
     let idempotency_key = caller::idempotency_key(&headers)?;
-    let submitted = body::submission(&headers, body, api.listener.body).await?;
+    let mut incoming = Incoming::of(&api, &caller, &headers, body)?;
+    let submitted = body::submission(&mut incoming).await?;
     let request = request(identifier(endpoint_id)?, idempotency_key, submitted, &headers);
     Ok(accepted(api.desk.admit(&caller, request).await?))
 }

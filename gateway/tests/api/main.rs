@@ -19,6 +19,7 @@ mod proxies;
 mod rates;
 mod refusals;
 mod retention;
+mod room;
 mod slow;
 pub(crate) mod store;
 mod success;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use deskgate_gateway::domain;
 use deskgate_gateway::domain::access::Access;
 use deskgate_gateway::domain::admission::AdmissionDesk;
+use deskgate_gateway::domain::bodies::Bodies;
 use deskgate_gateway::domain::events::Streams;
 use deskgate_gateway::http::server::{Entrance, Limits, serve};
 use deskgate_gateway::http::{Api, router};
@@ -56,6 +57,7 @@ pub(crate) fn api(store: &Store, limits: Limits, callers: domain::Limits, draini
     Api {
         store: store.clone(),
         access,
+        bodies: Bodies::new(&callers),
         streams,
         desk: AdmissionDesk::new(store.clone(), admissions, &Default::default()),
         draining,
