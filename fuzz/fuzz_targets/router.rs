@@ -81,7 +81,7 @@ async fn furnish(gateway: &Gateway) -> (Router, Names) {
         rate: Rate { per_second: plenty, burst: plenty },
         ..Default::default()
     };
-    let access = Access::new(store.clone(), limits.rate);
+    let access = Access::new(store.clone(), &limits);
     let draining = CancellationToken::new();
     let (streams, streaming) = Streams::new(store.clone(), access.clone(), &limits, draining.clone(), tasks.stopping());
     tasks.spawn("streams", streaming);

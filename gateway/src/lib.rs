@@ -304,7 +304,7 @@ impl Gateway {
         }
         let admissions = Admissions::start(&store, &works, settings.limits.concurrent_commits);
         let http_limits = http::server::Limits::default();
-        let access = Access::new(store.clone(), settings.limits.rate);
+        let access = Access::new(store.clone(), &settings.limits);
         let (streams, streaming) =
             Streams::new(store.clone(), access.clone(), &settings.limits, draining.clone(), stop.clone());
         works.spawn("streams", streaming);

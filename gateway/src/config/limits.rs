@@ -21,8 +21,10 @@ impl Config {
         Ok(Limits {
             waiting_runs_per_application: self.parse("limits.waiting_runs_per_application", "a whole number")?,
             rate: Rate { per_second: self.rate("limits.requests_per_second")?, burst: self.rate("limits.burst")? },
+            failed_authentications_per_minute: self.rate("limits.failed_authentications_per_minute")?,
             retention: Duration::from_secs(u64::from(days) * 24 * 3600),
             streams_per_application: self.parse("limits.streams_per_application", "a whole number")?,
+            waits_per_application: self.parse("limits.waits_per_application", "a whole number")?,
             bodies_per_key: self.at_least("limits.bodies_per_key", 1)?,
             body_bytes_per_key: self.at_least("limits.body_bytes_per_key", MAX_BODY)?,
             concurrent_commits: self.parse("limits.concurrent_commits", "a whole number")?,

@@ -92,9 +92,19 @@ pub const SETTINGS: &[Setting] = &[
     ),
     setting("limits.burst", "200", "Requests that a key may make at once after a while of silence."),
     setting(
+        "limits.failed_authentications_per_minute",
+        "120",
+        "Requests a minute that one address may make without a good key. Beyond them only keys that were good there a while ago are let in.",
+    ),
+    setting(
         "limits.streams_per_application",
         "1000",
         "Event streams of one application that may be open on this gateway.",
+    ),
+    setting(
+        "limits.waits_per_application",
+        "1000",
+        "Reads of one application that may wait for a change on this gateway.",
     ),
     setting(
         "limits.bodies_per_key",

@@ -156,10 +156,10 @@ pub(super) async fn read(
 
 /// The run once it has changed or the time is over; sooner when the gateway stops or the key ends.
 async fn changed(api: &Api, caller: &Caller, run_id: RunId, wait: Duration) -> Result<Run, Refusal> {
-    let key = api.streams.vigil().watch(caller);
+    let waiting = api.streams.wait(caller)?;
     tokio::select! {
         run = runs::read(&api.store, caller, run_id, wait) => run,
-        () = key.ended() => Err(Refusal::CredentialInvalid { hint: String::new() }),
+        () = waiting.ended() => Err(Refusal::CredentialInvalid { hint: String::new() }),
         () = api.draining.cancelled() => runs::read(&api.store, caller, run_id, Duration::ZERO).await,
     }
 }

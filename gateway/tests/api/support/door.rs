@@ -50,7 +50,7 @@ impl Door {
 pub(crate) fn api(store: &Store, limits: Limits, callers: domain::Limits, draining: CancellationToken) -> Api {
     let tasks = Tasks::new(CancellationToken::new());
     let admissions = Admissions::start(store, &tasks, 1);
-    let access = Access::new(store.clone(), patient().rate);
+    let access = Access::new(store.clone(), &domain::Limits { rate: patient().rate, ..callers });
     let (streams, streaming) =
         Streams::new(store.clone(), access.clone(), &callers, draining.clone(), tasks.stopping());
     tasks.spawn("streams", streaming);
