@@ -80,7 +80,7 @@ pub(super) async fn open(
     body: Body,
 ) -> Result<Response, Error> {
     api.admits()?;
-    let caller = authenticated.authorise(Scope::ConversationsWrite)?;
+    let caller = authenticated.authorise_work(&[Scope::ConversationsWrite])?;
     let idempotency_key = caller::idempotency_key(&headers)?;
     let mut incoming = Incoming::of(&api, &caller, &headers, body)?;
     let (fingerprint, mut members) = incoming.members(&body::CONVERSATION_MEMBERS).await?;
@@ -272,7 +272,7 @@ pub(super) async fn reset(
     body: Body,
 ) -> Result<Response, Error> {
     api.admits()?;
-    let caller = authenticated.authorise(Scope::ConversationsControl)?;
+    let caller = authenticated.authorise_work(&[Scope::ConversationsControl])?;
     let idempotency_key = caller::idempotency_key(&headers)?;
     let mut incoming = Incoming::of(&api, &caller, &headers, body)?;
     let (fingerprint, mut members) = incoming.members(&body::RESET_MEMBERS).await?;

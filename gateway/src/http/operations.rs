@@ -64,7 +64,7 @@ pub(super) async fn stop(
     body: Body,
 ) -> Result<Response, Error> {
     api.admits()?;
-    let caller = authenticated.authorise(Scope::RunsControl)?;
+    let caller = authenticated.authorise_work(&[Scope::RunsControl])?;
     let idempotency_key = caller::idempotency_key(&headers)?;
     let mut incoming = Incoming::of(&api, &caller, &headers, body)?;
     let (fingerprint, mut members) = incoming.optional_members(&body::STOP_MEMBERS).await?;
