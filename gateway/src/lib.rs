@@ -49,7 +49,7 @@ use domain::bodies::Bodies;
 use domain::devices::Clocks;
 use domain::events::Streams;
 use exit::{Exit, Failure};
-use networks::Networks;
+use networks::{ForwardedHeader, Networks};
 use ops::Ops;
 use pulse::Pulse;
 use store::admissions::Admissions;
@@ -73,6 +73,8 @@ pub struct Settings {
     /// Proxies whose word is taken for where a caller is. Without TLS, nobody else may connect
     /// beyond loopback.
     pub trusted_proxies: Networks,
+    /// Where they say it.
+    pub forwarded_header: ForwardedHeader,
     /// What backends use, without `/api/v1`; otherwise the listening address.
     pub public_url: Option<String>,
     /// How long the public API goes on listening, and says that it drains, before it stops.
@@ -124,6 +126,7 @@ impl Settings {
             listen,
             tls: None,
             trusted_proxies: Networks::default(),
+            forwarded_header: ForwardedHeader::default(),
             public_url: None,
             drain: Duration::ZERO,
             ssh_listen: None,
@@ -321,6 +324,7 @@ impl Gateway {
         let entrance = http::server::Entrance {
             tls: tls.clone(),
             proxies: settings.trusted_proxies.clone(),
+            forwarded: settings.forwarded_header,
             proxies_only: tls.is_none() && !http_address.ip().is_loopback(),
         };
         doors.spawn("http", http::server::serve(http, entrance, http::router(api), http_limits, doors.stopping()));

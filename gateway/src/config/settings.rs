@@ -44,7 +44,12 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "server.trusted_proxies",
         "",
-        "Addresses or ranges of the proxies before this gateway, with commas. What they say in X-Forwarded-For, or else in Forwarded, is believed. Without server.tls nobody else may connect beyond loopback.",
+        "Addresses or ranges of the proxies before this gateway, with commas. What they say in server.forwarded_header is believed. Without server.tls nobody else may connect beyond loopback.",
+    ),
+    setting(
+        "server.forwarded_header",
+        "x-forwarded-for",
+        "The one header in which these proxies say for whom they speak, and that they set themselves: x-forwarded-for or forwarded.",
     ),
     setting(
         "server.drain_ms",

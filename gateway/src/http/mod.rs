@@ -6,7 +6,7 @@
 //! | `connection` | one connection: TLS, HTTP/1.1 or HTTP/2 |
 //! | `first_bytes` | a connection that must begin in time |
 //! | `unread` | a connection whose peer must take what is sent |
-//! | [`guest`] `sources` | where a caller is, and how much it has under way |
+//! | [`guest`] `forwarded` `sources` | where a caller is, and how much it has under way |
 //! | `caller` | the extractor that makes a `Caller` |
 //! | `incoming` `body` | JSON bodies: reading them within limits, and what they say |
 //! | `query` `cursor` | parameters, and the places where pages end |
@@ -29,6 +29,7 @@ mod endpoints;
 pub mod error;
 mod events;
 mod first_bytes;
+mod forwarded;
 pub mod guest;
 mod html;
 mod incoming;

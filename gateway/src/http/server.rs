@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::connection::Protocol;
 use super::guest::{Guest, Proxied};
 use super::sources::Sources;
-use crate::networks::Networks;
+use crate::networks::{ForwardedHeader, Networks};
 use crate::tls::Tls;
 
 /// The largest head of a request, in bytes.
@@ -69,6 +69,8 @@ pub struct Entrance {
     pub tls: Option<Tls>,
     /// Proxies whose word is taken for where a caller is.
     pub proxies: Networks,
+    /// Where they say it.
+    pub forwarded: ForwardedHeader,
     /// Whether nobody else may connect.
     pub proxies_only: bool,
 }
@@ -99,7 +101,11 @@ pub async fn serve(listener: TcpListener, entrance: Entrance, router: Router, li
         if (visit.is_none() && !trusted) || stream.set_nodelay(true).is_err() {
             continue;
         }
-        let proxied = trusted.then(|| Proxied { proxies: entrance.proxies.clone(), sources: behind_proxies.clone() });
+        let proxied = trusted.then(|| Proxied {
+            proxies: entrance.proxies.clone(),
+            header: entrance.forwarded,
+            sources: behind_proxies.clone(),
+        });
         let guest = Guest { router: router.clone(), peer, proxied };
         let (protocol, watcher, stop) = (protocol.clone(), graceful.watcher(), stop.clone());
         connections.spawn(async move {
