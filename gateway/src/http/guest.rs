@@ -9,11 +9,12 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use http_body_util::BodyExt;
 use tower::Service;
 
 use super::forwarded::behind;
+use super::outgoing::Outgoing;
 use super::sources::Sources;
+use super::under_way::UnderWay;
 use crate::networks::{ForwardedHeader, Networks};
 
 /// Where a caller is, as far as that is known. In every request's extensions.
@@ -29,6 +30,8 @@ pub(super) struct Crowded;
 pub(super) struct Guest {
     pub(super) router: Router,
     pub(super) peer: IpAddr,
+    /// What it asks.
+    pub(super) under_way: UnderWay,
     /// `None` when the peer speaks for itself.
     pub(super) proxied: Option<Proxied>,
 }
@@ -58,26 +61,23 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let Some(Proxied { proxies, header, sources }) = &self.proxied else {
-            request.extensions_mut().insert(ClientAddress(self.peer));
-            return Box::pin(self.router.call(request));
+        let one_more = self.under_way.enter();
+        let (address, visit) = match &self.proxied {
+            None => (self.peer, None),
+            Some(Proxied { proxies, header, sources }) => {
+                let address = behind(self.peer, request.headers(), *header, proxies);
+                let visit = sources.enter(address);
+                if visit.is_none() {
+                    request.extensions_mut().insert(Crowded);
+                }
+                (address, visit)
+            }
         };
-        let address = behind(self.peer, request.headers(), *header, proxies);
-        let visit = sources.enter(address);
-        if visit.is_none() {
-            request.extensions_mut().insert(Crowded);
-        }
         request.extensions_mut().insert(ClientAddress(address));
         let answer = self.router.call(request);
+        // The caller is here until its answer has gone out, which takes long for a stream.
         Box::pin(async move {
-            // The caller is here until its answer has gone out, which takes long for a stream.
-            let holding = |body: Body| {
-                Body::new(body.map_frame(move |frame| {
-                    let _until_the_end = &visit;
-                    frame
-                }))
-            };
-            answer.await.map(|response| response.map(holding))
+            answer.await.map(|response| response.map(|body| Body::new(Outgoing::new(body, (visit, one_more)))))
         })
     }
 }

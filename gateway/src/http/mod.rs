@@ -5,7 +5,8 @@
 //! | [`server`] | the accept loop: time limits, connection limits, graceful stop |
 //! | `connection` | one connection: TLS, HTTP/1.1 or HTTP/2 |
 //! | `first_bytes` | a connection that must begin in time |
-//! | `unread` | a connection whose peer must take what is sent |
+//! | `unread` `stall` | a connection, and a stream of HTTP/2, whose peer must take what is sent |
+//! | `outgoing` `under_way` | the body of an answer, and whether a connection has any |
 //! | [`guest`] `forwarded` `sources` | where a caller is, and how much it has under way |
 //! | `caller` | the extractor that makes a `Caller` |
 //! | `incoming` `body` | JSON bodies: reading them within limits, and what they say |
@@ -35,6 +36,7 @@ mod html;
 mod incoming;
 pub mod openapi;
 mod operations;
+mod outgoing;
 pub mod problems;
 mod query;
 mod rates;
@@ -42,6 +44,8 @@ mod run_list;
 mod runs;
 pub mod server;
 mod sources;
+mod stall;
+mod under_way;
 mod unread;
 
 use std::sync::Arc;

@@ -25,4 +25,5 @@ pub(crate) mod store;
 mod success;
 mod support;
 mod tls;
+mod unread;
 mod wait;
