@@ -149,6 +149,7 @@ impl Config {
         self.listen()?;
         self.tls_files()?;
         self.trusted_proxies()?;
+        self.forwarded_header()?;
         self.ssh_listen()?;
         self.ops_listen()?;
         self.drain()?;

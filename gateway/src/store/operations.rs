@@ -33,6 +33,8 @@ pub struct Asked {
     pub subject: String,
     /// The request.
     pub request: Request,
+    /// Whether it may be answered with something new. What was asked before is found all the same.
+    pub within_rate: bool,
     /// What for.
     pub what: What,
 }
@@ -74,6 +76,8 @@ pub enum Answer {
     Reused(Existing),
     /// The application and subject have no such run or conversation.
     NoSuchTarget,
+    /// There would be an operation, but the request is one too many.
+    OverRate,
     /// The run is in another attempt.
     OtherAttempt {
         /// This one.
@@ -266,6 +270,9 @@ async fn stop(transaction: &Transaction<'_>, asked: &Asked) -> Result<Found, Err
     if !is_final && expected_attempt.is_some_and(|expected| expected != current) {
         return Ok(Found::No(Answer::OtherAttempt { current }));
     }
+    if !asked.within_rate {
+        return Ok(Found::No(Answer::OverRate));
+    }
     // Looked at behind the lock, with a view of its own: a stop that was begun meanwhile is seen.
     if let Some(last) = row.try_get::<_, Option<uuid::Uuid>>(3)?.map(OperationId::from)
         && read(transaction, last).await?.completed_at.is_none()
@@ -338,6 +345,9 @@ async fn reset(transaction: &Transaction<'_>, asked: &Asked) -> Result<Found, Er
     }
     if let Some(active) = row.try_get::<_, Option<uuid::Uuid>>(1)? {
         return Ok(Found::No(Answer::Busy { active_run_id: active.into() }));
+    }
+    if !asked.within_rate {
+        return Ok(Found::No(Answer::OverRate));
     }
     if let Some(open) = row.try_get::<_, Option<uuid::Uuid>>(2)? {
         return Ok(Found::Open(open.into()));
