@@ -55,7 +55,14 @@ pub async fn stop(
     runs::read(store, caller, run_id, Duration::ZERO).await?;
     let Stop { expected_attempt, reason } = stop;
     let identity = identity(caller, "POST stop", &run_id.to_string(), &request.idempotency_key);
-    ask(store, caller, identity, request, What::Stop { run_id, expected_attempt, reason, retention }).await
+    let asked = ask(store, caller, identity, request, What::Stop { run_id, expected_attempt, reason, retention }).await;
+    match asked {
+        // Deleted since it was read: its owner is told that, not that it never was.
+        Err(Refusal::NotFound) => {
+            Err(runs::read(store, caller, run_id, Duration::ZERO).await.err().unwrap_or(Refusal::NotFound))
+        }
+        asked => asked,
+    }
 }
 
 /// Resets a conversation for a caller with `conversations:control`.

@@ -114,7 +114,7 @@ impl Store {
 async fn open(transaction: &Transaction<'_>, opening: &Opening) -> Result<Option<Opened>, Error> {
     let Opening { conversation_id, app_id, subject, endpoint_id, conversation_key, request } = opening;
     if let Some(known) = requests::known(transaction, request).await? {
-        return replay(transaction, request, &known).await.map(Some);
+        return replay(transaction, request, &known).await;
     }
     let sql = "-- conversations::create
         INSERT INTO conversations (conversation_id, app_id, subject, endpoint_id, device_id, conversation_key)
@@ -150,14 +150,20 @@ async fn open(transaction: &Transaction<'_>, opening: &Opening) -> Result<Option
     Ok(first.then_some(Opened::There { conversation, made, replayed: false }))
 }
 
-async fn replay(transaction: &Transaction<'_>, request: &Request, known: &requests::Known) -> Result<Opened, Error> {
-    let Existing::Conversation(id) = known.existing else { return Ok(Opened::Reused(known.existing)) };
+/// `None` when the conversation is not there any more: then the request is not known either.
+async fn replay(
+    transaction: &Transaction<'_>,
+    request: &Request,
+    known: &requests::Known,
+) -> Result<Option<Opened>, Error> {
+    let Existing::Conversation(id) = known.existing else { return Ok(Some(Opened::Reused(known.existing))) };
     if known.fingerprint != request.fingerprint {
-        return Ok(Opened::Reused(known.existing));
+        return Ok(Some(Opened::Reused(known.existing)));
     }
     let sql = "SELECT * FROM conversations WHERE conversation_id = $1 -- conversations::replayed";
-    let row = transaction.query_one(sql, &[&id.uuid()]).await?;
-    Ok(Opened::There { conversation: conversation(&row)?, made: known.made, replayed: true })
+    let row = transaction.query_opt(sql, &[&id.uuid()]).await?;
+    let there = row.as_ref().map(conversation).transpose()?;
+    Ok(there.map(|conversation| Opened::There { conversation, made: known.made, replayed: true }))
 }
 
 pub(super) fn conversation(row: &Row) -> Result<Conversation, Error> {

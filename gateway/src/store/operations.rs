@@ -60,6 +60,15 @@ pub enum What {
     },
 }
 
+/// Which open operations a session is to be told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToTell {
+    /// Those it was not told of.
+    New,
+    /// All: a device carries out once what it is told twice.
+    All,
+}
+
 /// What became of it.
 #[derive(Clone, Debug)]
 pub enum Answer {
@@ -141,23 +150,27 @@ impl Store {
         row.as_ref().map(stored).transpose()
     }
 
-    /// The open operations that a session has not been told of yet, oldest first; they count as delivered from now on.
-    pub async fn deliver(&self, session: SessionKey) -> Result<Vec<(OperationId, Order)>, Error> {
+    /// The open operations that a session is to be told of, oldest first; they count as delivered from now on.
+    ///
+    /// An error does not say whether they count already, so the call after one asks for `ToTell::All`.
+    pub async fn deliver(&self, session: SessionKey, which: ToTell) -> Result<Vec<(OperationId, Order)>, Error> {
         let sql = "-- operations::deliver
             UPDATE control_operations o SET state = 'delivered', delivered_epoch = $2,
                 delivered_at = coalesce(o.delivered_at, now())
             FROM devices d
-            WHERE o.device_id = $1 AND o.completed_at IS NULL AND o.delivered_epoch IS DISTINCT FROM $2
+            WHERE o.device_id = $1 AND o.completed_at IS NULL AND ($3 OR o.delivered_epoch IS DISTINCT FROM $2)
                 AND d.device_id = $1 AND d.epoch = $2 AND d.revoked_at IS NULL
             RETURNING o.operation_id, o.kind, o.run_id, o.conversation_id, o.generation, o.created_at";
-        let rows = self.relaxed_rows(sql, &[&session.device_id.uuid(), &session.epoch_column()]).await?;
+        let all = which == ToTell::All;
+        let rows = self.relaxed_rows(sql, &[&session.device_id.uuid(), &session.epoch_column(), &all]).await?;
         let mut orders = rows.iter().map(order).collect::<Result<Vec<_>, _>>()?;
         orders.sort_by_key(|(created_at, operation_id, _)| (*created_at, *operation_id));
         Ok(orders.into_iter().map(|(_, operation_id, order)| (operation_id, order)).collect())
     }
 
     /// Writes down what a device says came of an operation. What it says of a stop counts only where
-    /// the run does not say more: a run that ended has completed its stop already.
+    /// the run does not say more: a run that ended has completed its stop already. The device says it
+    /// behind the run's end, so of a run that has none by now, whatever it says, the end is not known.
     pub async fn operation_done(
         &self,
         session: SessionKey,
@@ -170,12 +183,15 @@ impl Store {
             [&operation_id.uuid(), &session.device_id.uuid(), &session.epoch_column()];
         let changed = match outcome {
             OutcomeCode::Reset => self.durable_rows(RESET_DONE, &fence).await?,
-            OutcomeCode::OutcomeUnknown => {
-                let params: Vec<&(dyn ToSql + Sync)> =
-                    fence.into_iter().chain([&event_id as &(dyn ToSql + Sync), &kind]).collect();
-                self.durable_rows(STOP_LOST, &params).await?
+            OutcomeCode::OutcomeUnknown | OutcomeCode::Stopped | OutcomeCode::AlreadyFinal => {
+                let reason = match outcome {
+                    OutcomeCode::OutcomeUnknown => "the device no longer knows this run",
+                    _ => "the device says that this run ended, and no longer knows how",
+                };
+                let data = json!({ "reason": reason }).to_string();
+                let rest: [&(dyn ToSql + Sync); 3] = [&event_id, &kind, &data];
+                self.durable_rows(STOP_LOST, &[&fence[..], &rest[..]].concat()).await?
             }
-            OutcomeCode::Stopped | OutcomeCode::AlreadyFinal => return Ok(()),
         };
         if let Some(run_id) = changed.first().map(|row| row.try_get::<_, Option<uuid::Uuid>>(0)).transpose()?.flatten()
         {
@@ -208,7 +224,7 @@ const STOP_LOST: &str = "-- operations::stop_lost
         RETURNING r.run_id, r.last_sequence
     ), told AS (
         INSERT INTO run_events (run_id, sequence, event_id, type, data)
-        SELECT run_id, last_sequence, $4, $5, '{\"reason\":\"the device no longer knows this run\"}' FROM moved)
+        SELECT run_id, last_sequence, $4, $5, $6::text::json FROM moved)
     UPDATE control_operations o SET state = 'completed', outcome = 'outcome_unknown', completed_at = now(),
         run_state = 'awaiting_reconciliation'
     FROM held WHERE o.operation_id = $1 RETURNING o.run_id";
@@ -216,13 +232,14 @@ const STOP_LOST: &str = "-- operations::stop_lost
 /// With the device that is to be told.
 type Answered = (Answer, Option<DeviceId>);
 
-/// `None` when a twin of the request was faster: it is to be tried again.
+/// `None` when something else happened meanwhile: it is to be tried again.
 async fn answer(transaction: &Transaction<'_>, asked: &Asked) -> Result<Option<Answered>, Error> {
     if let Some(known) = requests::known(transaction, &asked.request).await? {
         return match known.existing {
             Existing::Operation(id) if known.fingerprint == asked.request.fingerprint => {
+                // Deleted with its run since the line above: next time the request is not known either.
                 let operation = read(transaction, id).await?;
-                Ok(Some((Answer::Operation { operation, replayed: true }, None)))
+                Ok(operation.map(|operation| (Answer::Operation { operation, replayed: true }, None)))
             }
             existing => Ok(Some((Answer::Reused(existing), None))),
         };
@@ -240,7 +257,7 @@ async fn answer(transaction: &Transaction<'_>, asked: &Asked) -> Result<Option<A
         return Ok(None);
     }
     let operation = read(transaction, operation_id).await?;
-    Ok(Some((Answer::Operation { operation, replayed: false }, device)))
+    Ok(operation.map(|operation| (Answer::Operation { operation, replayed: false }, device)))
 }
 
 /// What there is already, or was begun.
@@ -268,7 +285,7 @@ async fn stop(transaction: &Transaction<'_>, asked: &Asked) -> Result<Found, Err
     }
     // Looked at behind the lock, with a view of its own: a stop that was begun meanwhile is seen.
     if let Some(last) = row.try_get::<_, Option<uuid::Uuid>>(3)?.map(OperationId::from)
-        && read(transaction, last).await?.completed_at.is_none()
+        && read(transaction, last).await?.is_some_and(|last| last.completed_at.is_none())
     {
         return Ok(Found::Open(last));
     }
@@ -355,9 +372,10 @@ async fn reset(transaction: &Transaction<'_>, asked: &Asked) -> Result<Found, Er
     Ok(Found::Begun(Some(device_id)))
 }
 
-async fn read(transaction: &Transaction<'_>, operation_id: OperationId) -> Result<ControlOperation, Error> {
+async fn read(transaction: &Transaction<'_>, operation_id: OperationId) -> Result<Option<ControlOperation>, Error> {
     let sql = "SELECT * FROM control_operations WHERE operation_id = $1 -- operations::read";
-    stored(&transaction.query_one(sql, &[&operation_id.uuid()]).await?).map(|stored| stored.operation)
+    let row = transaction.query_opt(sql, &[&operation_id.uuid()]).await?;
+    Ok(row.as_ref().map(stored).transpose()?.map(|stored| stored.operation))
 }
 
 fn order(row: &Row) -> Result<(jiff::Timestamp, OperationId, Order), Error> {
