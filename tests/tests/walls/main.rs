@@ -149,7 +149,7 @@ mod samples {
     }
 
     fn protocol(text: &str) -> Vec<String> {
-        check(&PARTS[2], "protocol/src/run.rs", text, &["tokio".to_owned(), "serde".to_owned()])
+        check(&PARTS[2], "protocol/src/run/mod.rs", text, &["tokio".to_owned(), "serde".to_owned()])
     }
 
     #[test]

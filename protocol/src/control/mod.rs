@@ -1,0 +1,213 @@
+//! The frames of the control channel: one closed enum for each direction.
+//!
+//! A session begins with `challenge`, `hello`, and then `welcome` or `refused`. After that the
+//! device pulls: it says with `ready` how many runs it has room for, and is offered no more.
+//!
+//! ```text
+//! gateway                                device
+//!    │ ◄────────────────────────── ready   │  room for n more
+//!    │ offer ────────────────────────────► │  journals that it took the run
+//!    │ ◄────────────────────────── accept  │
+//!    │ start ────────────────────────────► │  the start is durable: only now it executes
+//!    │ ◄──────────────────── event event   │  numbered from 1 for each attempt
+//!    │ ack ──────────────────────────────► │  durable through this number
+//!    │ ◄──────────────────── delta delta   │  what the assistant writes, passed on and forgotten
+//!    │ ◄────────────────────────── finish  │  takes the last number; resent until acknowledged
+//!    │ ack ──────────────────────────────► │
+//! ```
+//!
+//! A `control` frame (stop a run, reset a conversation) may come at any time, and is answered by
+//! `control_done` when it is carried out; a stop's answer follows the run's `finish`.
+//!
+//! Every other frame that changes a run carries run and attempt. A frame of an attempt that is no longer
+//! the run's changes nothing and is answered with `revoke`.
+
+mod event;
+mod session;
+mod work;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::ids::{OperationId, RunId};
+use crate::management::{ManagementError, ManagementRequest};
+use crate::operation::OutcomeCode;
+use crate::run::Outcome;
+
+pub use event::*;
+pub use session::*;
+pub use work::*;
+
+/// Management requests of one session that may be under way at once; a gateway refuses more.
+pub const MAX_REQUESTS: usize = 32;
+
+/// What a gateway sends to a device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "frame", rename_all = "snake_case")]
+pub enum GatewayFrame {
+    /// The first frame of a session.
+    Challenge(Challenge),
+    /// The device is in.
+    Welcome(Welcome),
+    /// The device is not let in. The gateway closes the stream afterwards.
+    Refused(Refused),
+    /// A run to take, within the slots the device declared.
+    Offer(Offer),
+    /// The start is durable: execute.
+    Start {
+        /// Which run.
+        run_id: RunId,
+        /// Which attempt.
+        attempt: u32,
+    },
+    /// A control operation to carry out, answered by `control_done`. Comes again in every session until it is
+    /// completed, and changes nothing the second time.
+    Control {
+        /// Which operation.
+        operation_id: OperationId,
+        /// What to do.
+        #[serde(flatten)]
+        order: Order,
+    },
+    /// This attempt is not the device's any more: stop it and forget it.
+    Revoke {
+        /// Which run.
+        run_id: RunId,
+        /// Which attempt.
+        attempt: u32,
+        /// Why.
+        code: RevokeCode,
+    },
+    /// Events of this attempt are durable through this number.
+    Ack {
+        /// Which run.
+        run_id: RunId,
+        /// Which attempt.
+        attempt: u32,
+        /// The highest durable number.
+        through: u64,
+    },
+    /// The answer to a management request.
+    Reply {
+        /// The number of the request.
+        request_id: u64,
+        /// What came of it; the value has the shape that belongs to the request.
+        #[serde(flatten)]
+        result: ManagementResult,
+    },
+    /// Are you there? Answered by `pong`, from the loop that also takes offers.
+    Ping,
+    /// This gateway stops: take nothing more, dial again soon.
+    Drain,
+    /// The gateway ends the session.
+    Bye {
+        /// Why.
+        code: ByeCode,
+        /// For the log of the other side.
+        message: String,
+    },
+}
+
+/// What a device sends to a gateway.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "frame", rename_all = "snake_case")]
+pub enum DeviceFrame {
+    /// The answer to the challenge.
+    Hello(Hello),
+    /// Room for this many runs more than was declared before.
+    Ready {
+        /// How many more.
+        slots: u32,
+    },
+    /// The offer is journalled.
+    Accept {
+        /// Which run.
+        run_id: RunId,
+        /// Which attempt.
+        attempt: u32,
+    },
+    /// The offer is not taken.
+    Refuse {
+        /// Which run.
+        run_id: RunId,
+        /// Which attempt.
+        attempt: u32,
+        /// Why.
+        code: RefuseCode,
+    },
+    /// Something happened in a run.
+    Event {
+        /// Which run.
+        run_id: RunId,
+        /// Which attempt.
+        attempt: u32,
+        /// Dense from 1 in each attempt.
+        seq: u64,
+        /// What happened.
+        event: DeviceEvent,
+    },
+    /// More of the message that the assistant is writing: neither numbered nor stored nor
+    /// acknowledged, and left out when the line is busy. The `message_completed` counts.
+    Delta {
+        /// Which run.
+        run_id: RunId,
+        /// Which attempt.
+        attempt: u32,
+        /// What was written.
+        #[serde(flatten)]
+        delta: MessageDelta,
+    },
+    /// The run ended, with exactly this outcome.
+    Finish {
+        /// Which run.
+        run_id: RunId,
+        /// Which attempt.
+        attempt: u32,
+        /// The number after its last event.
+        seq: u64,
+        /// How it ended.
+        outcome: Outcome,
+    },
+    /// A control operation was carried out. For a stop it follows the `finish`.
+    ControlDone {
+        /// Which operation.
+        operation_id: OperationId,
+        /// What came of it.
+        outcome: OutcomeCode,
+    },
+    /// A management request of the desktop.
+    Request {
+        /// Chosen by the device; repeated in the reply.
+        request_id: u64,
+        /// What is asked.
+        request: ManagementRequest,
+    },
+    /// Here.
+    Pong,
+}
+
+/// What came of a management request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ManagementResult {
+    /// The reply that belongs to the request.
+    Ok(Value),
+    /// Why not.
+    Error(ManagementError),
+}
+
+/// Why a gateway ends a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ByeCode {
+    /// A newer session of the same key took over.
+    Replaced,
+    /// The device was revoked.
+    Revoked,
+    /// The device sends but does not read, or did not answer two pings.
+    Unresponsive,
+    /// A frame that no device of this version sends.
+    ProtocolViolation,
+    /// The gateway stops or lost its database.
+    Unavailable,
+}

@@ -1,0 +1,114 @@
+//! Runs: their states, the one transition table, outcomes, and the events that are kept.
+
+mod event;
+mod outcome;
+mod reason;
+mod state;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::ids::{ConversationId, EndpointId, RunId};
+use crate::operation::Stop;
+use crate::time::Timestamp;
+
+pub use event::*;
+pub use outcome::*;
+pub use reason::*;
+pub use state::*;
+
+/// What a caller submits: `text`, and members of its own that are kept and handed on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Input {
+    /// The business content, 1 byte to 256 KiB.
+    pub text: String,
+    /// Further members, untouched.
+    #[serde(flatten)]
+    pub more: Map<String, Value>,
+}
+
+// The record is http-api's, section "Records".
+/// A run as its owner sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Run {
+    /// The identifier of the 202.
+    pub run_id: RunId,
+    /// The service it was submitted to.
+    pub endpoint_id: EndpointId,
+    /// The version of the service at acceptance, which is the one that executes.
+    pub endpoint_version: u32,
+    /// The conversation it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation_id: Option<ConversationId>,
+    /// The conversation's generation it runs in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u32>,
+    /// What to branch on.
+    pub phase: Phase,
+    /// Where it stands.
+    pub state: RunState,
+    /// Why it stands there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_reason: Option<StateReason>,
+    /// How often it was handed to a device.
+    pub attempt: u32,
+    /// What was submitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<Input>,
+    /// The answer, once it succeeded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<RunResult>,
+    /// The reason, once it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<RunError>,
+    /// The newest stop that was asked for while it was not final.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<Stop>,
+    /// What it used up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// The caller's own labels.
+    pub metadata: BTreeMap<String, String>,
+    /// Runs before it in the device's queue, while it is not started; counted up to 1,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_position: Option<u32>,
+    /// The number of its newest event.
+    pub last_sequence: u64,
+    /// When it was accepted.
+    pub created_at: Timestamp,
+    /// When it expires unless it has started.
+    pub queue_expires_at: Timestamp,
+    /// When the device acknowledged the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<Timestamp>,
+    /// When it will be deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub purge_at: Option<Timestamp>,
+    /// Where to look further.
+    pub links: RunLinks,
+}
+
+/// Paths that belong to a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RunLinks {
+    /// The run itself.
+    #[serde(rename = "self")]
+    pub this: String,
+    /// What happens in it, as a stream or page by page.
+    pub events: String,
+}
+
+impl RunLinks {
+    /// The paths of one run.
+    pub fn of(run_id: RunId) -> Self {
+        Self { this: format!("/api/v1/runs/{run_id}"), events: format!("/api/v1/runs/{run_id}/events") }
+    }
+}

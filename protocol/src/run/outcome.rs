@@ -1,0 +1,130 @@
+//! How a run ended: the answer or the error, what it may have changed, and what it used up.
+
+use serde::{Deserialize, Serialize};
+
+use super::RunState;
+
+/// The public result of a run that succeeded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RunResult {
+    /// What the assistant answered.
+    pub text: String,
+    /// Why it stopped there.
+    pub finish_reason: FinishReason,
+}
+
+/// Why an answer ends where it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum FinishReason {
+    /// The assistant was done.
+    Completed,
+    /// The answer reached a size limit and was cut.
+    Length,
+}
+
+/// Why a run did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RunError {
+    /// For programs.
+    pub code: RunErrorCode,
+    /// For people. Never an internal message, a path or file contents.
+    pub message: String,
+    /// Whether the same work may succeed when it is submitted again under a new key.
+    pub retryable: bool,
+    /// Whether anything outside the run may have changed.
+    pub effects: Effects,
+}
+
+/// The codes of [`RunError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum RunErrorCode {
+    /// The model failed or answered nonsense.
+    ModelError,
+    /// The provider refused the credential.
+    ModelAuth,
+    /// A tool that the run depends on could not work at all.
+    ToolError,
+    /// It ran longer than `max_duration_s` of awake time.
+    MaxDurationExceeded,
+    /// The assistant took more turns than the service allows.
+    MaxTurnsExceeded,
+    /// The device was removed from the gateway.
+    DeviceRemoved,
+    /// The device does not hold the definition this run was accepted for.
+    DefinitionMismatch,
+    /// A fault of ours.
+    Internal,
+}
+
+/// Whether new work under a new key is safe after a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Effects {
+    /// Nothing outside the run changed.
+    None,
+    /// Something may have changed.
+    Possible,
+    /// Something changed.
+    Known,
+}
+
+/// What a run has used up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Usage {
+    /// Tokens the model read.
+    pub input_tokens: u64,
+    /// Tokens the model wrote.
+    pub output_tokens: u64,
+    /// Times the model was called.
+    pub model_calls: u64,
+    /// Tools that were executed.
+    pub tool_calls: u64,
+    /// Awake seconds between start and end.
+    pub active_seconds: f64,
+}
+
+/// How a run ended. The executor makes exactly one for each run it started.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Outcome {
+    /// The assistant answered.
+    Succeeded {
+        /// The answer.
+        result: RunResult,
+        /// What it took.
+        usage: Usage,
+    },
+    /// It ended without an answer.
+    Failed {
+        /// Why.
+        error: RunError,
+        /// What it took.
+        usage: Usage,
+    },
+    /// It was stopped.
+    Cancelled {
+        /// Whether it may have changed anything before.
+        effects: Effects,
+        /// What it took.
+        usage: Usage,
+    },
+}
+
+impl Outcome {
+    /// The final state this outcome leads to.
+    pub fn state(&self) -> RunState {
+        match self {
+            Self::Succeeded { .. } => RunState::Succeeded,
+            Self::Failed { .. } => RunState::Failed,
+            Self::Cancelled { .. } => RunState::Cancelled,
+        }
+    }
+}

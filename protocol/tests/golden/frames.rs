@@ -1,0 +1,121 @@
+//! The frames of both directions.
+
+use deskgate_protocol::control::*;
+use deskgate_protocol::frame::decode;
+use deskgate_protocol::identity::PublicKey;
+use deskgate_protocol::management::GetAccess;
+use deskgate_protocol::operation::OutcomeCode;
+use deskgate_protocol::run::*;
+use deskgate_protocol::*;
+use serde_json::json;
+
+use crate::file::Golden;
+use crate::samples::*;
+
+#[test]
+fn every_frame_of_a_gateway_is_written_and_read_as_ever() {
+    let mut file = Golden::open("gateway_frames");
+    let (run_id, attempt) = (run_id(), 2);
+    every!(file, GatewayFrame {
+        Challenge: GatewayFrame::Challenge(challenge());
+        Welcome: GatewayFrame::Welcome(welcome());
+        Refused: GatewayFrame::Refused(refused()), GatewayFrame::Refused(refused_in_short());
+        Offer: GatewayFrame::Offer(offer()), GatewayFrame::Offer(Offer { traceparent: None, ..offer() }),
+            GatewayFrame::Offer(Offer { conversation: Some(id(8)), generation: Some(4), ..offer() });
+        Start: GatewayFrame::Start { run_id, attempt };
+        Control: GatewayFrame::Control { operation_id: id(9), order: Order::Stop { run_id } },
+            GatewayFrame::Control { operation_id: id(9), order: Order::Reset { conversation: id(8), generation: 4 } };
+        Revoke: GatewayFrame::Revoke { run_id, attempt, code: RevokeCode::StaleAttempt };
+        Ack: GatewayFrame::Ack { run_id, attempt, through: 17 };
+        Reply: GatewayFrame::Reply { request_id: 9, result: ManagementResult::Ok(json!({ "enabled": true })) },
+            GatewayFrame::Reply { request_id: 10, result: ManagementResult::Error(management_error()) };
+        Ping: GatewayFrame::Ping;
+        Drain: GatewayFrame::Drain;
+        Bye: GatewayFrame::Bye { code: ByeCode::Replaced, message: "a newer session took over".to_owned() };
+    });
+    file.close();
+}
+
+#[test]
+fn every_frame_of_a_device_is_written_and_read_as_ever() {
+    let mut file = Golden::open("device_frames");
+    let (run_id, attempt) = (run_id(), 2);
+    let event = |event| DeviceFrame::Event { run_id, attempt, seq: 3, event };
+    let finish = |outcome| DeviceFrame::Finish { run_id, attempt, seq: 4, outcome };
+    every!(file, DeviceFrame {
+        Hello: DeviceFrame::Hello(hello());
+        Ready: DeviceFrame::Ready { slots: 4 };
+        Accept: DeviceFrame::Accept { run_id, attempt };
+        Refuse: DeviceFrame::Refuse { run_id, attempt, code: RefuseCode::Busy };
+        Event: event(DeviceEvent::UsageUpdated { usage: usage() });
+        Delta: DeviceFrame::Delta { run_id, attempt, delta: delta() };
+        Finish: finish(Outcome::Cancelled { effects: Effects::None, usage: Usage::default() });
+        ControlDone: DeviceFrame::ControlDone { operation_id: id(9), outcome: OutcomeCode::Stopped };
+        Request: DeviceFrame::Request { request_id: 9, request: GetAccess {}.into() };
+        Pong: DeviceFrame::Pong;
+    });
+    let (call_id, tool) = ("call_1".to_owned(), "Read".to_owned());
+    every!(file, DeviceEvent {
+        ToolStarted: DeviceEvent::ToolStarted { call_id: call_id.clone(), tool: tool.clone(), kind: ToolKind::Read };
+        ToolCompleted: DeviceEvent::ToolCompleted { call_id, tool, kind: ToolKind::Read, status: ToolStatus::Ok };
+        MessageCompleted: DeviceEvent::MessageCompleted { message_id: "msg_1".to_owned(), text: "Größe: 3\n".to_owned() };
+        UsageUpdated: DeviceEvent::UsageUpdated { usage: usage() };
+    });
+    every!(file, Outcome {
+        Succeeded: Outcome::Succeeded { result: result(), usage: usage() };
+        Failed: Outcome::Failed { error: run_error(), usage: usage() };
+        Cancelled: Outcome::Cancelled { effects: Effects::Possible, usage: usage() };
+    });
+    file.close();
+}
+
+#[test]
+fn what_is_no_frame_is_refused() {
+    for text in ["", "null", "[]", "{}", r#"{"frame":"unknown"}"#, r#"{"frame":"ack","run_id":"ep_0"}"#] {
+        assert!(decode::<GatewayFrame>(text).is_err(), "{text}");
+        assert!(decode::<DeviceFrame>(text).is_err(), "{text}");
+    }
+}
+
+fn delta() -> MessageDelta {
+    MessageDelta { message_id: "msg_1".to_owned(), offset: 12, text: "Größe: 3\n".to_owned() }
+}
+
+fn challenge() -> Challenge {
+    Challenge {
+        nonce: "n0nce".to_owned(),
+        gateway_id: id(5),
+        gateway_version: "0.1.0".to_owned(),
+        protocol: ProtocolRange { min: 1, max: 1 },
+    }
+}
+
+fn hello() -> Hello {
+    Hello {
+        public_key: PublicKey::of(&signing_key()),
+        device_version: "0.1.0".to_owned(),
+        protocol: ProtocolRange { min: 1, max: 1 },
+        signature: "c2lnbmF0dXJl".to_owned(),
+        in_flight: vec![InFlight { run_id: run_id(), attempt: 2, status: InFlightStatus::Running }],
+    }
+}
+
+fn welcome() -> Welcome {
+    let policy = Policy { heartbeat_ms: 15_000, lease_ms: 45_000, offer_ms: 15_000, unacknowledged_events: 256 };
+    Welcome { device_id: id(6), epoch: 12, protocol: 1, policy }
+}
+
+fn offer() -> Offer {
+    Offer {
+        run_id: run_id(),
+        attempt: 2,
+        endpoint_id: endpoint_id(),
+        endpoint_version: 3,
+        definition_sha256: digest(),
+        input: input(),
+        conversation: None,
+        generation: None,
+        max_duration_s: 3600,
+        traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
+    }
+}

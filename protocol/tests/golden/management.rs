@@ -1,0 +1,122 @@
+//! What the desktop asks of its gateway, and the replies.
+
+use deskgate_protocol::management::*;
+
+use crate::file::Golden;
+use crate::samples::*;
+
+/// Lists a request and its reply for every call; a call without them does not compile.
+macro_rules! every_call {
+    ($file:ident, { $($name:ident: $request:expr => $reply:expr;)* }) => {{
+        fn _is_listed(request: &ManagementRequest) {
+            match request {
+                $(ManagementRequest::$name(_) => {})*
+            }
+        }
+        $(
+            let request: ManagementRequest = $request.into();
+            assert!(matches!(request, ManagementRequest::$name(_)));
+            $file.sample(stringify!($name).to_owned(), request);
+            let reply: <$name as Call>::Reply = $reply;
+            $file.sample(concat!(stringify!($name), " reply").to_owned(), reply);
+        )*
+    }};
+}
+
+#[test]
+fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
+    let mut file = Golden::open("management");
+    let (app_id, name) = (app_id(), "invoices".to_owned());
+    let created_key = || CreatedKey { key: key(), text: "dgk_only_shown_once".to_owned() };
+    let publish = PublishEndpoint {
+        app_id,
+        endpoint_id: endpoint_id(),
+        version: 3,
+        name: name.clone(),
+        description: "Answers questions about invoices.".to_owned(),
+        definition_sha256: digest(),
+    };
+    let create_key = CreateKey {
+        app_id,
+        name: "nightly".to_owned(),
+        scopes: Scope::ALL.to_vec(),
+        endpoints: vec![endpoint_id()],
+        fixed_subject: Some("anna".to_owned()),
+        expires_at: Some(moment()),
+        allowed_cidrs: vec!["10.0.0.0/8".to_owned()],
+    };
+    every_call!(file, {
+        CreateApplication: CreateApplication { name: name.clone() }
+            => CreatedApplication { application: application(), key: created_key() };
+        ListApplications: ListApplications {} => vec![application()];
+        CreateKey: create_key => created_key();
+        ListKeys: ListKeys { app_id } => vec![key(), short_key()];
+        RevokeKey: RevokeKey { key_id: key_id() } => key();
+        RollKey: RollKey { key_id: key_id(), overlap_s: 3600 } => created_key();
+        SetApplication: SetApplication { app_id, enabled: false } => application();
+        PublishEndpoint: publish => published();
+        ListEndpoints: ListEndpoints {} => vec![published()];
+        SetAccess: SetAccess { enabled: true } => access();
+        GetAccess: GetAccess {} => Access { changed_at: None, ..access() };
+        ListRuns: ListRuns { limit: 20, before: Some(run_id()) } => RunPage { runs: vec![young_run()], has_more: true };
+        ShowRun: ShowRun { run_id: run_id(), after: 5, wait_s: 30 }
+            => RunDetail { run: old_run(), events: vec![run_event()] };
+    });
+    file.close();
+}
+
+fn application() -> Application {
+    Application {
+        app_id: app_id(),
+        name: "invoices".to_owned(),
+        created_at: moment(),
+        live_keys: 2,
+        disabled_at: Some(moment()),
+    }
+}
+
+fn key() -> Key {
+    Key {
+        key_id: key_id(),
+        app_id: app_id(),
+        name: "nightly".to_owned(),
+        last4: "3f9a".to_owned(),
+        scopes: Scope::ALL.to_vec(),
+        endpoints: vec![endpoint_id()],
+        fixed_subject: Some("anna".to_owned()),
+        created_at: moment(),
+        expires_at: Some(moment()),
+        revoked_at: Some(moment()),
+        allowed_cidrs: vec!["10.0.0.0/8".to_owned()],
+        last_used_at: Some(moment()),
+    }
+}
+
+fn short_key() -> Key {
+    Key {
+        endpoints: Vec::new(),
+        fixed_subject: None,
+        expires_at: None,
+        revoked_at: None,
+        allowed_cidrs: Vec::new(),
+        last_used_at: None,
+        ..key()
+    }
+}
+
+fn published() -> PublishedEndpoint {
+    PublishedEndpoint {
+        endpoint_id: endpoint_id(),
+        app_id: app_id(),
+        name: "invoices".to_owned(),
+        description: "Answers questions about invoices.".to_owned(),
+        version: 3,
+        definition_sha256: digest(),
+        published_at: moment(),
+    }
+}
+
+fn access() -> Access {
+    let address = "https://gateway.example.com/api/v1".to_owned();
+    Access { enabled: true, changed_at: Some(moment()), address }
+}

@@ -1,0 +1,89 @@
+//! Records as callers and administrators see them.
+
+use deskgate_protocol::conversation::*;
+use deskgate_protocol::identity::IdentityFile;
+use deskgate_protocol::operation::*;
+use deskgate_protocol::service::{Endpoint, EndpointDevice};
+
+use crate::file::Golden;
+use crate::samples::*;
+
+#[test]
+fn records_are_written_and_read_as_ever() {
+    let mut file = Golden::open("records");
+    file.sample("Run, just accepted".to_owned(), young_run());
+    file.sample("Run, with everything".to_owned(), old_run());
+    file.sample("RunEvent".to_owned(), run_event());
+    file.sample("Conversation".to_owned(), conversation());
+    let busy = Conversation { state: ConversationState::Busy, active_run_id: Some(run_id()), ..conversation() };
+    file.sample("Conversation, busy".to_owned(), busy);
+    file.sample("ControlOperation, a stop".to_owned(), stop_operation());
+    file.sample("ControlOperation, a completed reset".to_owned(), reset_operation());
+    let failed = ControlOperation {
+        state: OperationState::Failed,
+        outcome: None,
+        error: Some(OperationErrorCode::DeviceRemoved.error()),
+        ..reset_operation()
+    };
+    file.sample("ControlOperation, a failed reset".to_owned(), failed);
+    file.sample("Endpoint".to_owned(), endpoint());
+    let never_seen = EndpointDevice { connected: false, last_seen_at: None };
+    file.sample("Endpoint, never seen".to_owned(), Endpoint { device: never_seen, ..endpoint() });
+    let identity = IdentityFile::sign(&signing_key(), "anna's laptop", moment());
+    file.sample("IdentityFile".to_owned(), identity.clone());
+    file.sample("Refused".to_owned(), refused());
+    file.sample("Refused, in short".to_owned(), refused_in_short());
+    file.sample("ManagementError".to_owned(), management_error());
+    let text = file.text_of("IdentityFile");
+    file.close();
+    assert_eq!(IdentityFile::read(&text), Ok(identity), "the signature of the golden file holds");
+}
+
+fn endpoint() -> Endpoint {
+    Endpoint {
+        id: endpoint_id(),
+        name: "invoices".to_owned(),
+        description: "Answers questions about invoices.".to_owned(),
+        version: 3,
+        device: EndpointDevice { connected: true, last_seen_at: Some(moment()) },
+    }
+}
+
+fn conversation() -> Conversation {
+    Conversation {
+        conversation_id: id(8),
+        endpoint_id: endpoint_id(),
+        conversation_key: "case 4711".to_owned(),
+        generation: 4,
+        state: ConversationState::Idle,
+        active_run_id: None,
+        created_at: moment(),
+        updated_at: moment(),
+    }
+}
+
+fn stop_operation() -> ControlOperation {
+    ControlOperation {
+        operation_id: id(9),
+        kind: OperationKind::RunStop,
+        target: OperationTarget { run_id: Some(run_id()), conversation_id: None },
+        state: OperationState::Pending,
+        outcome: None,
+        error: None,
+        created_at: moment(),
+        delivered_at: None,
+        completed_at: None,
+    }
+}
+
+fn reset_operation() -> ControlOperation {
+    ControlOperation {
+        kind: OperationKind::ConversationReset,
+        target: OperationTarget { run_id: None, conversation_id: Some(id(8)) },
+        state: OperationState::Completed,
+        outcome: Some(OperationOutcome { code: OutcomeCode::Reset, run_state: None, new_generation: Some(5) }),
+        delivered_at: Some(moment()),
+        completed_at: Some(moment()),
+        ..stop_operation()
+    }
+}

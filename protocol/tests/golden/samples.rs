@@ -1,0 +1,146 @@
+//! The values that samples of several files share.
+
+use std::collections::BTreeMap;
+
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::control::{Refused, RefusedCode};
+use deskgate_protocol::management::*;
+use deskgate_protocol::operation::{RequestedBy, Stop};
+use deskgate_protocol::run::*;
+use deskgate_protocol::*;
+use serde_json::json;
+use uuid::Uuid;
+
+pub(crate) fn id<T: From<Uuid>>(number: u128) -> T {
+    Uuid::from_u128(0x0192_0000_0000_7000_8000_0000_0000_0000 + number).into()
+}
+
+pub(crate) fn app_id() -> ApplicationId {
+    id(1)
+}
+
+pub(crate) fn key_id() -> KeyId {
+    id(2)
+}
+
+pub(crate) fn endpoint_id() -> EndpointId {
+    id(3)
+}
+
+pub(crate) fn run_id() -> RunId {
+    id(4)
+}
+
+pub(crate) fn moment() -> Timestamp {
+    "2026-11-21T09:14:50.123Z".parse().expect("valid")
+}
+
+pub(crate) fn digest() -> Sha256Digest {
+    Sha256Digest::of(b"a definition")
+}
+
+pub(crate) fn signing_key() -> ed25519_dalek::SigningKey {
+    ed25519_dalek::SigningKey::from_bytes(&[7; 32])
+}
+
+pub(crate) fn usage() -> Usage {
+    Usage { input_tokens: 1200, output_tokens: 80, model_calls: 2, tool_calls: 1, active_seconds: 1.5 }
+}
+
+pub(crate) fn result() -> RunResult {
+    RunResult { text: "Drei Dateien.".to_owned(), finish_reason: FinishReason::Completed }
+}
+
+pub(crate) fn run_error() -> RunError {
+    let message = "The model failed.".to_owned();
+    RunError { code: RunErrorCode::ModelError, message, retryable: true, effects: Effects::None }
+}
+
+pub(crate) fn input() -> Input {
+    let more = json!({ "order": 7, "nested": { "list": [1, null, true, "é\u{0}"] } });
+    Input { text: "What stands in the folder?".to_owned(), more: more.as_object().expect("an object").clone() }
+}
+
+pub(crate) fn refused() -> Refused {
+    Refused {
+        code: RefusedCode::VersionMismatch,
+        message: "Upgrade the device.".to_owned(),
+        should_retry: true,
+        retry_after_s: Some(30),
+        gateway_version: "0.2.0".to_owned(),
+        device_version: Some("0.1.0".to_owned()),
+        upgrade: Some(Half::Device),
+    }
+}
+
+pub(crate) fn refused_in_short() -> Refused {
+    Refused { should_retry: false, retry_after_s: None, device_version: None, upgrade: None, ..refused() }
+}
+
+pub(crate) fn management_error() -> ManagementError {
+    ManagementError { code: ManagementErrorCode::Conflict, message: "choose another name".to_owned() }
+}
+
+pub(crate) fn run_event() -> RunEvent {
+    RunEvent {
+        event_id: id(7),
+        run_id: run_id(),
+        sequence: 2,
+        kind: EventType::RunStarted,
+        created_at: moment(),
+        data: json!({ "attempt": 1 }),
+    }
+}
+
+/// Only the members that every run has.
+pub(crate) fn young_run() -> Run {
+    Run {
+        run_id: run_id(),
+        endpoint_id: endpoint_id(),
+        endpoint_version: 3,
+        conversation_id: None,
+        generation: None,
+        phase: Phase::Accepted,
+        state: RunState::Queued,
+        state_reason: None,
+        attempt: 0,
+        input: None,
+        result: None,
+        error: None,
+        stop: None,
+        usage: None,
+        metadata: BTreeMap::new(),
+        queue_position: None,
+        last_sequence: 1,
+        created_at: moment(),
+        queue_expires_at: moment(),
+        started_at: None,
+        finished_at: None,
+        purge_at: None,
+        links: RunLinks::of(run_id()),
+    }
+}
+
+/// Every member at once, which no real run has.
+pub(crate) fn old_run() -> Run {
+    Run {
+        conversation_id: Some(id(8)),
+        generation: Some(4),
+        phase: Phase::Final,
+        state: RunState::Succeeded,
+        state_reason: Some(StateReasonCode::DeviceBusy.reason()),
+        attempt: 2,
+        input: Some(input()),
+        result: Some(result()),
+        error: Some(run_error()),
+        stop: Some(Stop { requested_at: moment(), requested_by: RequestedBy::Application, operation_id: id(9) }),
+        usage: Some(usage()),
+        metadata: [("customer".to_owned(), "7".to_owned())].into(),
+        queue_position: Some(3),
+        last_sequence: 17,
+        started_at: Some(moment()),
+        finished_at: Some(moment()),
+        purge_at: Some(moment()),
+        ..young_run()
+    }
+}

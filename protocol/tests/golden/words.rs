@@ -1,0 +1,50 @@
+//! Every word of every closed enum.
+
+use deskgate_protocol::control::*;
+use deskgate_protocol::conversation::*;
+use deskgate_protocol::management::*;
+use deskgate_protocol::operation::*;
+use deskgate_protocol::run::*;
+use deskgate_protocol::*;
+
+use crate::file::Golden;
+
+#[test]
+fn every_word_is_written_and_read_as_ever() {
+    let mut file = Golden::open("words");
+    macro_rules! words {
+        ($($kind:ident { $($word:ident)* })*) => {
+            $(every!(file, $kind { $($word: $kind::$word;)* });)*
+        };
+    }
+    words! {
+        RefusedCode { VersionMismatch UnknownDevice RevokedDevice BadProof BadHello Unavailable }
+        RefuseCode { DefinitionMismatch Busy }
+        RevokeCode { StaleAttempt AlreadyFinal UnknownRun }
+        ByeCode { Replaced Revoked Unresponsive ProtocolViolation Unavailable }
+        InFlightStatus { Taken Running Interrupted Finished }
+        ToolKind { Read Write }
+        ToolStatus { Ok Error }
+        Half { Gateway Device }
+        ManagementErrorCode { Invalid NotFound Conflict Unavailable }
+        Scope { EndpointsRead RunsWrite RunsRead RunsControl ConversationsWrite ConversationsRead ConversationsControl }
+        Phase { Accepted Started Final }
+        RunState { Queued WaitingForDevice Running AwaitingApproval AwaitingReconciliation Cancelling Succeeded Failed
+            Cancelled Expired }
+        ConversationState { Idle Busy Resetting }
+        OperationKind { RunStop ConversationReset }
+        OperationState { Pending Delivered Completed Failed }
+        OperationErrorCode { DeviceRemoved }
+        OutcomeCode { Stopped AlreadyFinal OutcomeUnknown Reset }
+        RequestedBy { Application DesktopUser }
+        StateReasonCode { DeviceOffline DeviceAsleep DevicePaused DeviceIncompatible DeviceBusy ApprovalPending
+            OutcomeUnknown StopRequested }
+        FinishReason { Completed Length }
+        RunErrorCode { ModelError ModelAuth ToolError MaxDurationExceeded MaxTurnsExceeded DeviceRemoved
+            DefinitionMismatch Internal }
+        Effects { None Possible Known }
+        EventType { RunAccepted RunStarted RunAwaitingReconciliation RunReconciled RunRestarted RunCancelling
+            ToolStarted ToolCompleted MessageCompleted UsageUpdated RunSucceeded RunFailed RunCancelled RunExpired }
+    }
+    file.close();
+}
