@@ -13,7 +13,7 @@ use super::conversations;
 use super::refusal::Refusal;
 use super::runs;
 use crate::store::Store;
-use crate::store::operations::{Answer, Asked, What};
+use crate::store::operations::{Answer, Asked, By, What};
 use crate::store::requests;
 
 /// What a caller's request is known by.
@@ -87,9 +87,11 @@ async fn ask(
 ) -> Result<Underway, Refusal> {
     let asked = Asked {
         operation_id: OperationId::new(),
-        app_id: caller.app_id(),
-        subject: caller.subject().to_owned(),
-        request: requests::Request { identity, fingerprint: request.fingerprint },
+        by: By::Application {
+            app_id: caller.app_id(),
+            subject: caller.subject().to_owned(),
+            request: requests::Request { identity, fingerprint: request.fingerprint },
+        },
         what,
     };
     match store.ask(&asked).await? {

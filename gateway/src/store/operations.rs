@@ -27,15 +27,54 @@ use crate::wake::Topic;
 pub struct Asked {
     /// Its identifier, if it is begun.
     pub operation_id: OperationId,
-    /// Who asks.
-    pub app_id: ApplicationId,
-    /// For whom.
-    pub subject: String,
-    /// The request.
-    pub request: Request,
+    /// Who asks, for what is theirs.
+    pub by: By,
     /// What for.
     pub what: What,
 }
+
+/// Who asks for an operation.
+#[derive(Clone, Debug)]
+pub enum By {
+    /// An application, for a subject.
+    Application {
+        /// Which one.
+        app_id: ApplicationId,
+        /// Its subject.
+        subject: String,
+        /// The request, so that a repetition is known.
+        request: Request,
+    },
+    /// The person at this device.
+    DesktopUser(DeviceId),
+}
+
+impl By {
+    fn word(&self) -> RequestedBy {
+        match self {
+            Self::Application { .. } => RequestedBy::Application,
+            Self::DesktopUser(_) => RequestedBy::DesktopUser,
+        }
+    }
+
+    fn request(&self) -> Option<&Request> {
+        match self {
+            Self::Application { request, .. } => Some(request),
+            Self::DesktopUser(_) => None,
+        }
+    }
+
+    /// What a row that is theirs has: this application and subject, or this device.
+    fn owner(&self) -> (Option<uuid::Uuid>, Option<&str>, Option<uuid::Uuid>) {
+        match self {
+            Self::Application { app_id, subject, .. } => (Some(app_id.uuid()), Some(subject), None),
+            Self::DesktopUser(device_id) => (None, None, Some(device_id.uuid())),
+        }
+    }
+}
+
+/// The condition on such a row. Statements have the owner as their second to fourth parameter.
+const THEIRS: &str = "CASE WHEN $4::uuid IS NULL THEN app_id = $2::uuid AND subject = $3::text ELSE device_id = $4 END";
 
 /// What can be asked for.
 #[derive(Clone, Debug)]
@@ -150,6 +189,18 @@ impl Store {
         row.as_ref().map(stored).transpose()
     }
 
+    /// One operation on something of this device's, whoever asked for it.
+    pub async fn operation_of_device(
+        &self,
+        device_id: DeviceId,
+        operation_id: OperationId,
+    ) -> Result<Option<ControlOperation>, Error> {
+        let sql = "-- operations::operation_of_device
+            SELECT * FROM control_operations WHERE operation_id = $1 AND device_id = $2";
+        let row = self.durable_opt(sql, &[&operation_id.uuid(), &device_id.uuid()]).await?;
+        Ok(row.as_ref().map(stored).transpose()?.map(|stored| stored.operation))
+    }
+
     /// The open operations that a session is to be told of, oldest first; they count as delivered from now on.
     ///
     /// An error does not say whether they count already, so the call after one asks for `ToTell::All`.
@@ -197,6 +248,7 @@ impl Store {
         {
             self.wake().changed(Topic::Run(RunId::from(run_id)));
         }
+        self.wake().changed(Topic::Control(session.device_id));
         Ok(())
     }
 }
@@ -234,9 +286,12 @@ type Answered = (Answer, Option<DeviceId>);
 
 /// `None` when something else happened meanwhile: it is to be tried again.
 async fn answer(transaction: &Transaction<'_>, asked: &Asked) -> Result<Option<Answered>, Error> {
-    if let Some(known) = requests::known(transaction, &asked.request).await? {
+    let request = asked.by.request();
+    if let Some(request) = request
+        && let Some(known) = requests::known(transaction, request).await?
+    {
         return match known.existing {
-            Existing::Operation(id) if known.fingerprint == asked.request.fingerprint => {
+            Existing::Operation(id) if known.fingerprint == request.fingerprint => {
                 // Deleted with its run since the line above: next time the request is not known either.
                 let operation = read(transaction, id).await?;
                 Ok(operation.map(|operation| (Answer::Operation { operation, replayed: true }, None)))
@@ -253,7 +308,9 @@ async fn answer(transaction: &Transaction<'_>, asked: &Asked) -> Result<Option<A
         Found::Open(operation_id) => (operation_id, false, None),
         Found::Begun(device) => (asked.operation_id, true, device),
     };
-    if !requests::remember(transaction, &asked.request, Existing::Operation(operation_id), made).await? {
+    if let Some(request) = request
+        && !requests::remember(transaction, request, Existing::Operation(operation_id), made).await?
+    {
         return Ok(None);
     }
     let operation = read(transaction, operation_id).await?;
@@ -272,11 +329,14 @@ async fn stop(transaction: &Transaction<'_>, asked: &Asked) -> Result<Found, Err
     let What::Stop { run_id, expected_attempt, reason, retention } = &asked.what else {
         unreachable!("`answer` calls this for a stop")
     };
-    let sql = "-- operations::lock_run
-        SELECT state, attempt, device_id, stop_operation_id FROM runs
-        WHERE run_id = $1 AND app_id = $2 AND subject = $3 FOR UPDATE";
-    let target: [&(dyn ToSql + Sync); 3] = [&run_id.uuid(), &asked.app_id.uuid(), &asked.subject];
-    let Some(row) = transaction.query_opt(sql, &target).await? else { return Ok(Found::No(Answer::NoSuchTarget)) };
+    let sql = format!(
+        "-- operations::lock_run
+        SELECT state, attempt, device_id, stop_operation_id FROM runs WHERE run_id = $1 AND {THEIRS} FOR UPDATE"
+    );
+    let (app_id, subject, device_id) = asked.by.owner();
+    let Some(row) = transaction.query_opt(&sql, &[&run_id.uuid(), &app_id, &subject, &device_id]).await? else {
+        return Ok(Found::No(Answer::NoSuchTarget));
+    };
     let (state, current): (RunState, u32) = (word(row.try_get(0)?)?, row.try_get::<_, i32>(1)?.unsigned_abs());
     let device_id = DeviceId::from(row.try_get::<_, uuid::Uuid>(2)?);
     let is_final = EventType::ending(state).is_some();
@@ -302,7 +362,7 @@ async fn stop(transaction: &Transaction<'_>, asked: &Asked) -> Result<Found, Err
     }
     let never_started = state == RunState::Queued;
     let kind = if never_started { EventType::RunCancelled } else { EventType::RunCancelling };
-    let by = RequestedBy::Application;
+    let by = asked.by.word();
     let data = match never_started {
         true => json!({ "effects": "none" }),
         false => json!({ "operation_id": asked.operation_id, "requested_by": by }),
@@ -344,11 +404,16 @@ async fn reset(transaction: &Transaction<'_>, asked: &Asked) -> Result<Found, Er
     let What::Reset { conversation_id, expected_generation } = &asked.what else {
         unreachable!("`answer` calls this for a reset")
     };
-    let sql = "-- operations::lock_conversation
+    let sql = format!(
+        "-- operations::lock_conversation
         SELECT generation, active_run_id, reset_operation_id, device_id FROM conversations
-        WHERE conversation_id = $1 AND app_id = $2 AND subject = $3 FOR UPDATE";
-    let target: [&(dyn ToSql + Sync); 3] = [&conversation_id.uuid(), &asked.app_id.uuid(), &asked.subject];
-    let Some(row) = transaction.query_opt(sql, &target).await? else { return Ok(Found::No(Answer::NoSuchTarget)) };
+        WHERE conversation_id = $1 AND {THEIRS} FOR UPDATE"
+    );
+    let (app_id, subject, device_id) = asked.by.owner();
+    let Some(row) = transaction.query_opt(&sql, &[&conversation_id.uuid(), &app_id, &subject, &device_id]).await?
+    else {
+        return Ok(Found::No(Answer::NoSuchTarget));
+    };
     let current = row.try_get::<_, i32>(0)?.unsigned_abs();
     if current != *expected_generation {
         return Ok(Found::No(Answer::OtherGeneration { current }));
