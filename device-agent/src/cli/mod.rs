@@ -4,9 +4,11 @@
 mod access;
 mod app;
 mod connection;
+mod conversations;
 mod daemon;
 mod identity;
 mod key;
+mod operation;
 mod runs;
 mod service;
 mod socket;
@@ -70,6 +72,9 @@ enum Command {
     /// Runs of this device's services
     #[command(subcommand)]
     Runs(runs::Runs),
+    /// Conversations with this device's services
+    #[command(subcommand)]
+    Conversations(conversations::Conversations),
     /// Print a completion script
     Completions {
         /// For which shell
@@ -132,6 +137,7 @@ async fn run(command: Command, out: Output, run_agent: RunAgent) -> Result<(), F
         Command::Service(command) => service::run(Agent::find()?, command, out).await,
         Command::Access(command) => access::run(Agent::find()?, command, out).await,
         Command::Runs(command) => runs::run(Agent::find()?, command, out).await,
+        Command::Conversations(command) => conversations::run(Agent::find()?, command, out).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "deskgate", &mut std::io::stdout());
             Ok(())

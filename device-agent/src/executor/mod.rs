@@ -95,6 +95,7 @@ fn turn_of(job: &Job, toolbox: &Toolbox) -> turn::Turn {
         messages: prompt::messages(&job.earlier, &job.offer.input),
         tools: toolbox.specs().cloned().filter_map(|spec| Some((toolbox.kind(&spec.name)?, spec))).collect(),
         max_turns: job.definition.limits.max_turns,
+        run_attempt: job.offer.attempt,
     })
 }
 

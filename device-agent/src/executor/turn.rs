@@ -74,6 +74,9 @@ pub(super) struct Setup {
     pub(super) messages: Vec<Message>,
     pub(super) tools: Vec<(ToolKind, ToolSpec)>,
     pub(super) max_turns: u32,
+    /// Which attempt of the run this is. What is numbered here is numbered anew in the next one, and its
+    /// identifiers are unique within the run.
+    pub(super) run_attempt: u32,
 }
 
 /// The machine.
@@ -83,7 +86,9 @@ pub(super) struct Turn {
     kinds: Vec<(String, ToolKind)>,
     messages: Arc<Vec<Message>>,
     max_turns: u32,
+    run_attempt: u32,
     turns: u32,
+    /// Of calling the model.
     attempt: u32,
     reported_messages: u32,
     usage: Usage,
@@ -135,6 +140,7 @@ impl Turn {
             kinds,
             messages: Arc::new(setup.messages),
             max_turns: setup.max_turns,
+            run_attempt: setup.run_attempt,
             turns: 0,
             attempt: 0,
             reported_messages: 0,
@@ -232,7 +238,7 @@ impl Turn {
         if text.is_empty() {
             return Vec::new();
         }
-        let message_id = message_id(self.reported_messages + 1);
+        let message_id = self.message_id(self.reported_messages + 1);
         vec![Effect::Say(MessageDelta { message_id, offset: reply.length, text: text.to_owned() })]
     }
 
@@ -255,7 +261,7 @@ impl Turn {
         if !text.is_empty() {
             self.reported_messages += 1;
             effects.push(Effect::Emit(DeviceEvent::MessageCompleted {
-                message_id: message_id(self.reported_messages),
+                message_id: self.message_id(self.reported_messages),
                 text: outcome::cut(&text, MESSAGE_LIMIT).to_owned(),
             }));
         }
@@ -280,10 +286,10 @@ impl Turn {
         self.usage.input_tokens += tokens.input_tokens;
         self.usage.output_tokens += tokens.output_tokens;
     }
-}
 
-fn message_id(number: u32) -> String {
-    format!("msg_{number}")
+    fn message_id(&self, number: u32) -> String {
+        format!("msg_{}_{number}", self.run_attempt)
+    }
 }
 
 /// Working through the calls of a turn.
@@ -299,7 +305,7 @@ impl Turn {
             if kind == ToolKind::Write {
                 self.effects = Effects::Possible;
             }
-            let call_id = format!("call_{}", self.usage.tool_calls);
+            let call_id = format!("call_{}_{}", self.run_attempt, self.usage.tool_calls);
             let started = DeviceEvent::ToolStarted { call_id: call_id.clone(), tool: call.name.clone(), kind };
             work.current = Some(Current { asked_as: call.id, call_id, tool: call.name.clone(), kind });
             self.state = State::Working(work);

@@ -7,8 +7,9 @@ use deskgate_gateway::socket;
 use deskgate_protocol::control::RefusedCode;
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::management::{
-    CreateApplication, CreateKey, GetAccess, ListApplications, ListEndpoints, ListKeys, ListRuns, ManagementErrorCode,
-    ManagementRequest, PublishEndpoint, RevokeKey, RollKey, SetAccess, SetApplication, ShowRun,
+    CreateApplication, CreateKey, GetAccess, ListApplications, ListConversations, ListEndpoints, ListKeys, ListRuns,
+    ManagementErrorCode, ManagementRequest, PublishEndpoint, ResetConversation, RevokeKey, RollKey, SetAccess,
+    SetApplication, ShowConversation, ShowOperation, ShowRun, StopRun,
 };
 use deskgate_protocol::secret::ControlToken;
 use deskgate_protocol::{Timestamp, VERSION};
@@ -280,6 +281,11 @@ impl Desk {
             Pass::GetAccess(request) => pass!(request, GetAccess),
             Pass::ListRuns(request) => pass!(request, ListRuns),
             Pass::ShowRun(request) => pass!(request, ShowRun),
+            Pass::StopRun(request) => pass!(request, StopRun),
+            Pass::ListConversations(request) => pass!(request, ListConversations),
+            Pass::ShowConversation(request) => pass!(request, ShowConversation),
+            Pass::ResetConversation(request) => pass!(request, ResetConversation),
+            Pass::ShowOperation(request) => pass!(request, ShowOperation),
         }
     }
 }

@@ -4,6 +4,7 @@ mod conversations;
 mod crash;
 mod database;
 mod demo;
+mod desktop;
 mod draining;
 mod execution;
 mod frames;
