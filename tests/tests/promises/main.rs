@@ -13,6 +13,7 @@ mod operations;
 mod orders;
 mod refusals;
 mod replicas;
+mod sleep;
 mod stops;
 mod streams;
 mod tls;
