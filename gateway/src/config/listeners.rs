@@ -55,7 +55,7 @@ impl Config {
         let wanted = format!("a whole number of milliseconds up to {LONGEST_DRAIN_MS}");
         match self.parse::<u64>("server.drain_ms", &wanted)? {
             milliseconds if milliseconds <= LONGEST_DRAIN_MS => Ok(Duration::from_millis(milliseconds)),
-            _ => Err(self.refused("server.drain_ms", &format!("{wanted} is needed"))),
+            _ => Err(self.needed("server.drain_ms", &wanted)),
         }
     }
 
@@ -65,5 +65,25 @@ impl Config {
             "" => Ok(None),
             _ => self.parse("ssh.listen", "an address and a port, such as 0.0.0.0:7822,").map(Some),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::load;
+
+    #[test]
+    fn plain_http_beyond_loopback_needs_proxies_and_the_refusal_names_both_ways() {
+        let plain = "[server]\nlisten = \"0.0.0.0:80\"\n";
+        let error = load(plain, &[], &[]).unwrap().listen().unwrap_err().to_string();
+        assert!(error.contains("server.tls.cert_file") && error.contains("server.trusted_proxies"), "{error}");
+        let behind = format!("{plain}trusted_proxies = [\"10.0.0.0/8\", \"::1\"]\n");
+        let config = load(&behind, &[], &[]).unwrap();
+        assert!(config.listen().is_ok() && config.trusted_proxies().unwrap().contain([10, 1, 2, 3].into()));
+        let with_tls = format!("{plain}[server.tls]\ncert_file = \"/a\"\nkey_file = \"/b\"\n");
+        assert!(load(&with_tls, &[], &[]).unwrap().listen().is_ok());
+        let half = format!("{plain}[server.tls]\ncert_file = \"/a\"\n");
+        assert!(load(&half, &[], &[]).unwrap().listen().unwrap_err().to_string().contains("server.tls.key_file"));
+        assert!(load("[server]\ntrusted_proxies = \"10.0.0.0/99\"", &[], &[]).unwrap().check().is_err());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -137,7 +138,7 @@ impl Site<'_> {
     async fn reading(&self, folder: &Path, report: &mut Report) -> anyhow::Result<()> {
         let (_noop, address) = noop::start(folder).await?;
         self.server.forget_runs().await?;
-        load::send(&Plan { at_most: Some(1), ..self.plan(1.0) }).await?;
+        load::send(&Plan { at_most: Some(1), warm_up: Duration::ZERO, ..self.plan(1.0) }).await?;
         let (database, _driver) = self.server.database().await?;
         let run_id: uuid::Uuid = database.query_one("SELECT run_id FROM runs", &[]).await?.try_get(0)?;
         let plan = Plan { read: Some(deskgate_protocol::RunId::from(run_id).to_string()), ..self.plan(2.0) };

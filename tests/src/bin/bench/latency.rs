@@ -6,7 +6,7 @@ use anyhow::Context;
 use serde_json::{Value, json};
 
 use crate::Bench;
-use crate::http::{Connection, Submission, Target, read};
+use crate::http::{Connection, Submission, read};
 use crate::report::{Report, percentile};
 use crate::site::{self, Desktop, Server};
 
@@ -14,6 +14,8 @@ use crate::site::{self, Desktop, Server};
 const RUNS: usize = 2000;
 /// Runs before that, until connections are open and statements prepared.
 const WARM_UP: usize = 50;
+/// Callers that take turns: the gateway inside the desktop limits what one key may ask in a second.
+const CALLERS: usize = 32;
 
 /// Measures what is asked for.
 pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
@@ -23,7 +25,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Resul
         println!("One run at a time, gateway inside the desktop");
         let folder = site::folder()?;
         let desktop = Desktop::start(&bench.programs, folder.path()).await?;
-        one_at_a_time(bench, &desktop.publish().await?, builtin, report).await?;
+        one_at_a_time(bench, &desktop, builtin, report).await?;
     }
     let ssh = ["submit_to_final_ms_p50_ssh", "submit_to_final_ms_p99_ssh", "submit_to_final_ms_p999_ssh"];
     if bench.wants(&ssh) {
@@ -32,22 +34,25 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Resul
         let server = Server::start(&bench.programs, folder.path()).await?;
         let mut desktop = Desktop::start(&bench.programs, folder.path()).await?;
         desktop.pair(&server).await?;
-        one_at_a_time(bench, &desktop.publish().await?, ssh, report).await?;
+        one_at_a_time(bench, &desktop, ssh, report).await?;
     }
     Ok(())
 }
 
 async fn one_at_a_time(
     bench: &Bench,
-    target: &Target,
+    desktop: &Desktop,
     [p50, p99, p999]: [&'static str; 3],
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    let mut connection = Connection::open(target.address).await?;
-    let mut submission = Submission::new(target);
+    let published = desktop.publish().await?;
+    let keys = desktop.more_keys(&published, CALLERS).await?;
+    let mut callers: Vec<_> = keys.iter().map(|target| (target, Submission::new(target))).collect();
+    let mut connection = Connection::open(published.address).await?;
     let (mut accepted, mut ended) = (Vec::new(), Vec::new());
     let runs = bench.count(RUNS);
     for number in 0..WARM_UP + runs {
+        let (target, submission) = &mut callers[number % CALLERS];
         let began = Instant::now();
         let status = connection.exchange(submission.with_key(0, number as u64)).await?;
         anyhow::ensure!(status == 202, "a submission was answered {status}");

@@ -21,6 +21,8 @@ const ANSWER: usize = 900;
 /// Starts it as a process of its own; its address is its first line.
 pub(crate) async fn start(folder: &Path) -> anyhow::Result<(Process, SocketAddr)> {
     let log = folder.join("noop.log");
+    // The first line of an earlier one would name an address where nobody listens any more.
+    std::fs::write(&log, "")?;
     let mut process = Process::start(Command::new(std::env::current_exe()?).arg("noop"), &log)?;
     let address = site::first_line(&log, &mut process, |line| line.parse().ok()).await?;
     Ok((process, address))

@@ -252,6 +252,17 @@ impl Desktop {
             endpoint_id: text(&published["endpoint_id"]).context("no endpoint")?,
         })
     }
+
+    /// More keys of the application that [`Self::publish`] made.
+    pub(crate) async fn more_keys(&self, target: &Target, count: usize) -> anyhow::Result<Vec<Target>> {
+        let mut targets = Vec::with_capacity(count);
+        for number in 0..count {
+            let created = self.ask(&["key", "create", "--app", "bench", &format!("caller {number}")]).await?;
+            let key = created["text"].as_str().context("no key")?.to_owned();
+            targets.push(Target { key, ..target.clone() });
+        }
+        Ok(targets)
+    }
 }
 
 /// Waits for a line of a log that `wanted` makes something of.

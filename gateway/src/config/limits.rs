@@ -1,0 +1,69 @@
+//! The settings of what callers can meet, and of the times of the control channel.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::{Config, ConfigError};
+use crate::domain::Limits;
+use crate::domain::devices::Clocks;
+use crate::domain::rates::Rate;
+
+/// More than one machine can answer in a second.
+const HIGHEST_RATE: u32 = 1_000_000;
+/// An hour. Whatever is lost for longer should have been noticed.
+const LONGEST_CLOCK_MS: u64 = 3_600_000;
+
+impl Config {
+    /// What callers can meet.
+    pub fn limits(&self) -> Result<Limits, ConfigError> {
+        let days: u32 = self.parse("limits.retention_days", "a whole number of days")?;
+        Ok(Limits {
+            waiting_runs_per_application: self.parse("limits.waiting_runs_per_application", "a whole number")?,
+            rate: Rate { per_second: self.rate("limits.requests_per_second")?, burst: self.rate("limits.burst")? },
+            retention: Duration::from_secs(u64::from(days) * 24 * 3600),
+            streams_per_application: self.parse("limits.streams_per_application", "a whole number")?,
+            concurrent_commits: self.parse("limits.concurrent_commits", "a whole number")?,
+        })
+    }
+
+    fn rate(&self, key: &'static str) -> Result<NonZeroU32, ConfigError> {
+        let wanted = format!("a whole number from 1 to {HIGHEST_RATE}");
+        let number: NonZeroU32 = self.parse(key, &wanted)?;
+        if number.get() <= HIGHEST_RATE { Ok(number) } else { Err(self.needed(key, &wanted)) }
+    }
+
+    /// The times of the control channel.
+    pub fn clocks(&self) -> Result<Clocks, ConfigError> {
+        let time = |key, least: u64| {
+            let wanted = format!("a whole number of milliseconds from {least} to {LONGEST_CLOCK_MS}");
+            match self.parse::<u64>(key, &wanted)? {
+                number if (least..=LONGEST_CLOCK_MS).contains(&number) => Ok(Duration::from_millis(number)),
+                _ => Err(self.needed(key, &wanted)),
+            }
+        };
+        let heartbeat = time("control.heartbeat_ms", 10)?;
+        let two_heartbeats = u64::try_from(heartbeat.as_millis() * 2).unwrap_or(u64::MAX);
+        Ok(Clocks { heartbeat, lease: time("control.lease_ms", two_heartbeats)?, offer: time("control.offer_ms", 10)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::load;
+
+    #[test]
+    fn clocks_that_could_not_work_are_refused() {
+        let clocks = |flags: &[&str]| load("", &[], flags).unwrap().clocks();
+        assert!(clocks(&["control.heartbeat_ms=0"]).is_err());
+        assert!(clocks(&["control.lease_ms=1000"]).unwrap_err().to_string().contains("from 30000"));
+        assert!(clocks(&["control.heartbeat_ms=100", "control.lease_ms=300"]).is_ok());
+    }
+
+    #[test]
+    fn rates_that_let_nothing_through_or_cannot_be_counted_are_refused() {
+        let limits = |flag: &str| load("", &[], &[flag]).unwrap().limits();
+        assert!(limits("limits.burst=0").is_err());
+        assert!(limits("limits.requests_per_second=1000001").unwrap_err().to_string().contains("from 1 to 1000000"));
+        assert_eq!(limits("limits.burst=7").unwrap().rate.burst.get(), 7);
+    }
+}

@@ -1,0 +1,150 @@
+//! Every setting there is, with its default and its text, and the example file made from them.
+
+use std::fmt::Write as _;
+
+/// One setting.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Its dotted key.
+    pub key: &'static str,
+    /// Its default, as text.
+    pub default: &'static str,
+    /// What it is for.
+    pub about: &'static str,
+}
+
+const fn setting(key: &'static str, default: &'static str, about: &'static str) -> Setting {
+    Setting { key, default, about }
+}
+
+/// Every setting, in the order of the example file.
+pub const SETTINGS: &[Setting] = &[
+    setting(
+        "state_dir",
+        "/var/lib/deskgate",
+        "Where the gateway keeps its keys, its control token and its private database.",
+    ),
+    setting("run_dir", "/run/deskgate", "Where its sockets are."),
+    setting(
+        "server.listen",
+        "127.0.0.1:8484",
+        "The address of the public API. Beyond loopback it needs server.tls, or proxies that do TLS in server.trusted_proxies.",
+    ),
+    setting(
+        "server.public_url",
+        "",
+        "What backends use, without /api/v1, such as https://gateway.example.com. Empty: the listening address.",
+    ),
+    setting(
+        "server.tls.cert_file",
+        "",
+        "The certificate and those between it and its root, PEM. Read again on SIGHUP and `deskgate-gateway reload`. Empty: plain HTTP.",
+    ),
+    setting("server.tls.key_file", "", "Its private key, PEM, in a file that others cannot read."),
+    setting(
+        "server.trusted_proxies",
+        "",
+        "Addresses or ranges of the proxies before this gateway, with commas. What they say in X-Forwarded-For, or else in Forwarded, is believed. Without server.tls nobody else may connect beyond loopback.",
+    ),
+    setting(
+        "server.drain_ms",
+        "1000",
+        "Milliseconds between the word to stop and the end of listening. In them nothing is admitted and /readyz says no, so that a load balancer finds out.",
+    ),
+    setting(
+        "ops.listen",
+        "127.0.0.1:8485",
+        "The address of /livez, /readyz and /metrics, for this machine's own people: it asks nobody who they are. Empty: none.",
+    ),
+    setting(
+        "ssh.listen",
+        "",
+        "The address of the gateway's own SSH listener for devices, such as 0.0.0.0:7822. Empty: none; devices come in through the server's sshd.",
+    ),
+    setting("ssh.public_address", "", "What devices dial, host:port. Empty: the listening address."),
+    setting("control.socket", "", "The private control socket, mode 0660. Empty: control.sock in run_dir."),
+    setting(
+        "control.token_file",
+        "",
+        "A file with the private control token. Empty: the credential control_token, or control_token in state_dir, which is made.",
+    ),
+    setting("control.heartbeat_ms", "15000", "Milliseconds between two pings to a device."),
+    setting("control.lease_ms", "45000", "Milliseconds of silence after which started runs await reconciliation."),
+    setting("control.offer_ms", "15000", "Milliseconds a device has to accept an offered run."),
+    setting("admin.socket", "", "The administrator's socket, mode 0660. Empty: admin.sock in run_dir."),
+    setting(
+        "database.url",
+        "",
+        "PostgreSQL 15 or newer, without a password. Empty: a private cluster in state_dir. DATABASE_URL is read too.",
+    ),
+    setting(
+        "database.url_file",
+        "",
+        "A file with the URL, when it holds a password. The credential database_url is read too.",
+    ),
+    setting("database.listen_url_file", "", "A file with the URL for LISTEN, when a connection pooler stands between."),
+    setting("database.ca_file", "", "PEM certificates to trust for TLS to the database instead of the system's."),
+    setting("limits.waiting_runs_per_application", "10000", "Runs of one application that may wait for a start."),
+    setting(
+        "limits.requests_per_second",
+        "50",
+        "Requests a second that each application key may make in the long run.",
+    ),
+    setting("limits.burst", "200", "Requests that a key may make at once after a while of silence."),
+    setting(
+        "limits.streams_per_application",
+        "1000",
+        "Event streams of one application that may be open on this gateway.",
+    ),
+    setting("limits.retention_days", "30", "Days that ended runs are kept."),
+    setting(
+        "limits.concurrent_commits",
+        "2",
+        "Commits of submissions that may be under way at once. More help where a sync is slow.",
+    ),
+    setting("log.format", "auto", "auto, text or json. auto: text on a terminal, otherwise json."),
+    setting("log.filter", "info", "What is logged, as in info,deskgate_gateway=debug."),
+];
+
+/// The commented example file.
+pub fn example() -> String {
+    let mut text = "# Configuration of the Deskgate gateway. Every setting with its default.\n".to_owned();
+    let mut section = "";
+    for setting in SETTINGS {
+        let (table, name) = setting.key.split_once('.').unwrap_or(("", setting.key));
+        if table != section {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "\n[{table}]\n");
+            section = table;
+        }
+        let plain = setting.default.parse::<u64>().is_ok();
+        let value = if plain { setting.default.to_owned() } else { format!("{:?}", setting.default) };
+        let _ = write!(text, "# {}\n#{name} = {value}\n", setting.about);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::load;
+    use super::*;
+
+    #[test]
+    fn the_example_file_in_deploy_is_what_the_program_prints() {
+        let file = include_str!("../../../deploy/gateway.example.toml");
+        assert!(file == example(), "run: deskgate-gateway config example > deploy/gateway.example.toml");
+    }
+
+    #[test]
+    fn the_example_with_every_comment_removed_is_a_valid_file_of_defaults() {
+        let uncommented: String = example()
+            .lines()
+            .map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line).to_owned() + "\n")
+            .collect();
+        let config = load(&uncommented, &[], &[]).unwrap();
+        config.check().unwrap();
+        for setting in SETTINGS {
+            assert_eq!(config.text(setting.key), setting.default, "{}", setting.key);
+        }
+    }
+}
