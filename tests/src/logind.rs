@@ -13,8 +13,8 @@ use crate::wait::until;
 pub struct Logind {
     bus: PathBuf,
     home: PathBuf,
-    _daemon: Process,
-    _service: Process,
+    daemon: Process,
+    service: Process,
 }
 
 /// Debian's own interpreter: it is the one that has the package.
@@ -41,7 +41,7 @@ impl Logind {
         command.args(["-m", "dbusmock", "--system", "--template", "logind"]);
         command.env("DBUS_SYSTEM_BUS_ADDRESS", address(&bus));
         let service = Process::start(command, &home.join("logind.log"));
-        let logind = Self { bus, home, _daemon: daemon, _service: service };
+        let logind = Self { bus, home, daemon, service };
         until("logind to answer", async || match logind.ask("logind.ListInhibitors()").await {
             Ok(_) => Ok(()),
             Err(said) => Err(said),
@@ -68,6 +68,12 @@ impl Logind {
             if held == serde_json::json!(wanted) { Ok(()) } else { Err(held.to_string()) }
         })
         .await;
+    }
+
+    /// Ends it and its bus, as when the bus is restarted.
+    pub fn kill_9(self) {
+        self.service.kill_9();
+        self.daemon.kill_9();
     }
 
     async fn says(&self, sleep: bool) {

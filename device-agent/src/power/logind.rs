@@ -48,7 +48,7 @@ pub(super) struct Logind {
 }
 
 impl Logind {
-    /// Connects and holds off sleep. The error is for a person.
+    /// Connects. The error is for a person.
     pub(super) async fn connect() -> Result<Self, String> {
         let connected = async {
             let bus = zbus::Connection::system().await?;
@@ -57,9 +57,7 @@ impl Logind {
             let signals = manager.receive_prepare_for_sleep().await?;
             Ok(Self { manager, signals, delay: None })
         };
-        let mut logind = in_time(connected).await?;
-        logind.hold_off_sleep().await?;
-        Ok(logind)
+        in_time(connected).await
     }
 
     /// Makes the next sleep wait for us, for as long as logind's `InhibitDelayMaxSec` allows.

@@ -74,14 +74,22 @@ pub struct Power {
 impl Power {
     /// Looks for logind; without it only wake is noticed.
     pub async fn new() -> Self {
-        let logind = Logind::connect().await;
-        if let Err(why) = &logind {
-            tracing::info!(why, "sleep is noticed only afterwards, and this computer is not kept awake");
-        }
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let shown = watch::Sender::new(KeptAwake::NotNeeded);
-        Self { logind, looked_at: Instant::now(), awake: None, busy: false, clocks: Clocks::now(), look, shown }
+        let (logind, looked_at) = (Err(String::new()), Instant::now());
+        let mut power = Self { logind, looked_at, awake: None, busy: false, clocks: Clocks::now(), look, shown };
+        power.connect().await;
+        if let Err(why) = &power.logind {
+            tracing::info!(why, "sleep is noticed only afterwards, and this computer is not kept awake");
+        }
+        power
+    }
+
+    async fn connect(&mut self) {
+        self.looked_at = Instant::now();
+        self.logind = Logind::connect().await;
+        self.hold_off_next_sleep().await;
     }
 
     /// Whether the computer is kept awake, now and after each change.
@@ -167,8 +175,7 @@ impl Power {
         if self.logind.is_ok() || self.looked_at.elapsed() < LOOK_FOR_LOGIND {
             return;
         }
-        self.looked_at = Instant::now();
-        self.logind = Logind::connect().await;
+        self.connect().await;
         self.keep_awake(self.busy).await;
     }
 }

@@ -126,7 +126,7 @@ async fn take_down(door: &Door, session: SessionKey, word: Word) -> Result<(), S
         let written = match word {
             Word::Done(operation_id, outcome) => door.store.operation_done(session, operation_id, outcome).await,
             Word::Asleep => door.store.fall_asleep(session).await,
-            Word::Awake => door.store.awake(session).await,
+            Word::Awake => door.store.awake(session, door.clocks.lease).await,
         };
         match written {
             Ok(()) => {

@@ -271,11 +271,16 @@ impl Store {
         self.durable_rows(sql, &[&session.device_id.uuid(), &session.epoch_column()]).await.map(drop)
     }
 
-    /// The device of this session is awake again, and takes work.
-    pub async fn awake(&self, session: SessionKey) -> Result<(), Error> {
+    /// The device of this session is awake again, takes work, and has its lease anew. A session whose lease ran out
+    /// in the sleep does not come back: what it held is settled by the next one.
+    pub async fn awake(&self, session: SessionKey, lease: Duration) -> Result<(), Error> {
         let sql = "-- devices::awake
-            UPDATE devices SET asleep_since = NULL WHERE device_id = $1 AND epoch = $2";
-        self.durable_rows(sql, &[&session.device_id.uuid(), &session.epoch_column()]).await?;
+            UPDATE devices SET asleep_since = NULL, last_seen_at = now(),
+                lease_expires_at = now() + make_interval(secs => $3)
+            WHERE device_id = $1 AND epoch = $2 AND revoked_at IS NULL AND lease_expires_at > now()";
+        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+            [&session.device_id.uuid(), &session.epoch_column(), &lease.as_secs_f64()];
+        self.durable_rows(sql, &params).await?;
         self.wake().changed(Topic::Queue(session.device_id));
         Ok(())
     }

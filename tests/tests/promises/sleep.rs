@@ -148,7 +148,7 @@ async fn a_desktop_announces_its_sleep_before_it_sleeps_and_works_on_when_it_wak
     let device_id = device.device_id().await;
     logind.inhibitors_are(&[READY]).await;
     logind.says_sleep().await;
-    // The inhibitor goes when the gateway knows, and not before: from then on the computer may sleep at any moment.
+    // From now on the computer may sleep at any moment, and need not do anything more to be known as asleep.
     logind.inhibitors_are(&[]).await;
     gateway.device_is(&device_id, "asleep").await;
     let run_id = backend.submit("Are you there?").await;
@@ -220,6 +220,56 @@ async fn a_desktop_without_a_login_service_works_and_says_that_sleep_can_interru
     device.standing(&run_id, "running").await;
     let said = device.plain_cli(&["status"]).await;
     assert!(said.stdout.contains("sleep      can interrupt runs: "), "{}", said.stdout);
+    backend.ended(&run_id).await;
+    everything_accepted_ended_once(&backend, &device).await;
+}
+
+#[tokio::test]
+async fn a_desktop_whose_system_bus_dies_in_its_sleep_is_awake() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let folder = Folder::new();
+    let (device, logind, backend) = desktop(&gateway, &folder, 100).await;
+    let device_id = device.device_id().await;
+    logind.says_sleep().await;
+    gateway.device_is(&device_id, "asleep").await;
+    logind.kill_9();
+    gateway.device_is(&device_id, "connected").await;
+    backend.ended(&backend.submit("Are you there?").await).await;
+    everything_accepted_ended_once(&backend, &device).await;
+}
+
+#[tokio::test]
+async fn a_desktop_that_was_killed_in_its_sleep_is_awake_when_it_starts_again() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let folder = Folder::new();
+    let (mut device, logind, backend) = desktop(&gateway, &folder, 100).await;
+    let device_id = device.device_id().await;
+    logind.says_sleep().await;
+    gateway.device_is(&device_id, "asleep").await;
+    let run_id = backend.submit("Are you there?").await;
+    device.kill_9();
+    device.start().await;
+    backend.ended(&run_id).await;
+    everything_accepted_ended_once(&backend, &device).await;
+    gateway.device_is(&device_id, "connected").await;
+}
+
+#[tokio::test]
+async fn a_built_in_gateway_lets_runs_wait_until_its_computer_is_awake() {
+    let mut device = Device::new();
+    let logind = Logind::start(&device).await;
+    device.start().await;
+    device.connected().await;
+    let folder = Folder::new();
+    let backend = device.publish_here("shop", &folder, &[]).await;
+    logind.says_sleep().await;
+    logind.inhibitors_are(&[]).await;
+    let run_id = backend.submit("Are you there?").await;
+    let run = backend.state(&run_id, "waiting_for_device").await;
+    assert_eq!(text(&run, "/state_reason/code"), "device_asleep", "{run}");
+    logind.says_wake().await;
     backend.ended(&run_id).await;
     everything_accepted_ended_once(&backend, &device).await;
 }

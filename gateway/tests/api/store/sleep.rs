@@ -51,9 +51,31 @@ async fn a_device_that_woke_and_fell_silent_is_lost_like_any_other() {
     let (session, _) = shelf.desk.connect().await;
     shelf.started(session).await;
     shelf.store.fall_asleep(session).await.expect("written");
-    shelf.store.awake(session).await.expect("written");
+    shelf.store.awake(session, LEASE).await.expect("written");
     shelf.lease_runs_out().await;
     assert_eq!(shelf.given_up().await, 1);
+}
+
+#[tokio::test]
+async fn a_session_comes_back_from_its_sleep_with_a_whole_lease_or_not_at_all() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.started(session).await;
+    shelf.store.fall_asleep(session).await.expect("written");
+    shelf.database.execute("UPDATE devices SET lease_expires_at = now() + interval '2 seconds'").await;
+    shelf.store.awake(session, LEASE).await.expect("written");
+    let young = "UPDATE devices SET lease_expires_at = lease_expires_at - interval '3 seconds'";
+    shelf.database.execute(young).await;
+    assert_eq!((shelf.presence().await, shelf.given_up().await), (Presence::Connected, 0));
+
+    shelf.store.fall_asleep(session).await.expect("written");
+    shelf.lease_runs_out().await;
+    shelf.store.awake(session, LEASE).await.expect("written");
+    assert_eq!((shelf.presence().await, shelf.given_up().await), (Presence::Asleep, 0));
+    assert!(!shelf.store.renew_session(session, LEASE).await.expect("written"), "so the session ends");
+    let (_, held) = shelf.desk.connect().await;
+    assert_eq!((held[0].run_id, shelf.presence().await), (run_id, Presence::Connected));
+    assert_eq!(shelf.events(run_id).await, [RunAccepted, RunStarted]);
 }
 
 #[tokio::test]
@@ -64,7 +86,7 @@ async fn nothing_is_offered_to_a_device_between_its_announcement_and_its_return(
     shelf.store.fall_asleep(session).await.expect("written");
     assert!(shelf.desk.claim(session, 4).await.is_empty());
     assert_eq!(shelf.presence().await, Presence::Asleep);
-    shelf.store.awake(session).await.expect("written");
+    shelf.store.awake(session, LEASE).await.expect("written");
     assert_eq!(shelf.presence().await, Presence::Connected);
     assert_eq!(shelf.desk.claim(session, 4).await[0].run_id, run_id);
 }
@@ -77,7 +99,7 @@ async fn the_newest_session_alone_says_whether_its_device_sleeps() {
     shelf.store.fall_asleep(older).await.expect("written");
     assert_eq!(shelf.presence().await, Presence::Connected);
     shelf.store.fall_asleep(newer).await.expect("written");
-    shelf.store.awake(older).await.expect("written");
+    shelf.store.awake(older, LEASE).await.expect("written");
     assert_eq!(shelf.presence().await, Presence::Asleep);
     // The session that comes back is awake, whether or not anybody said so.
     shelf.desk.connect().await;

@@ -74,7 +74,7 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["devices::take_over_started", "devices::take_over_offered"]);
     done(&["devices::begin_session", "devices::renew_session", "devices::session_is_current"]);
     store.fall_asleep(session).await.expect("fall_asleep");
-    store.awake(session).await.expect("awake");
+    store.awake(session, LEASE).await.expect("awake");
     done(&["devices::fall_asleep", "devices::awake"]);
 
     store.applications(desk.device_id).await.expect("applications");
