@@ -10,6 +10,7 @@ pub mod executor;
 pub mod identity;
 pub mod link;
 pub mod local;
+pub mod power;
 pub mod services;
 pub mod settings;
 pub mod store;
@@ -36,6 +37,7 @@ use identity::{DeviceKey, KeyFileError};
 use link::{BuiltIn, Connector, Credentials, Link};
 use local::desk::{Desk, Engine};
 use local::orders::{Leaving, Order};
+use power::Power;
 use services::Gateway as _;
 use settings::{Connection, Mode, Unusable};
 use store::Store;
@@ -190,7 +192,14 @@ impl Agent {
             let (dispatcher, dispatching) =
                 Dispatcher::new(&self.store, link, execute, dispatcher::Config { slots }).await?;
             let mut running = AbortOnDropHandle::new(tokio::spawn(dispatcher.run()));
-            self.engines.send_replace(Some(Engine { dispatcher: dispatching.clone(), link: handle.clone() }));
+            let power = Power::new().await;
+            self.engines.send_replace(Some(Engine {
+                dispatcher: dispatching.clone(),
+                link: handle.clone(),
+                kept_awake: power.kept_awake(),
+            }));
+            let sleep = dispatcher::sleep::follow(power, dispatching.clone(), handle.clone());
+            let _sleep = AbortOnDropHandle::new(tokio::spawn(sleep));
             let _pausing =
                 AbortOnDropHandle::new(tokio::spawn(pause_if_asked(self.store.clone(), dispatching.clone())));
 

@@ -26,6 +26,7 @@
 //! | [`folder`] | a working folder with known content, and scripts for the scripted assistant |
 //! | [`proxy`] | stands between device and gateway: cuts, freezes, heals |
 //! | [`sshd`] | Debian's own SSH server in front of a gateway |
+//! | [`logind`] | the login service of a device's system, which announces sleep and takes inhibitors |
 //! | [`raw`] | a device made by hand, frame by frame, on the private control socket |
 //! | [`process`] [`wait`] [`binaries`] | what the others are made from |
 
@@ -35,6 +36,7 @@ pub mod control;
 pub mod device;
 pub mod folder;
 pub mod gateway;
+pub mod logind;
 pub mod postgres;
 pub mod process;
 pub mod proxy;
@@ -47,6 +49,7 @@ pub use backend::Backend;
 pub use device::Device;
 pub use folder::Folder;
 pub use gateway::GatewayProcess;
+pub use logind::Logind;
 pub use postgres::Postgres;
 pub use proxy::Proxy;
 pub use wait::until;

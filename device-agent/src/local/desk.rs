@@ -23,6 +23,7 @@ use super::{AgentStatus, Ask, LineView, No, NoCode, Reply, Request, SaveConnecti
 use crate::dispatcher::DispatcherHandle;
 use crate::identity::DeviceKey;
 use crate::link::{self, Connector, Credentials, LinkError, LinkHandle, LinkStatus};
+use crate::power::KeptAwake;
 use crate::services::{CallError, Error as ServiceError, Gateway, ServiceDesk};
 use crate::settings::{Connection, Mode};
 use crate::store::Store;
@@ -34,6 +35,8 @@ pub struct Engine {
     pub dispatcher: DispatcherHandle,
     /// The line itself.
     pub link: LinkHandle,
+    /// Whether runs keep the computer awake.
+    pub kept_awake: watch::Receiver<KeptAwake>,
 }
 
 /// What the answers are made from.
@@ -129,6 +132,7 @@ impl Desk {
             line,
             access,
             work: engine.dispatcher.status().into(),
+            kept_awake: engine.kept_awake.borrow().clone(),
         })
     }
 

@@ -20,6 +20,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::dispatcher;
+pub use crate::power::KeptAwake;
 use crate::services::{Definition, Report, Service};
 use crate::settings::{Connection, Edit, Mode};
 
@@ -148,6 +149,8 @@ pub struct AgentStatus {
     pub access: Option<Access>,
     /// Slots, active runs, problems.
     pub work: WorkView,
+    /// Whether the computer is kept from falling asleep by itself while it works.
+    pub kept_awake: KeptAwake,
 }
 
 /// How the line to the gateway stands.

@@ -14,6 +14,7 @@ mod operations;
 mod orders;
 mod refusals;
 mod replicas;
+mod sleep;
 mod stops;
 mod streams;
 mod tls;
