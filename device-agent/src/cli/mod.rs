@@ -7,6 +7,7 @@ mod connection;
 mod daemon;
 mod identity;
 mod key;
+mod provider;
 mod runs;
 mod service;
 mod socket;
@@ -64,6 +65,9 @@ enum Command {
     /// Services: what callers can use
     #[command(subcommand)]
     Service(service::Service),
+    /// Model providers and their keys
+    #[command(subcommand)]
+    Provider(provider::Provider),
     /// External access to everything published
     #[command(subcommand)]
     Access(access::Access),
@@ -130,6 +134,7 @@ async fn run(command: Command, out: Output, run_agent: RunAgent) -> Result<(), F
         Command::App(command) => app::run(Agent::find()?, command, out).await,
         Command::Key(command) => key::run(Agent::find()?, command, out).await,
         Command::Service(command) => service::run(Agent::find()?, command, out).await,
+        Command::Provider(command) => provider::run(Agent::find()?, command, out).await,
         Command::Access(command) => access::run(Agent::find()?, command, out).await,
         Command::Runs(command) => runs::run(Agent::find()?, command, out).await,
         Command::Completions { shell } => {
