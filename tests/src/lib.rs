@@ -24,9 +24,11 @@
 //! | [`stream`] | a backend that follows a run by its event stream |
 //! | [`control`] | what it asks for beyond runs: conversations, stops, resets |
 //! | [`folder`] | a working folder with known content, and scripts for the scripted assistant |
+//! | [`model`] | a model provider that others wrote, told what to answer |
 //! | [`proxy`] | stands between device and gateway: cuts, freezes, heals |
 //! | [`sshd`] | Debian's own SSH server in front of a gateway |
 //! | [`raw`] | a device made by hand, frame by frame, on the private control socket |
+//! | [`others`] | installs programs that others wrote |
 //! | [`process`] [`wait`] [`binaries`] | what the others are made from |
 
 pub mod backend;
@@ -35,6 +37,8 @@ pub mod control;
 pub mod device;
 pub mod folder;
 pub mod gateway;
+pub mod model;
+pub mod others;
 pub mod postgres;
 pub mod process;
 pub mod proxy;

@@ -61,10 +61,10 @@ impl Dialect for Anthropic {
             Said::ContentBlockStart { content_block: Block::Text { text }, .. } if !text.is_empty() => {
                 return Ok(vec![ModelEvent::TextDelta(text)]);
             }
-            Said::ContentBlockDelta { delta: Delta::TextDelta { text }, .. } => {
+            Said::ContentBlockDelta { delta: Delta::Text { text }, .. } => {
                 return Ok(vec![ModelEvent::TextDelta(text)]);
             }
-            Said::ContentBlockDelta { index, delta: Delta::InputJsonDelta { partial_json } } => {
+            Said::ContentBlockDelta { index, delta: Delta::InputJson { partial_json } } => {
                 self.calls.go_on(index, &partial_json)?;
             }
             Said::ContentBlockStop { index } => self.calls.end(index),
@@ -184,14 +184,12 @@ enum Block {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type")]
 enum Delta {
-    TextDelta {
-        text: String,
-    },
-    InputJsonDelta {
-        partial_json: String,
-    },
+    #[serde(rename = "text_delta")]
+    Text { text: String },
+    #[serde(rename = "input_json_delta")]
+    InputJson { partial_json: String },
     #[serde(other)]
     Other,
 }

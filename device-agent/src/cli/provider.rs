@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use deskgate_gateway::exit::{Exit, Failure};
 use deskgate_gateway::output::{Output, table};
+use deskgate_protocol::secret::SecretKind;
 
 use super::no_secret;
 use super::socket::Agent;
@@ -95,7 +96,7 @@ fn request(set: Set) -> Result<SetProvider, Failure> {
         Failure::new(Exit::Failed, format!("{}: {error}", path.display()))
     })?;
     if let NewKey::Replace(text) = &key
-        && let Some(kind) = deskgate_protocol::secret::SecretKind::of(text.trim())
+        && let Some(kind) = SecretKind::of(text.trim()).filter(|kind| *kind != SecretKind::ModelProviderKey)
     {
         return Err(Failure::new(Exit::Usage, format!("--key-file: this is {kind}, not a model provider's key")));
     }
