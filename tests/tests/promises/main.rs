@@ -10,6 +10,7 @@ mod execution;
 mod frames;
 mod leaving;
 mod line;
+mod models;
 mod operations;
 mod orders;
 mod refusals;

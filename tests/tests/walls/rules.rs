@@ -98,7 +98,7 @@ pub(crate) const PARTS: [Part; 3] = [
         own_crate: "deskgate",
         rooms: &[
             // The command line asks on local's socket; services and settings are the words it asks in.
-            ("cli", &["local", "services", "settings", "config"]),
+            ("cli", &["local", "services", "settings", "assistant::accounts", "config"]),
             // Local shows the line and tests a connection, signs the identity file, keeps the settings.
             (
                 "local",
