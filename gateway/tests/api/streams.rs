@@ -31,7 +31,7 @@ struct Source {
 impl Source {
     async fn new() -> Self {
         let shelf = Shelf::new().await;
-        let access = Access::new(shelf.store.clone(), patient().rate);
+        let access = Access::new(shelf.store.clone(), &patient());
         let subject = Subject::Named("anna".to_owned());
         let authenticated = access.authenticate(&shelf.desk.app.key, subject, None).await.expect("a good key");
         let caller = authenticated.authorise(Scope::RunsRead).expect("it may read");
@@ -177,7 +177,7 @@ async fn what_cannot_be_confirmed_to_be_open_with_a_good_key_ends_within_five_se
     let source = Source::new().await;
     let (run_id, session) = source.running().await;
     let mut stream = source.open(run_id, 2).await;
-    let waiting = source.streams.vigil().watch(&source.caller);
+    let waiting = source.streams.wait(&source.caller).expect("there is room");
     assert_eq!(shown(&mut stream).await, "snapshot");
     let (locker, _connection) = source.shelf.database.connect().await;
     locker.batch_execute("BEGIN; LOCK TABLE application_keys IN ACCESS EXCLUSIVE MODE").await.expect("locked");
@@ -198,12 +198,12 @@ async fn what_cannot_be_confirmed_to_be_open_with_a_good_key_ends_within_five_se
     // A database that is back within a moment costs nobody a stream.
     locker.batch_execute("COMMIT").await.expect("released");
     let mut stream = source.open(run_id, 2).await;
-    let key = source.streams.vigil().watch(&source.caller);
+    let waiting = source.streams.wait(&source.caller).expect("there is room");
     assert_eq!(shown(&mut stream).await, "snapshot");
     locker.batch_execute("BEGIN; LOCK TABLE application_keys IN ACCESS EXCLUSIVE MODE").await.expect("locked");
     blocked(&source).await;
     locker.batch_execute("COMMIT").await.expect("released");
     source.shelf.one(session, run_id, 1, succeeded(1)).await;
     while shown(&mut stream).await != "3" {}
-    assert!(key.ended().now_or_never().is_none());
+    assert!(waiting.ended().now_or_never().is_none());
 }
