@@ -55,7 +55,7 @@ static TARGET: LazyLock<Target> = LazyLock::new(|| {
     Target { runtime, router, names, _gateway: gateway, _folder: folder }
 });
 
-/// An application with a service and a run, and a router that is never too busy.
+/// An application with a service and what can be named, and a router that is never too busy.
 async fn furnish(gateway: &Gateway) -> (Router, Names) {
     let store = gateway.store().clone();
     let seed: [u8; 32] = rand::random();
@@ -89,13 +89,7 @@ async fn furnish(gateway: &Gateway) -> (Router, Names) {
     let (bodies, listener) = (Bodies::new(&limits), server::Limits::default());
     let router = http::router(Api { store, access, bodies, streams, desk, draining, limits, listener });
 
-    let mut names = Names { key: created.key.text, run: String::new(), endpoint: endpoint.to_string() };
-    let first = include_bytes!("../seeds/router/submit_run.http");
-    let first = request(first, &names).expect("the seed is a request");
-    let answer = router.clone().oneshot(first).await.expect("it never fails").into_body();
-    let run: serde_json::Value =
-        serde_json::from_slice(&answer.collect().await.expect("a body").to_bytes()).expect("JSON");
-    names.run = run["run_id"].as_str().expect("accepted").to_owned();
+    let names = Names::made_at(&router, created.key.text, endpoint.to_string()).await;
     (router, names)
 }
 

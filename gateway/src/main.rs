@@ -314,6 +314,7 @@ fn settings(config: &Config, migrate: bool) -> Result<Settings, Failure> {
         ssh_public_address: text("ssh.public_address"),
         control_socket: Some(config.control_socket()),
         admin_socket: Some(config.admin_socket()),
+        admin_group: config.admin_group().map_err(not_set_up)?,
         control_token,
         database: database.map(|url| DatabaseSettings { url, listen_url, ca_file: config.ca_file(), migrate }),
         limits: config.limits().map_err(not_set_up)?,

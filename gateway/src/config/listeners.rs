@@ -55,6 +55,18 @@ impl Config {
         }
     }
 
+    /// The number of the group that may administer, beside root and the gateway's own user.
+    pub fn admin_group(&self) -> Result<Option<u32>, ConfigError> {
+        let group = self.text("admin.group");
+        if group.is_empty() {
+            return Ok(None);
+        }
+        let groups = std::fs::read_to_string(GROUPS).unwrap_or_default();
+        let number = group.parse().ok().or_else(|| number_of(group, &groups));
+        let unknown = || self.refused("admin.group", &format!("{GROUPS} has no such group; its number can be given"));
+        number.ok_or_else(unknown).map(Some)
+    }
+
     /// How long the public listener goes on when the gateway is told to stop.
     pub fn drain(&self) -> Result<Duration, ConfigError> {
         let wanted = format!("a whole number of milliseconds up to {LONGEST_DRAIN_MS}");
@@ -73,9 +85,24 @@ impl Config {
     }
 }
 
+/// Groups with their numbers (group(5)).
+const GROUPS: &str = "/etc/group";
+
+fn number_of(group: &str, groups: &str) -> Option<u32> {
+    let line = groups.lines().find(|line| line.split(':').next() == Some(group))?;
+    line.split(':').nth(2)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::load;
+
+    #[test]
+    fn a_group_is_found_by_name_or_number_and_an_unknown_one_is_refused() {
+        let group = |text: &str| load("", &[], &[&format!("admin.group={text}")]).unwrap().admin_group();
+        assert_eq!((group("").unwrap(), group("root").unwrap(), group("4711").unwrap()), (None, Some(0), Some(4711)));
+        assert!(group("nobody-is-in-this-one").unwrap_err().to_string().contains("admin.group"));
+    }
 
     #[test]
     fn plain_http_beyond_loopback_needs_proxies_and_the_refusal_names_both_ways() {

@@ -153,6 +153,7 @@ impl Config {
         self.ssh_listen()?;
         self.ops_listen()?;
         self.drain()?;
+        self.admin_group()?;
         self.limits()?;
         self.clocks()?;
         match self.text("log.format") {

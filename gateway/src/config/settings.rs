@@ -76,7 +76,12 @@ pub const SETTINGS: &[Setting] = &[
     setting("control.heartbeat_ms", "15000", "Milliseconds between two pings to a device."),
     setting("control.lease_ms", "45000", "Milliseconds of silence after which started runs await reconciliation."),
     setting("control.offer_ms", "15000", "Milliseconds a device has to accept an offered run."),
-    setting("admin.socket", "", "The administrator's socket, mode 0660. Empty: admin.sock in run_dir."),
+    setting("admin.socket", "", "The administrator's socket. Empty: admin.sock in run_dir."),
+    setting(
+        "admin.group",
+        "",
+        "A group whose members may administer, by name or number; the gateway must belong to it. Never one that the tunnel's account is in. Empty: root and the gateway's own user only.",
+    ),
     setting(
         "database.url",
         "",

@@ -6,6 +6,7 @@ mod bodies;
 mod conversations;
 mod credentials;
 mod database;
+mod desktop;
 mod document;
 mod events;
 mod hostile;
