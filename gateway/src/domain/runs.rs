@@ -44,8 +44,10 @@ pub fn seen_state(stored: RunState, presence: Presence) -> (RunState, Option<Sta
 /// A run of this caller. Its owner, and nobody else, learns that it was there and is deleted.
 pub async fn find(store: &Store, caller: &Caller, run_id: RunId) -> Result<StoredRun, Refusal> {
     let (app_id, subject) = (caller.app_id(), caller.subject());
-    if let Some(stored) = store.run(app_id, subject, run_id).await? {
-        return if caller.may_use(stored.run.endpoint_id) { Ok(stored) } else { Err(Refusal::NotFound) };
+    let found = store.run(app_id, subject, run_id).await?;
+    // A run of a service for which the key is not good is looked for as one that never was.
+    if let Some(stored) = found.filter(|stored| caller.may_use(stored.run.endpoint_id)) {
+        return Ok(stored);
     }
     match store.purged_run(app_id, subject, run_id).await? {
         Some(endpoint_id) if caller.may_use(endpoint_id) => Err(Refusal::RunPurged),

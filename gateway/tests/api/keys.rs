@@ -63,6 +63,34 @@ async fn a_revoked_key_is_refused_within_a_second_on_every_replica() {
 }
 
 #[tokio::test]
+async fn a_key_revoked_through_another_replica_is_refused_within_a_second_also_when_nobody_is_told() {
+    let world = World::new().await;
+    let (replica, _dir) = world.replica().await;
+    let address = replica.addresses().http;
+    let mut longest = Duration::ZERO;
+    for _ in 0..5 {
+        let key = world.desk.restricted_key(|_| {}).await;
+        let list = || world.ask("GET", "/").key(&key.text).to(address, "/api/v1/agent-endpoints").send();
+        assert_eq!(list().await.status, 200, "the replica knows the key and may believe it for a while");
+        let listeners = "pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE '%listen'";
+        world.database.execute(&format!("SELECT {listeners} AND datname = current_database()")).await;
+        world.desk.revoke(key.key.key_id).await;
+        let acknowledged = Instant::now();
+        loop {
+            let began = acknowledged.elapsed();
+            if list().await.status == 401 {
+                break;
+            }
+            longest = longest.max(began);
+        }
+    }
+    println!("let in {longest:?} after the revocation at the latest");
+    assert!(longest <= Duration::from_secs(1), "a request that began {longest:?} after the revocation was let in");
+    replica.stop().await;
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn a_key_ends_by_itself_when_its_time_is_up() {
     let world = World::new().await;
     let soon = Timestamp::from(Timestamp::now().0 + Duration::from_secs(2));

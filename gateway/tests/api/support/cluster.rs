@@ -1,5 +1,6 @@
 //! One private PostgreSQL for all tests of this program, with a database for each test.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 use deskgate_gateway::store::cluster::{Cluster, Config};
@@ -37,6 +38,11 @@ impl Database {
         let url = self.shared.cluster.url();
         let (server, _) = url.rsplit_once('/').expect("the database stands at the end");
         format!("{server}/{}", self.name)
+    }
+
+    /// The socket on which its server listens.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.shared.cluster.socket_dir().join(".s.PGSQL.5432")
     }
 
     /// Executes statements past the gateway.

@@ -6,6 +6,7 @@ pub(crate) mod cluster;
 pub(crate) mod door;
 pub(crate) mod raw;
 pub(crate) mod stream;
+pub(crate) mod tap;
 pub(crate) mod world;
 
 use std::time::{Duration, Instant};
