@@ -9,6 +9,7 @@ mod daemon;
 mod identity;
 mod key;
 mod operation;
+mod provider;
 mod runs;
 mod service;
 mod socket;
@@ -66,6 +67,9 @@ enum Command {
     /// Services: what callers can use
     #[command(subcommand)]
     Service(service::Service),
+    /// Model providers and their keys
+    #[command(subcommand)]
+    Provider(provider::Provider),
     /// External access to everything published
     #[command(subcommand)]
     Access(access::Access),
@@ -135,6 +139,7 @@ async fn run(command: Command, out: Output, run_agent: RunAgent) -> Result<(), F
         Command::App(command) => app::run(Agent::find()?, command, out).await,
         Command::Key(command) => key::run(Agent::find()?, command, out).await,
         Command::Service(command) => service::run(Agent::find()?, command, out).await,
+        Command::Provider(command) => provider::run(Agent::find()?, command, out).await,
         Command::Access(command) => access::run(Agent::find()?, command, out).await,
         Command::Runs(command) => runs::run(Agent::find()?, command, out).await,
         Command::Conversations(command) => conversations::run(Agent::find()?, command, out).await,

@@ -21,6 +21,7 @@ mod orders;
 mod outgoing;
 mod problem;
 mod run;
+pub mod sleep;
 mod withheld;
 
 use std::collections::{BTreeMap, HashMap};
@@ -107,6 +108,8 @@ pub struct Dispatcher<L: Link> {
     withheld: Withheld,
     /// The gateway stops: nothing is declared in this session any more.
     draining: bool,
+    /// The computer is about to sleep, or sleeps: nothing is declared or taken until it is awake.
+    asleep: bool,
     window: usize,
     stop: Stop,
     retry_at: Option<Instant>,
@@ -178,6 +181,7 @@ impl<L: Link> Dispatcher<L> {
             credit: 0,
             withheld: Withheld::default(),
             draining: false,
+            asleep: false,
             window: FIRST_WINDOW,
             stop: Stop::No,
             retry_at: None,
@@ -229,6 +233,11 @@ impl<L: Link> Dispatcher<L> {
             Happening::Line(LineNews::Room) => {}
             Happening::Command(Command::Call { request, answer }) => self.begin_call(request, answer),
             Happening::Command(Command::Stop { now }) => self.begin_stop(now),
+            Happening::Command(Command::Suspend) => {
+                self.asleep = true;
+                self.line.send(DeviceFrame::Suspend);
+            }
+            Happening::Command(Command::Resume) => self.resume(),
             Happening::Reported(run_id, Progress::Event(event)) => self.note_event(run_id, event),
             Happening::Reported(run_id, Progress::Delta(delta)) => self.pass_on(run_id, delta),
             Happening::Ended(ended) => self.end_execution(ended).await,
@@ -282,6 +291,14 @@ impl<L: Link> Dispatcher<L> {
             }
             (false, Stop::No) => self.stop = Stop::Graceful { until: None },
             (_, _) => {}
+        }
+    }
+
+    fn resume(&mut self) {
+        if std::mem::take(&mut self.asleep) {
+            // What was refused because of the sleep fits now.
+            self.withheld = Withheld::default();
+            self.line.send(DeviceFrame::Resume);
         }
     }
 

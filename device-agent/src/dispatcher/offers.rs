@@ -63,7 +63,7 @@ impl<L: Link> Dispatcher<L> {
                 return self.refuse_busy(&offer, Some(offer.endpoint_id));
             }
         };
-        if !matches!(self.stop, Stop::No) || !(has_a_slot || self.has_slot_for(&offer)) {
+        if self.asleep || !matches!(self.stop, Stop::No) || !(has_a_slot || self.has_slot_for(&offer)) {
             return self.refuse_busy(&offer, None);
         }
         if !(has_a_slot || self.service_has_place_for(&offer, &definition)) {

@@ -159,11 +159,9 @@ impl Turn {
             (_, Event::Deadline) => self.fail(RunErrorCode::MaxDurationExceeded),
             (State::Fresh, Event::Started) => self.next_turn(),
             (State::Calling(reply), Event::Model(event)) => self.model(reply, event),
-            (State::Calling(_), Event::ModelClosed) => self.model_failed(&ModelError {
-                kind: ErrorKind::Protocol,
-                message: "The model's answer broke off before its end.".to_owned(),
-                retryable: true,
-            }),
+            (State::Calling(_), Event::ModelClosed) => self.model_failed(
+                &ModelError::new(ErrorKind::Protocol, "The model's answer broke off before its end.").passing(),
+            ),
             (State::Waiting, Event::RetryDue) => self.call_model(),
             (State::Working(work), Event::ToolFinished(result)) => self.tool_finished(work, result),
             (state, _) => {
@@ -245,7 +243,9 @@ impl Turn {
     fn model_failed(&mut self, error: &ModelError) -> Vec<Effect> {
         if error.retryable && self.attempt < ATTEMPTS {
             self.state = State::Waiting;
-            return vec![Effect::RetryIn(FIRST_PAUSE * 2_u32.pow(self.attempt - 1))];
+            let pause = FIRST_PAUSE * 2_u32.pow(self.attempt - 1);
+            // The run's own time bounds what a provider may ask for.
+            return vec![Effect::RetryIn(pause.max(error.retry_after.unwrap_or_default()))];
         }
         let code = match error.kind {
             ErrorKind::Auth => RunErrorCode::ModelAuth,

@@ -91,6 +91,7 @@ async fn ask(
             app_id: caller.app_id(),
             subject: caller.subject().to_owned(),
             request: requests::Request { identity, fingerprint: request.fingerprint },
+            within_rate: caller.is_within_rate(),
         },
         what,
     };
@@ -102,6 +103,7 @@ async fn ask(
         }
         Answer::Reused(existing) => Err(Refusal::IdempotencyKeyReused { existing: existing.into() }),
         Answer::NoSuchTarget => Err(Refusal::NotFound),
+        Answer::OverRate => Err(Refusal::RateLimited),
         Answer::OtherAttempt { current } => Err(Refusal::AttemptMismatch { current_attempt: current }),
         Answer::OtherGeneration { current } => Err(Refusal::GenerationMismatch { current_generation: current }),
         Answer::Busy { active_run_id } => {

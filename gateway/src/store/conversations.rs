@@ -24,6 +24,8 @@ pub struct Opening {
     pub conversation_key: String,
     /// The request.
     pub request: Request,
+    /// Whether it may be answered with something new. What was asked before is found all the same.
+    pub within_rate: bool,
 }
 
 /// What a caller's list of conversations is to show.
@@ -59,6 +61,8 @@ pub enum Opened {
     NoSuchEndpoint,
     /// The desktop user paused access.
     Paused,
+    /// It would be there, but the request is one too many.
+    OverRate,
 }
 
 impl Store {
@@ -140,7 +144,7 @@ impl Store {
 
 /// `None` when something else happened meanwhile: it is to be tried again.
 async fn open(transaction: &Transaction<'_>, opening: &Opening) -> Result<Option<Opened>, Error> {
-    let Opening { conversation_id, app_id, subject, endpoint_id, conversation_key, request } = opening;
+    let Opening { conversation_id, app_id, subject, endpoint_id, conversation_key, request, within_rate } = opening;
     if let Some(known) = requests::known(transaction, request).await? {
         return replay(transaction, request, &known).await;
     }
@@ -148,10 +152,10 @@ async fn open(transaction: &Transaction<'_>, opening: &Opening) -> Result<Option
         INSERT INTO conversations (conversation_id, app_id, subject, endpoint_id, device_id, conversation_key)
         SELECT $1, e.app_id, $3, e.endpoint_id, e.device_id, $5
         FROM endpoints e JOIN devices d ON d.device_id = e.device_id AND d.revoked_at IS NULL
-        WHERE e.endpoint_id = $4 AND e.app_id = $2 AND d.access_enabled
+        WHERE e.endpoint_id = $4 AND e.app_id = $2 AND d.access_enabled AND $6
         ON CONFLICT (app_id, subject, endpoint_id, conversation_key) DO NOTHING RETURNING *";
     let (id, app, endpoint) = (conversation_id.uuid(), app_id.uuid(), endpoint_id.uuid());
-    let made = transaction.query_opt(sql, &[&id, &app, subject, &endpoint, conversation_key]).await?;
+    let made = transaction.query_opt(sql, &[&id, &app, subject, &endpoint, conversation_key, within_rate]).await?;
     let there = match &made {
         Some(_) => None,
         None => {
@@ -168,10 +172,14 @@ async fn open(transaction: &Transaction<'_>, opening: &Opening) -> Result<Option
             WHERE e.endpoint_id = $1 AND e.app_id = $2";
         return Ok(match transaction.query_opt(sql, &[&endpoint, &app]).await? {
             None => Some(Opened::NoSuchEndpoint),
-            Some(row) if row.try_get(0)? => None,
-            Some(_) => Some(Opened::Paused),
+            Some(row) if !row.try_get(0)? => Some(Opened::Paused),
+            Some(_) if !within_rate => Some(Opened::OverRate),
+            Some(_) => None,
         });
     };
+    if !within_rate {
+        return Ok(Some(Opened::OverRate));
+    }
     let (conversation, made) = (conversation(row)?, made.is_some());
     let existing = Existing::Conversation(conversation.conversation_id);
     let first = requests::remember(transaction, request, existing, made).await?;

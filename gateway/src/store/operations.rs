@@ -44,6 +44,8 @@ pub enum By {
         subject: String,
         /// The request, so that a repetition is known.
         request: Request,
+        /// Whether it may be answered with something new. What was asked before is found all the same.
+        within_rate: bool,
     },
     /// The person at this device.
     DesktopUser(DeviceId),
@@ -61,6 +63,13 @@ impl By {
         match self {
             Self::Application { request, .. } => Some(request),
             Self::DesktopUser(_) => None,
+        }
+    }
+
+    fn is_within_rate(&self) -> bool {
+        match self {
+            Self::Application { within_rate, .. } => *within_rate,
+            Self::DesktopUser(_) => true,
         }
     }
 
@@ -122,6 +131,8 @@ pub enum Answer {
     Reused(Existing),
     /// The application and subject have no such run or conversation.
     NoSuchTarget,
+    /// There would be an operation, but the request is one too many.
+    OverRate,
     /// The run is in another attempt.
     OtherAttempt {
         /// This one.
@@ -343,6 +354,9 @@ async fn stop(transaction: &Transaction<'_>, asked: &Asked) -> Result<Found, Err
     if !is_final && expected_attempt.is_some_and(|expected| expected != current) {
         return Ok(Found::No(Answer::OtherAttempt { current }));
     }
+    if !asked.by.is_within_rate() {
+        return Ok(Found::No(Answer::OverRate));
+    }
     // Looked at behind the lock, with a view of its own: a stop that was begun meanwhile is seen.
     if let Some(last) = row.try_get::<_, Option<uuid::Uuid>>(3)?.map(OperationId::from)
         && read(transaction, last).await?.is_some_and(|last| last.completed_at.is_none())
@@ -420,6 +434,9 @@ async fn reset(transaction: &Transaction<'_>, asked: &Asked) -> Result<Found, Er
     }
     if let Some(active) = row.try_get::<_, Option<uuid::Uuid>>(1)? {
         return Ok(Found::No(Answer::Busy { active_run_id: active.into() }));
+    }
+    if !asked.by.is_within_rate() {
+        return Ok(Found::No(Answer::OverRate));
     }
     if let Some(open) = row.try_get::<_, Option<uuid::Uuid>>(2)? {
         return Ok(Found::Open(open.into()));

@@ -3,6 +3,7 @@
 mod chaos;
 mod orders;
 mod promises;
+mod sleep;
 mod trouble;
 
 use std::path::Path;

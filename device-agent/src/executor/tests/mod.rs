@@ -15,6 +15,11 @@ use tempfile::TempDir;
 use super::*;
 use crate::services::{Limits, Provider, ToolName};
 
+/// As with a device on which no model provider was configured.
+async fn execute(job: Job, reports: mpsc::Sender<Progress>, stop: CancellationToken) -> Outcome {
+    super::execute(job, Accounts::new("/nonexistent".into()), reports, stop).await
+}
+
 fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, text) in files {

@@ -61,7 +61,7 @@ fn ends() -> Event {
 }
 
 fn fails(kind: ErrorKind, retryable: bool) -> Event {
-    Event::Model(ModelEvent::Error(ModelError { kind, message: "out of order".into(), retryable }))
+    Event::Model(ModelEvent::Error(ModelError { kind, message: "out of order".into(), retryable, retry_after: None }))
 }
 
 fn answers(text: &str) -> Event {

@@ -73,6 +73,9 @@ async fn every_statement_is_understood_by_the_database() {
     assert!(store.session_is_current(session).await.expect("session_is_current"));
     done(&["devices::take_over_started", "devices::take_over_offered"]);
     done(&["devices::begin_session", "devices::renew_session", "devices::session_is_current"]);
+    store.fall_asleep(session).await.expect("fall_asleep");
+    store.awake(session, LEASE).await.expect("awake");
+    done(&["devices::fall_asleep", "devices::awake"]);
 
     store.applications(desk.device_id).await.expect("applications");
     let key = NewKey {
