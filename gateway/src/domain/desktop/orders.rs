@@ -69,7 +69,7 @@ impl Desktop {
                 "the conversation is busy with {active_run_id}; wait for its end, or stop it with: deskgate runs stop {active_run_id}"
             ))),
             operations::Answer::OtherAttempt { .. } | operations::Answer::Reused(_) | operations::Answer::OverRate => {
-                unreachable!("a desktop user names no attempt, and has no key with a rate")
+                unreachable!("a desktop user names no attempt and no key, and has no rate")
             }
         }
     }
