@@ -59,6 +59,8 @@ const FAREWELL: Duration = Duration::from_secs(2);
 const STOPPING: Duration = Duration::from_secs(5);
 /// Events that may wait unacknowledged before the first gateway said how many.
 const FIRST_WINDOW: usize = 64;
+/// How often conversations are looked through for those that are silent too long.
+const SWEEP: Duration = Duration::from_secs(6 * 3600);
 /// Ended runs that may wait for their acknowledgement before no more are taken.
 const UNSETTLED: usize = 64;
 /// Commands waiting for the loop.
@@ -111,6 +113,8 @@ pub struct Dispatcher<L: Link> {
     window: usize,
     stop: Stop,
     retry_at: Option<Instant>,
+    /// When silent conversations are forgotten next.
+    sweep_at: Instant,
     problem: Option<Problem>,
 
     in_flight: watch::Sender<Vec<InFlight>>,
@@ -136,7 +140,7 @@ enum Happening {
     Command(Command),
     Reported(RunId, Progress),
     Ended(Result<(tokio::task::Id, Outcome), JoinError>),
-    Retry,
+    TimeCame,
     StopTime,
 }
 
@@ -149,7 +153,6 @@ impl<L: Link> Dispatcher<L> {
         config: Config,
     ) -> Result<(Self, DispatcherHandle), store::Error> {
         let (journal, services) = (store.journal(), store.services());
-        store.transcripts().forget_silent().await?;
         let mut runs = BTreeMap::new();
         for entry in journal.recover().await? {
             let offer = entry.offer;
@@ -182,6 +185,7 @@ impl<L: Link> Dispatcher<L> {
             window: FIRST_WINDOW,
             stop: Stop::No,
             retry_at: None,
+            sweep_at: Instant::now(),
             problem: None,
             in_flight,
             status,
@@ -209,14 +213,14 @@ impl<L: Link> Dispatcher<L> {
             Stop::Graceful { until } => until,
             Stop::Now { until } => Some(until),
         };
-        let again = [self.retry_at, self.withheld.until()].into_iter().flatten().min();
+        let again = [self.retry_at, self.withheld.until(), Some(self.sweep_at)].into_iter().flatten().min();
         let Self { line, commands, executions, runs, window, .. } = self;
         tokio::select! {
             news = line.next() => Happening::Line(news),
             Some(command) = commands.recv() => Happening::Command(command),
             (run_id, report) = executions::next_report(runs, *window) => Happening::Reported(run_id, report),
             Some(ended) = executions.join_next_with_id() => Happening::Ended(ended),
-            () = sleep_until(again) => Happening::Retry,
+            () = sleep_until(again) => Happening::TimeCame,
             () = sleep_until(stop_time) => Happening::StopTime,
         }
     }
@@ -237,7 +241,7 @@ impl<L: Link> Dispatcher<L> {
             Happening::Reported(run_id, Progress::Event(event)) => self.note_event(run_id, event),
             Happening::Reported(run_id, Progress::Delta(delta)) => self.pass_on(run_id, delta),
             Happening::Ended(ended) => self.end_execution(ended).await,
-            Happening::Retry => self.retry().await,
+            Happening::TimeCame => self.look_after().await,
             Happening::StopTime => self.abandon_executions(),
         }
     }
@@ -321,6 +325,24 @@ impl<L: Link> Dispatcher<L> {
                 let waits = |run: &Run| matches!(run.stage, Stage::Taken { .. } | Stage::Ended { .. });
                 !self.line.is_up() || Instant::now() >= until || !self.runs.values().any(waits)
             }
+        }
+    }
+
+    /// What time asks for: silent conversations are forgotten, withheld slots declared, failed writes repeated.
+    async fn look_after(&mut self) {
+        let now = Instant::now();
+        if self.sweep_at <= now {
+            self.sweep_at = now + SWEEP;
+            if let Err(error) = self.transcripts.forget_silent().await {
+                warn!(%error, "silent conversations could not be forgotten; trying again later");
+            }
+        }
+        if self.withheld.until().is_some_and(|until| until <= now) {
+            self.withheld.release();
+        }
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.retry_at = None;
+            self.retry().await;
         }
     }
 

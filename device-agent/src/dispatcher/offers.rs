@@ -241,16 +241,8 @@ impl<L: Link> Dispatcher<L> {
         }
     }
 
-    /// Tries again what the journal could not note, and offers withheld slots again.
+    /// Tries again what the journal could not note.
     pub(super) async fn retry(&mut self) {
-        let now = Instant::now();
-        if self.withheld.until().is_some_and(|until| until <= now) {
-            self.withheld.release();
-        }
-        if self.retry_at.is_none_or(|at| at > now) {
-            return;
-        }
-        self.retry_at = None;
         let waiting = |run: &Run| match run.stage {
             Stage::Taken { confirmed, .. } => confirmed,
             Stage::Ended { journalled, .. } => !journalled,

@@ -90,6 +90,20 @@ impl Store {
         .expect("an open database");
     }
 
+    /// Makes everything that was said so many days older.
+    #[cfg(test)]
+    pub(crate) async fn age_transcripts(&self, days: i64) {
+        let sql = "UPDATE transcript SET said_at = said_at - ?1";
+        self.lazily(move |tx| Ok(tx.execute(sql, [days * 24 * 3600])?)).await.expect("an open database");
+    }
+
+    /// How many exchanges are kept, whether or not anybody sees them.
+    #[cfg(test)]
+    pub(crate) async fn transcripts_kept(&self) -> i64 {
+        let sql = "SELECT count(*) FROM transcript";
+        self.lazily(move |tx| Ok(tx.query_row(sql, [], |row| row.get(0))?)).await.expect("an open database")
+    }
+
     /// Lets the database grow no further, so that SQLite itself reports a full disk.
     #[cfg(test)]
     pub(crate) async fn fill_up(&self, full: bool) {

@@ -23,8 +23,7 @@ const KEPT_BYTES: i64 = 512 * 1024;
 const PART_BYTES: usize = 128 * 1024;
 /// Days without a message after which a conversation is forgotten.
 const SILENT_DAYS: i64 = 90;
-/// Silent conversations are looked for once in so many messages, and when the agent starts.
-const SWEEP_EVERY: i64 = 32;
+const SILENCE_S: i64 = SILENT_DAYS * 24 * 3600;
 
 /// The transcripts' handle.
 #[derive(Clone, Debug)]
@@ -51,7 +50,7 @@ impl Transcripts {
         self.store.lazily(move |tx| said(tx, conversation, generation)).await
     }
 
-    /// Forgets conversations in which nothing was said for a long time.
+    /// Forgets conversations in which nothing was said for a long time. To be called now and then.
     pub async fn forget_silent(&self) -> Result<(), Error> {
         self.store.lazily(forget_silent).await
     }
@@ -99,8 +98,7 @@ pub(super) fn note(tx: &Transaction<'_>, run_id: RunId, outcome: &Outcome) -> Re
          VALUES (?1, ?2, ?3, ?4, ?5, unixepoch()) ON CONFLICT (run_id) DO UPDATE SET answer = excluded.answer",
     )?
     .execute(params![run_id.to_string(), conversation, generation, input, answer])?;
-    trim(tx, &conversation, generation)?;
-    if tx.last_insert_rowid() % SWEEP_EVERY == 0 { forget_silent(tx) } else { Ok(()) }
+    trim(tx, &conversation, generation)
 }
 
 /// What no message will see any more is not kept.
@@ -121,16 +119,18 @@ fn forget_silent(tx: &Transaction<'_>) -> Result<(), Error> {
     tx.execute(
         "DELETE FROM transcript WHERE conversation_id IN (
              SELECT conversation_id FROM transcript GROUP BY conversation_id HAVING max(said_at) < unixepoch() - ?1)",
-        [SILENT_DAYS * 24 * 3600],
+        [SILENCE_S],
     )?;
     Ok(())
 }
 
 fn said(tx: &Transaction<'_>, conversation: ConversationId, generation: u32) -> Result<Vec<Said>, Error> {
     let mut statement = tx.prepare_cached(
-        "SELECT input, answer FROM transcript WHERE conversation_id = ?1 AND generation = ?2 ORDER BY n",
+        "SELECT input, answer FROM transcript WHERE conversation_id = ?1 AND generation = ?2
+             AND (SELECT max(said_at) FROM transcript WHERE conversation_id = ?1) >= unixepoch() - ?3
+         ORDER BY n",
     )?;
-    let mut rows = statement.query(params![conversation.to_string(), generation])?;
+    let mut rows = statement.query(params![conversation.to_string(), generation, SILENCE_S])?;
     let mut said = Vec::new();
     while let Some(row) = rows.next()? {
         said.push(Said { input: read(&row.get::<_, String>(0)?)?, answer: row.get(1)? });

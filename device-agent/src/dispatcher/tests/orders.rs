@@ -184,3 +184,25 @@ async fn a_reset_that_the_disk_refuses_is_answered_when_the_disk_has_room() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_conversation_that_was_silent_too_long_is_forgotten_by_the_agent_itself() {
+    let mut device = Device::new().await;
+    let service = device.publish(4).await;
+    let message = Offer { conversation: Some(ConversationId::new()), generation: Some(1), ..service.offer("say") };
+    let (mut peer, _) = device.connect().await;
+    peer.start(&message).await;
+    peer.finish().await;
+    assert_eq!(device.process().store.transcripts_kept().await, 1);
+    for (days, kept) in [(80, 1), (11, 0)] {
+        device.process().store.age_transcripts(days).await;
+        device.crash().await;
+        device.boot().await;
+        soon("it is forgotten", async {
+            while device.process().store.transcripts_kept().await != kept {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+}
