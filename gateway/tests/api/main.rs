@@ -1,5 +1,6 @@
 //! The public API and the store, against a real gateway on a real PostgreSQL.
 
+mod acme;
 mod arbitrary;
 mod bodies;
 mod conversations;
