@@ -1,11 +1,15 @@
 //! Bytes as a request, and what must be true of every answer. Shared by the fuzz target and by
 //! `gateway/tests/api/arbitrary.rs`.
 
+use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request};
+use http_body_util::BodyExt;
 use serde_json::Value;
+use tower::ServiceExt;
 
 /// What exists and can be named in a request.
+#[derive(Default)]
 pub(crate) struct Names {
     /// An application key.
     pub(crate) key: String,
@@ -13,12 +17,41 @@ pub(crate) struct Names {
     pub(crate) run: String,
     /// A service of that application.
     pub(crate) endpoint: String,
+    /// A conversation of that application for `anna`.
+    pub(crate) conversation: String,
+    /// A control operation of that application for `anna`.
+    pub(crate) operation: String,
+}
+
+impl Names {
+    /// Makes a run, a conversation and an operation by the seeds that make them.
+    pub(crate) async fn made_at(router: &Router, key: String, endpoint: String) -> Self {
+        let submission = include_bytes!("seeds/router/submit_run.http");
+        let mut names = Self { key, endpoint, ..Self::default() };
+        // The first run is stopped; the other one goes on.
+        let other = String::from_utf8_lossy(submission).replace("Key: seed", "Key: stopped");
+        names.run = names.make(router, other.as_bytes(), "run_id").await;
+        names.operation = names.make(router, include_bytes!("seeds/router/stop_run.http"), "operation_id").await;
+        names.run = names.make(router, submission, "run_id").await;
+        names.conversation =
+            names.make(router, include_bytes!("seeds/router/open_conversation.http"), "conversation_id").await;
+        names
+    }
+
+    async fn make(&self, router: &Router, seed: &[u8], member: &str) -> String {
+        let request = request(seed, self).expect("the seed is a request");
+        let answer = router.clone().oneshot(request).await.expect("it never fails").into_body();
+        let answer = answer.collect().await.expect("a body").to_bytes();
+        let answer: Value = serde_json::from_slice(&answer).expect("JSON");
+        answer[member].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    }
 }
 
 /// Reads method and address, headers, an empty line, and the body. `None`: no client could send it.
 pub(crate) fn request(bytes: &[u8], names: &Names) -> Option<Request<Body>> {
     let end = bytes.windows(2).position(|pair| pair == b"\n\n")?;
     let (head, body) = (&bytes[..end], &bytes[end + 2..]);
+    let body = named(body, names);
     let mut lines = head.split(|byte| *byte == b'\n').map(|line| named(line, names));
     let first = lines.next()?;
     let mut words = first.splitn(2, |byte| *byte == b' ');
@@ -27,13 +60,19 @@ pub(crate) fn request(bytes: &[u8], names: &Names) -> Option<Request<Body>> {
         let colon = line.iter().position(|byte| *byte == b':')?;
         request = request.header(&line[..colon], line[colon + 1..].trim_ascii());
     }
-    request.body(Body::from(body.to_vec())).ok()
+    request.body(Body::from(body)).ok()
 }
 
 /// Puts names where they are asked for.
 fn named(line: &[u8], names: &Names) -> Vec<u8> {
     let mut line = line.to_vec();
-    for (place, name) in [("{key}", &names.key), ("{run}", &names.run), ("{endpoint}", &names.endpoint)] {
+    for (place, name) in [
+        ("{key}", &names.key),
+        ("{run}", &names.run),
+        ("{endpoint}", &names.endpoint),
+        ("{conversation}", &names.conversation),
+        ("{operation}", &names.operation),
+    ] {
         while let Some(at) = line.windows(place.len()).position(|window| window == place.as_bytes()) {
             line.splice(at..at + place.len(), name.bytes());
         }

@@ -10,6 +10,8 @@ pub mod executor;
 pub mod identity;
 pub mod link;
 pub mod local;
+pub mod power;
+pub mod secrets;
 pub mod services;
 pub mod settings;
 pub mod store;
@@ -29,6 +31,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use assistant::accounts::Accounts;
 use cli::Signals;
 use config::{Home, HomeError};
 use dispatcher::{Dispatcher, DispatcherHandle, Execute};
@@ -36,6 +39,7 @@ use identity::{DeviceKey, KeyFileError};
 use link::{BuiltIn, Connector, Credentials, Link};
 use local::desk::{Desk, Engine};
 use local::orders::{Leaving, Order};
+use power::Power;
 use services::Gateway as _;
 use settings::{Connection, Mode, Unusable};
 use store::Store;
@@ -120,6 +124,7 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
         key: key.clone(),
         token_file: home.control_token(),
         home: std::env::var_os("HOME").map(PathBuf::from),
+        accounts: Accounts::new(home.providers()),
         engine,
         orders,
     };
@@ -185,12 +190,21 @@ impl Agent {
             let mut reached = self.reach(&in_force).await?;
             let link = Link::new(reached.connector.clone(), reached.credentials.clone());
             let handle = link.handle();
-            let execute: Execute = Arc::new(|job, reports, stop| Box::pin(executor::execute(job, reports, stop)));
+            let accounts = Accounts::new(self.home.providers());
+            let execute: Execute =
+                Arc::new(move |job, reports, stop| Box::pin(executor::execute(job, accounts.clone(), reports, stop)));
             let slots = self.store.settings().slots().await?.unwrap_or(dispatcher::Config::default().slots);
             let (dispatcher, dispatching) =
                 Dispatcher::new(&self.store, link, execute, dispatcher::Config { slots }).await?;
             let mut running = AbortOnDropHandle::new(tokio::spawn(dispatcher.run()));
-            self.engines.send_replace(Some(Engine { dispatcher: dispatching.clone(), link: handle.clone() }));
+            let power = Power::new().await;
+            self.engines.send_replace(Some(Engine {
+                dispatcher: dispatching.clone(),
+                link: handle.clone(),
+                kept_awake: power.kept_awake(),
+            }));
+            let sleep = dispatcher::sleep::follow(power, dispatching.clone(), handle.clone());
+            let _sleep = AbortOnDropHandle::new(tokio::spawn(sleep));
             let _pausing =
                 AbortOnDropHandle::new(tokio::spawn(pause_if_asked(self.store.clone(), dispatching.clone())));
 

@@ -11,6 +11,7 @@ use axum::body::Body;
 use deskgate_gateway::domain;
 use deskgate_gateway::domain::access::Access;
 use deskgate_gateway::domain::admission::AdmissionDesk;
+use deskgate_gateway::domain::bodies::Bodies;
 use deskgate_gateway::domain::desktop::Desktop;
 use deskgate_gateway::domain::events::Streams;
 use deskgate_gateway::domain::rates::Rate;
@@ -54,7 +55,7 @@ static TARGET: LazyLock<Target> = LazyLock::new(|| {
     Target { runtime, router, names, _gateway: gateway, _folder: folder }
 });
 
-/// An application with a service and a run, and a router that is never too busy.
+/// An application with a service and what can be named, and a router that is never too busy.
 async fn furnish(gateway: &Gateway) -> (Router, Names) {
     let store = gateway.store().clone();
     let seed: [u8; 32] = rand::random();
@@ -80,21 +81,15 @@ async fn furnish(gateway: &Gateway) -> (Router, Names) {
         rate: Rate { per_second: plenty, burst: plenty },
         ..Default::default()
     };
-    let access = Access::new(store.clone(), limits.rate);
+    let access = Access::new(store.clone(), &limits);
     let draining = CancellationToken::new();
     let (streams, streaming) = Streams::new(store.clone(), access.clone(), &limits, draining.clone(), tasks.stopping());
     tasks.spawn("streams", streaming);
     let desk = AdmissionDesk::new(store.clone(), Admissions::start(&store, &tasks, 1), &limits);
-    let router =
-        http::router(Api { store, access, streams, desk, draining, limits, listener: server::Limits::default() });
+    let (bodies, listener) = (Bodies::new(&limits), server::Limits::default());
+    let router = http::router(Api { store, access, bodies, streams, desk, draining, limits, listener });
 
-    let mut names = Names { key: created.key.text, run: String::new(), endpoint: endpoint.to_string() };
-    let first = include_bytes!("../seeds/router/submit_run.http");
-    let first = request(first, &names).expect("the seed is a request");
-    let answer = router.clone().oneshot(first).await.expect("it never fails").into_body();
-    let run: serde_json::Value =
-        serde_json::from_slice(&answer.collect().await.expect("a body").to_bytes()).expect("JSON");
-    names.run = run["run_id"].as_str().expect("accepted").to_owned();
+    let names = Names::made_at(&router, created.key.text, endpoint.to_string()).await;
     (router, names)
 }
 

@@ -13,6 +13,7 @@ use crate::backend::Backend;
 use crate::binaries;
 use crate::folder::Folder;
 use crate::gateway::{Address, GatewayProcess};
+use crate::logind;
 use crate::process::{self, Log, Process};
 use crate::proxy::Proxy;
 use crate::wait::until;
@@ -122,6 +123,11 @@ impl Device {
         self.folder.path().join("home")
     }
 
+    /// The socket of its system bus; nobody is there unless a test starts a [`Logind`](crate::logind::Logind).
+    pub fn system_bus(&self) -> PathBuf {
+        self.folder.path().join("bus")
+    }
+
     /// The folder with everything of this device.
     pub fn folder(&self) -> &Path {
         self.folder.path()
@@ -147,6 +153,8 @@ impl Device {
     fn command(&self) -> Command {
         let mut command = process::command(&binaries::agent(), &self.folder.path().join("person"));
         command.env("DESKGATE_HOME", self.home());
+        // Not the one of the computer that runs the tests.
+        command.env("DBUS_SYSTEM_BUS_ADDRESS", logind::address(&self.system_bus()));
         command
     }
 

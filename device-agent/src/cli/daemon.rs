@@ -19,7 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::socket::Agent;
 use super::{RunAgent, Signals};
 use crate::config::Home;
-use crate::local::{self, AgentStatus, GetStatus, LineView};
+use crate::local::{self, AgentStatus, GetStatus, KeptAwake, LineView};
 
 /// `deskgate start`
 #[derive(Debug, Args)]
@@ -237,6 +237,9 @@ fn show(status: &AgentStatus) -> String {
     if let Some(problem) = &status.work.problem {
         text += &format!("\nproblem    {problem}");
     }
+    if let KeptAwake::No { why } = &status.kept_awake {
+        text += &format!("\nsleep      can interrupt runs: {why}");
+    }
     text
 }
 
@@ -263,6 +266,7 @@ mod tests {
             line,
             access,
             work: WorkView { slots: 4, stopping: false, problem: None, runs: serde_json::json!([]) },
+            kept_awake: KeptAwake::NotNeeded,
         }
     }
 

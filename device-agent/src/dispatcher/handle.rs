@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::ids::RunId;
-use deskgate_protocol::management::{Call, ManagementRequest};
+use deskgate_protocol::management::{Call, GetAccess, ManagementRequest};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -25,6 +25,8 @@ pub struct DispatcherHandle {
 pub(super) enum Command {
     Call { request: ManagementRequest, answer: oneshot::Sender<Result<Value, CallError>> },
     Stop { now: bool },
+    Suspend,
+    Resume,
 }
 
 /// What the dispatcher is doing.
@@ -93,6 +95,19 @@ impl DispatcherHandle {
         let mut status = self.status.clone();
         while status.changed().await.is_ok() {}
     }
+
+    /// The computer is about to sleep: no new runs are taken, and the gateway is told. Returns when it has read that,
+    /// or cannot be told.
+    pub async fn suspend(&self) {
+        let _ = self.commands.send(Command::Suspend).await;
+        // Frames arrive in their order, so an answer to a later question says that the earlier frame arrived.
+        let _ = self.call(GetAccess {}).await;
+    }
+
+    /// The computer is awake again. Changes nothing if it never slept.
+    pub async fn resume(&self) {
+        let _ = self.commands.send(Command::Resume).await;
+    }
 }
 
 impl Gateway for DispatcherHandle {
@@ -101,6 +116,7 @@ impl Gateway for DispatcherHandle {
         let limit = CALL_LIMIT
             + match &request {
                 ManagementRequest::ShowRun(show) => Duration::from_secs(show.wait_s.into()),
+                ManagementRequest::ShowOperation(show) => Duration::from_secs(show.wait_s.into()),
                 _ => Duration::ZERO,
             };
         let (answer, reply) = oneshot::channel();

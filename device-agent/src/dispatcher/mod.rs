@@ -21,6 +21,7 @@ mod orders;
 mod outgoing;
 mod problem;
 mod run;
+pub mod sleep;
 mod withheld;
 
 use std::collections::{BTreeMap, HashMap};
@@ -105,6 +106,8 @@ pub struct Dispatcher<L: Link> {
     withheld: Withheld,
     /// The gateway stops: nothing is declared in this session any more.
     draining: bool,
+    /// The computer is about to sleep, or sleeps: nothing is declared or taken until it is awake.
+    asleep: bool,
     window: usize,
     stop: Stop,
     retry_at: Option<Instant>,
@@ -146,21 +149,12 @@ impl<L: Link> Dispatcher<L> {
         config: Config,
     ) -> Result<(Self, DispatcherHandle), store::Error> {
         let (journal, services) = (store.journal(), store.services());
+        store.transcripts().forget_silent().await?;
         let mut runs = BTreeMap::new();
         for entry in journal.recover().await? {
             let offer = entry.offer;
-            let definition = match entry.status {
-                InFlightStatus::Taken => offers::definition(&services, &offer).await?,
-                _ => None,
-            };
-            let run = match (entry.status, definition) {
-                (InFlightStatus::Taken, Some(definition)) => Run::taken(offer.clone(), definition),
-                // Nothing was executed: the gateway hears nothing of it and offers it again.
-                (InFlightStatus::Taken, None) => {
-                    warn!(run_id = %offer.run_id, "a taken run has no definition any more; giving it back");
-                    journal.forget(offer.run_id, offer.attempt).await?;
-                    continue;
-                }
+            let run = match entry.status {
+                InFlightStatus::Taken => Run::taken(offer.clone(), offers::definition_left(&services, &offer).await?),
                 _ => Run::left_over(&offer, entry.ended),
             };
             runs.insert(offer.run_id, run);
@@ -184,6 +178,7 @@ impl<L: Link> Dispatcher<L> {
             credit: 0,
             withheld: Withheld::default(),
             draining: false,
+            asleep: false,
             window: FIRST_WINDOW,
             stop: Stop::No,
             retry_at: None,
@@ -234,6 +229,11 @@ impl<L: Link> Dispatcher<L> {
             Happening::Line(LineNews::Room) => {}
             Happening::Command(Command::Call { request, answer }) => self.begin_call(request, answer),
             Happening::Command(Command::Stop { now }) => self.begin_stop(now),
+            Happening::Command(Command::Suspend) => {
+                self.asleep = true;
+                self.line.send(DeviceFrame::Suspend);
+            }
+            Happening::Command(Command::Resume) => self.resume(),
             Happening::Reported(run_id, Progress::Event(event)) => self.note_event(run_id, event),
             Happening::Reported(run_id, Progress::Delta(delta)) => self.pass_on(run_id, delta),
             Happening::Ended(ended) => self.end_execution(ended).await,
@@ -287,6 +287,14 @@ impl<L: Link> Dispatcher<L> {
             }
             (false, Stop::No) => self.stop = Stop::Graceful { until: None },
             (_, _) => {}
+        }
+    }
+
+    fn resume(&mut self) {
+        if std::mem::take(&mut self.asleep) {
+            // What was refused because of the sleep fits now.
+            self.withheld = Withheld::default();
+            self.line.send(DeviceFrame::Resume);
         }
     }
 

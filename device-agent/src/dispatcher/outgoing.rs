@@ -15,6 +15,10 @@ impl<L: Link> Dispatcher<L> {
         self.credit = 0;
         self.withheld = Withheld::default();
         self.draining = false;
+        // To the gateway a new session is awake.
+        if self.asleep {
+            self.line.send(DeviceFrame::Suspend);
+        }
         // They come again.
         self.unfinished_orders.clear();
         self.window = (welcome.policy.unacknowledged_events as usize).max(1);
@@ -57,7 +61,7 @@ impl<L: Link> Dispatcher<L> {
 
     /// Declares what is free beyond what the gateway may still use.
     fn declare_slots(&mut self) {
-        if self.draining || !matches!(self.stop, Stop::No) || !self.line.has_room() {
+        if self.draining || self.asleep || !matches!(self.stop, Stop::No) || !self.line.has_room() {
             return;
         }
         let free = self.free_slots().saturating_sub(self.withheld.count());

@@ -215,6 +215,9 @@ pub enum Lost {
     /// Another way to the gateway was put in force.
     #[error("the connection was changed here")]
     Redirected,
+    /// The computer slept longer than a line lasts.
+    #[error("this computer slept")]
+    Slept,
 }
 
 impl Lost {

@@ -133,11 +133,21 @@ impl LinkHandle {
     /// on meanwhile, as when a line is lost.
     pub fn redirect(&self, connector: Connector, credentials: Credentials) {
         self.way.send_replace(Way { connector, credentials });
+        self.hang_up(Lost::Redirected);
+        self.kick();
+    }
+
+    /// Hangs up and dials again at once: after sleep the line may be dead without anybody having been told.
+    pub fn redial(&self) {
+        self.hang_up(Lost::Slept);
+        self.kick();
+    }
+
+    fn hang_up(&self, why: Lost) {
         // Nothing panics while it holds the lock.
         let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
         if let Some(session) = session {
-            session.end(Lost::Redirected);
+            session.end(why);
         }
-        self.kick();
     }
 }

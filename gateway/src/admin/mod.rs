@@ -146,7 +146,7 @@ pub struct DeviceView {
     pub fingerprint: String,
     /// Its key.
     pub public_key: String,
-    /// In one word: connected, paused, offline, incompatible, revoked.
+    /// In one word: connected, paused, asleep, offline, incompatible, revoked.
     pub state: String,
     /// What to know about that state.
     pub note: Option<String>,

@@ -148,6 +148,7 @@ fn view(device: Device) -> DeviceView {
         (Some(at), ..) => ("revoked", Some(format!("revoked at {at}"))),
         (_, Presence::Connected, _) => ("connected", None),
         (_, Presence::Paused, _) => ("paused", Some("its user paused external access".to_owned())),
+        (_, Presence::Asleep, _) => ("asleep", device.asleep_since.map(|since| format!("asleep since {since}"))),
         (_, _, Some(refusal)) => (
             if device.presence == Presence::Incompatible { "incompatible" } else { "offline" },
             Some(format!(

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{Config, ConfigError};
-use crate::networks::Networks;
+use crate::networks::{ForwardedHeader, Networks};
 use crate::tls;
 
 /// The service manager's patience, less what closing takes.
@@ -43,6 +43,11 @@ impl Config {
     /// Whose word is taken for where a caller is.
     pub fn trusted_proxies(&self) -> Result<Networks, ConfigError> {
         self.parse("server.trusted_proxies", "a list of addresses or ranges, such as 10.0.0.0/8,")
+    }
+
+    /// Where the proxies say it.
+    pub fn forwarded_header(&self) -> Result<ForwardedHeader, ConfigError> {
+        self.parse("server.forwarded_header", "x-forwarded-for or forwarded")
     }
 
     /// The operations listener, if there is to be one.
@@ -114,6 +119,9 @@ mod tests {
         assert!(load(&with_tls, &[], &[]).unwrap().listen().is_ok());
         let half = format!("{plain}[server.tls]\ncert_file = \"/a\"\n");
         assert!(load(&half, &[], &[]).unwrap().listen().unwrap_err().to_string().contains("server.tls.key_file"));
+        let forwarded =
+            |name: &str| load("", &[], &[&format!("server.forwarded_header={name}")]).unwrap().check().is_ok();
+        assert!(forwarded("X-Forwarded-For") && forwarded("forwarded") && !forwarded("x-real-ip"));
         assert!(load("[server]\ntrusted_proxies = \"10.0.0.0/99\"", &[], &[]).unwrap().check().is_err());
     }
 }

@@ -153,6 +153,7 @@ impl Config {
         self.tls_files()?;
         self.acme()?;
         self.trusted_proxies()?;
+        self.forwarded_header()?;
         self.ssh_listen()?;
         self.ops_listen()?;
         self.drain()?;

@@ -27,8 +27,19 @@ const PAUSE: Duration = Duration::from_millis(250);
 pub(super) enum Report {
     /// About a run.
     Run(Record),
+    /// About anything else.
+    Word(Word),
+}
+
+/// What a device says beside its runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Word {
     /// A control operation was carried out.
     Done(OperationId, OutcomeCode),
+    /// The computer is about to sleep.
+    Asleep,
+    /// It is awake again.
+    Awake,
 }
 
 /// Why the recorder gave up.
@@ -88,41 +99,42 @@ impl Kept {
     }
 }
 
-/// Operations come after the runs: the end of a run completes its stop, and says more than the device's word for it.
+/// Other words come after the runs: the end of a run completes its stop, and says more than the device's word for it.
 async fn write_all(
     door: &Door,
     session: SessionKey,
     reports: impl Iterator<Item = Report>,
     kept: &mut Kept,
 ) -> Result<Vec<GatewayFrame>, Stopped> {
-    let (mut records, mut done) = (Vec::new(), Vec::new());
+    let (mut records, mut words) = (Vec::new(), Vec::new());
     for report in reports {
         match report {
             Report::Run(record) => records.push(record),
-            Report::Done(operation_id, outcome) => done.push((operation_id, outcome)),
+            Report::Word(word) => words.push(word),
         }
     }
     let answers = write(door, session, gather(records.into_iter()), kept).await?;
-    for (operation_id, outcome) in done {
-        confirm(door, session, operation_id, outcome).await?;
+    for word in words {
+        take_down(door, session, word).await?;
     }
     Ok(answers)
 }
 
-async fn confirm(
-    door: &Door,
-    session: SessionKey,
-    operation_id: OperationId,
-    outcome: OutcomeCode,
-) -> Result<(), Stopped> {
+async fn take_down(door: &Door, session: SessionKey, word: Word) -> Result<(), Stopped> {
+    let device_id = session.device_id;
     for left in (0..TRIES).rev() {
-        match door.store.operation_done(session, operation_id, outcome).await {
+        let written = match word {
+            Word::Done(operation_id, outcome) => door.store.operation_done(session, operation_id, outcome).await,
+            Word::Asleep => door.store.fall_asleep(session).await,
+            Word::Awake => door.store.awake(session, door.clocks.lease).await,
+        };
+        match written {
             Ok(()) => {
-                tracing::info!(%operation_id, %outcome, device_id = %session.device_id, "operation confirmed");
+                tracing::info!(%device_id, ?word, "the device's word is written");
                 return Ok(());
             }
             Err(error) => {
-                tracing::warn!(%operation_id, %error, left, "the end of an operation could not be written");
+                tracing::warn!(%device_id, ?word, %error, left, "the device's word could not be written");
                 tokio::time::sleep(PAUSE).await;
             }
         }

@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::door::Door;
 use super::handshake::Entered;
-use super::recorder::{self, Report, Stopped};
+use super::recorder::{self, Report, Stopped, Word};
 use super::wire::Ended;
 use super::{claims, management, orders};
 use crate::domain::desktop::Desktop;
@@ -77,6 +77,7 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
         credit,
         requests: JoinSet::new(),
         unanswered_pings: 0,
+        asleep_since: None,
     };
     let settled = live.settle(&held, settlements).await;
     let delivering = orders::deliver(door.clone(), session, frames.clone());
@@ -166,6 +167,8 @@ struct Session<'a> {
     credit: watch::Sender<u64>,
     requests: JoinSet<()>,
     unanswered_pings: u32,
+    /// When it announced its sleep.
+    asleep_since: Option<Instant>,
 }
 
 impl Session<'_> {
@@ -173,10 +176,9 @@ impl Session<'_> {
     fn take(&mut self, frame: DeviceFrame) -> Result<(), Why> {
         match frame {
             DeviceFrame::Hello(_) => Err(violation("a second hello".to_owned())),
-            DeviceFrame::Pong => {
-                self.unanswered_pings = 0;
-                Ok(())
-            }
+            DeviceFrame::Pong => self.is_there(),
+            DeviceFrame::Suspend => self.fall_asleep(),
+            DeviceFrame::Resume => self.awake(),
             DeviceFrame::Ready { slots } => self.ready(slots),
             DeviceFrame::Accept { run_id, attempt } => self.report(Record { run_id, attempt, what: What::Start }),
             DeviceFrame::Refuse { run_id, attempt, code } => {
@@ -198,9 +200,30 @@ impl Session<'_> {
             DeviceFrame::Finish { run_id, attempt, seq, outcome } => {
                 self.report(Record { run_id, attempt, what: What::End { seq, outcome } })
             }
-            DeviceFrame::ControlDone { operation_id, outcome } => self.queue(Report::Done(operation_id, outcome)),
+            DeviceFrame::ControlDone { operation_id, outcome } => {
+                self.queue(Report::Word(Word::Done(operation_id, outcome)))
+            }
             DeviceFrame::Request { request_id, request } => self.answer(request_id, request),
         }
+    }
+
+    /// Whoever still answers a lease after it announced its sleep does not sleep.
+    fn is_there(&mut self) -> Result<(), Why> {
+        self.unanswered_pings = 0;
+        if self.asleep_since.is_some_and(|since| since.elapsed() > self.door.clocks.lease) {
+            return self.awake();
+        }
+        Ok(())
+    }
+
+    fn fall_asleep(&mut self) -> Result<(), Why> {
+        self.asleep_since = Some(Instant::now());
+        self.queue(Report::Word(Word::Asleep))
+    }
+
+    fn awake(&mut self) -> Result<(), Why> {
+        self.asleep_since = None;
+        self.queue(Report::Word(Word::Awake))
     }
 
     fn ready(&mut self, slots: u32) -> Result<(), Why> {
@@ -238,7 +261,9 @@ impl Session<'_> {
             self.say(GatewayFrame::Reply { request_id, result: ManagementResult::Error(error) });
             return Ok(());
         }
-        let desktop = Desktop::new(self.door.store.clone(), self.session.device_id, self.door.public_url.clone());
+        let door = self.door;
+        let (store, url) = (door.store.clone(), door.public_url.clone());
+        let desktop = Desktop::new(store, self.session.device_id, url, door.limits.retention);
         let frames = self.frames.clone();
         self.requests.spawn(async move {
             let result = management::answer(desktop, request).await;

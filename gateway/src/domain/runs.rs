@@ -31,6 +31,7 @@ pub fn seen_state(stored: RunState, presence: Presence) -> (RunState, Option<Sta
     match (stored, presence) {
         (RunState::Queued, Presence::Connected) => (RunState::Queued, Some(DeviceBusy)),
         (RunState::Queued, Presence::Paused) => (RunState::WaitingForDevice, Some(DevicePaused)),
+        (RunState::Queued, Presence::Asleep) => (RunState::WaitingForDevice, Some(DeviceAsleep)),
         (RunState::Queued, Presence::Incompatible) => (RunState::WaitingForDevice, Some(DeviceIncompatible)),
         (RunState::Queued, Presence::Offline) => (RunState::WaitingForDevice, Some(DeviceOffline)),
         (RunState::AwaitingApproval, _) => (stored, Some(ApprovalPending)),

@@ -66,6 +66,8 @@ fn census(devices: &[DeviceCensus], text: &mut Text) {
     text.one("deskgate_runs_awaiting_approval", "gauge", "Runs held for the desktop user.", started(1));
     let connected = devices.iter().filter(|device| up(device)).count();
     text.one("deskgate_devices_connected", "gauge", "Devices whose session is up.", connected as f64);
+    let asleep = devices.iter().filter(|device| device.presence == Presence::Asleep).count();
+    text.one("deskgate_devices_asleep", "gauge", "Devices that announced their sleep and are not back.", asleep as f64);
     let reconnects = sum(&|device| device.sessions.saturating_sub(1));
     text.one("deskgate_device_reconnects_total", "counter", "Sessions of devices after their first.", reconnects);
     text.family("deskgate_device_last_seen_seconds", "gauge", "Seconds since a device was last heard of.");

@@ -9,7 +9,7 @@ use deskgate_protocol::secret::ControlToken;
 use crate::config::Acme;
 use crate::domain::Limits;
 use crate::domain::devices::Clocks;
-use crate::networks::Networks;
+use crate::networks::{ForwardedHeader, Networks};
 use crate::tls;
 
 /// What a gateway is started with.
@@ -26,6 +26,8 @@ pub struct Settings {
     /// Proxies whose word is taken for where a caller is. Without TLS, nobody else may connect
     /// beyond loopback.
     pub trusted_proxies: Networks,
+    /// Where they say it.
+    pub forwarded_header: ForwardedHeader,
     /// What backends use, without `/api/v1`; otherwise the listening address.
     pub public_url: Option<String>,
     /// How long the public API goes on listening, and says that it drains, before it stops.
@@ -80,6 +82,7 @@ impl Settings {
             tls: None,
             acme: None,
             trusted_proxies: Networks::default(),
+            forwarded_header: ForwardedHeader::default(),
             public_url: None,
             drain: Duration::ZERO,
             ssh_listen: None,

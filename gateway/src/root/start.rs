@@ -18,6 +18,7 @@ use crate::config::Acme;
 use crate::control::door::Door;
 use crate::domain::access::Access;
 use crate::domain::admission::AdmissionDesk;
+use crate::domain::bodies::Bodies;
 use crate::domain::events::Streams;
 use crate::http::server::{self, Entrance};
 use crate::ops::Ops;
@@ -164,7 +165,7 @@ impl Start {
     fn api(&self, listener: TcpListener, addresses: &Addresses) {
         let (store, limits) = (&self.store, self.settings.limits);
         let admissions = Admissions::start(store, &self.works, limits.concurrent_commits);
-        let access = Access::new(store.clone(), limits.rate);
+        let access = Access::new(store.clone(), &limits);
         let (streams, streaming) =
             Streams::new(store.clone(), access.clone(), &limits, self.draining.clone(), self.works.stopping());
         self.works.spawn("streams", streaming);
@@ -172,6 +173,7 @@ impl Start {
         let api = http::Api {
             store: store.clone(),
             access,
+            bodies: Bodies::new(&limits),
             streams,
             desk: AdmissionDesk::new(store.clone(), admissions, &limits),
             draining: self.draining.clone(),
@@ -181,6 +183,7 @@ impl Start {
         let entrance = Entrance {
             tls: self.tls.clone(),
             proxies: self.settings.trusted_proxies.clone(),
+            forwarded: self.settings.forwarded_header,
             proxies_only: self.tls.is_none() && !addresses.http.ip().is_loopback(),
         };
         let serving = server::serve(listener, entrance, http::router(api), http_limits, self.doors.stopping());

@@ -103,7 +103,8 @@ impl Store {
             WITH entitled AS (
                 -- Locked, so that a newer session waits for this claim and then takes it over.
                 SELECT device_id FROM devices
-                WHERE device_id = $1 AND epoch = $2 AND access_enabled AND revoked_at IS NULL FOR SHARE
+                WHERE device_id = $1 AND epoch = $2 AND access_enabled AND revoked_at IS NULL
+                    AND asleep_since IS NULL FOR SHARE
             ), next AS (
                 SELECT run_id FROM runs
                 WHERE device_id = (SELECT device_id FROM entitled) AND state = 'queued' AND offered_until IS NULL

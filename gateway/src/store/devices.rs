@@ -20,6 +20,8 @@ pub enum Presence {
     Connected,
     /// Its session is up; its user paused access.
     Paused,
+    /// It announced that it sleeps, and was not heard of since.
+    Asleep,
     /// It was refused because of its version, and not let in since.
     Incompatible,
     /// Nothing is heard of it.
@@ -28,6 +30,7 @@ pub enum Presence {
 
 /// The presence of the device `d`, in SQL.
 pub(super) const PRESENCE: &str = "CASE
+    WHEN d.asleep_since IS NOT NULL THEN 'asleep'
     WHEN d.connected_epoch = d.epoch AND d.lease_expires_at > now()
         THEN CASE WHEN d.access_enabled THEN 'connected' ELSE 'paused' END
     WHEN d.refusal ->> 'code' = 'version_mismatch' THEN 'incompatible'
@@ -40,6 +43,7 @@ impl std::str::FromStr for Presence {
         match text {
             "connected" => Ok(Self::Connected),
             "paused" => Ok(Self::Paused),
+            "asleep" => Ok(Self::Asleep),
             "incompatible" => Ok(Self::Incompatible),
             "offline" => Ok(Self::Offline),
             other => Err(Error::Data(format!("unknown presence {other:?}"))),
@@ -62,6 +66,8 @@ pub struct Device {
     pub revoked_at: Option<Timestamp>,
     /// Where it is.
     pub presence: Presence,
+    /// Since when it sleeps, as it announced.
+    pub asleep_since: Option<Timestamp>,
     /// When it was last heard of.
     pub last_seen_at: Option<Timestamp>,
     /// The version it last said hello with.
@@ -187,7 +193,8 @@ impl Store {
     /// Remembers why a device was not let in.
     pub async fn note_refusal(&self, public_key: &PublicKey, version: &str, refusal: &Refused) -> Result<(), Error> {
         let sql = "-- devices::note_refusal
-            UPDATE devices SET refusal = $3::text::json, device_version = $2, last_seen_at = now() WHERE public_key = $1";
+            UPDATE devices SET refusal = $3::text::json, device_version = $2, last_seen_at = now(), asleep_since = NULL
+            WHERE public_key = $1";
         let refusal = serde_json::to_string(refusal)?;
         self.relaxed_rows(sql, &[&public_key.to_string(), &version, &refusal]).await.map(drop)
     }
@@ -205,7 +212,7 @@ impl Store {
             let transaction = client.transaction().await?;
             let sql = "-- devices::begin_session
                 UPDATE devices SET epoch = epoch + 1, connected_epoch = epoch + 1, device_version = $2, refusal = NULL,
-                    last_seen_at = now(), lease_expires_at = now() + make_interval(secs => $3)
+                    asleep_since = NULL, last_seen_at = now(), lease_expires_at = now() + make_interval(secs => $3)
                 WHERE public_key = $1 AND revoked_at IS NULL RETURNING device_id, epoch";
             let key = public_key.to_string();
             let Some(row) = transaction.query_opt(sql, &[&key, &version, &lease.as_secs_f64()]).await? else {
@@ -255,6 +262,29 @@ impl Store {
         Ok(self.durable_opt(sql, &[&session.device_id.uuid(), &session.epoch_column()]).await?.is_some())
     }
 
+    /// The device of this session is about to sleep. What it started is kept from now on, see
+    /// [`Store::suspend_lost_runs`]; nothing is offered to it.
+    pub async fn fall_asleep(&self, session: SessionKey) -> Result<(), Error> {
+        let sql = "-- devices::fall_asleep
+            UPDATE devices SET asleep_since = coalesce(asleep_since, now())
+            WHERE device_id = $1 AND epoch = $2 AND revoked_at IS NULL";
+        self.durable_rows(sql, &[&session.device_id.uuid(), &session.epoch_column()]).await.map(drop)
+    }
+
+    /// The device of this session is awake again, takes work, and has its lease anew. A session whose lease ran out
+    /// in the sleep does not come back: what it held is settled by the next one.
+    pub async fn awake(&self, session: SessionKey, lease: Duration) -> Result<(), Error> {
+        let sql = "-- devices::awake
+            UPDATE devices SET asleep_since = NULL, last_seen_at = now(),
+                lease_expires_at = now() + make_interval(secs => $3)
+            WHERE device_id = $1 AND epoch = $2 AND revoked_at IS NULL AND lease_expires_at > now()";
+        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+            [&session.device_id.uuid(), &session.epoch_column(), &lease.as_secs_f64()];
+        self.durable_rows(sql, &params).await?;
+        self.wake().changed(Topic::Queue(session.device_id));
+        Ok(())
+    }
+
     /// Ends a session: the device is away, unless a newer session is up. Leases run on.
     pub async fn end_session(&self, session: SessionKey) -> Result<(), Error> {
         let sql = "-- devices::end_session
@@ -282,6 +312,7 @@ fn device(row: &Row) -> Result<Device, Error> {
         paired_at: row.try_get::<_, jiff::Timestamp>("paired_at")?.into(),
         revoked_at: moment("revoked_at")?,
         presence: row.try_get::<_, &str>("presence")?.parse()?,
+        asleep_since: moment("asleep_since")?,
         last_seen_at: moment("last_seen_at")?,
         device_version: row.try_get("device_version")?,
         refusal: json(row, "refusal")?,

@@ -21,7 +21,8 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "first_line", sql: include_str!("../../migrations/0001_first_line.sql") },
     Migration { version: 2, name: "conversations", sql: include_str!("../../migrations/0002_conversations.sql") },
     Migration { version: 3, name: "lists_and_keys", sql: include_str!("../../migrations/0003_lists_and_keys.sql") },
-    Migration { version: 4, name: "certificates", sql: include_str!("../../migrations/0004_certificates.sql") },
+    Migration { version: 4, name: "sleep", sql: include_str!("../../migrations/0004_sleep.sql") },
+    Migration { version: 5, name: "certificates", sql: include_str!("../../migrations/0005_certificates.sql") },
 ];
 
 /// Any number that nobody else uses as an advisory lock in this database.

@@ -44,13 +44,16 @@ impl Store {
         self.announce(sql, &[&BATCH, &retention.as_secs_f64(), &kind]).await
     }
 
-    /// Started runs of devices whose lease ran out await reconciliation. Returns how many.
+    /// Started runs of devices whose lease ran out await reconciliation. Sleep that was announced keeps a run for as
+    /// long as its caller let it wait and execute, and not for ever. Returns how many.
     pub async fn suspend_lost_runs(&self) -> Result<usize, Error> {
         let sql = "-- upkeep::suspend_lost_runs
             WITH lost AS (
                 UPDATE runs SET state = 'awaiting_reconciliation', last_sequence = last_sequence + 1
                 WHERE run_id IN (SELECT r.run_id FROM runs r JOIN devices d USING (device_id)
                     WHERE r.state IN ('running', 'awaiting_approval', 'cancelling') AND d.lease_expires_at < now()
+                        AND (d.asleep_since IS NULL OR greatest(r.queue_expires_at,
+                            r.started_at + make_interval(secs => r.max_duration_s)) < now())
                     LIMIT $1 FOR UPDATE OF r FOR SHARE OF d SKIP LOCKED)
                 RETURNING run_id, last_sequence)
             INSERT INTO run_events (run_id, sequence, event_id, type, data)
@@ -64,7 +67,8 @@ impl Store {
     /// goes on with them.
     pub async fn revoke_device(&self, device_id: DeviceId, retention: Duration) -> Result<bool, Error> {
         let sql = "-- upkeep::revoke_device
-            UPDATE devices SET revoked_at = coalesce(revoked_at, now()), epoch = epoch + 1, connected_epoch = NULL
+            UPDATE devices SET revoked_at = coalesce(revoked_at, now()), epoch = epoch + 1, connected_epoch = NULL,
+                asleep_since = NULL
             WHERE device_id = $1 RETURNING 1";
         let revoked = self.durable_opt(sql, &[&device_id.uuid()]).await?.is_some();
         self.wake().changed(Topic::Session(device_id));

@@ -200,8 +200,7 @@ async fn requests_that_mean_something_are_answered_properly_however_they_are_ben
     let limits = deskgate_gateway::http::server::Limits::default();
     let api = crate::support::door::api(world.store(), limits, Default::default(), Default::default());
     let router = deskgate_gateway::http::router(api);
-    let run = world.submit("one").await.to_string();
-    let names = Names { key: world.desk.app.key.clone(), run, endpoint: world.desk.endpoint.to_string() };
+    let names = Names::made_at(&router, world.desk.app.key.clone(), world.desk.endpoint.to_string()).await;
     let seeds = seeds();
     let runtime = Handle::current();
     tokio::task::block_in_place(|| {

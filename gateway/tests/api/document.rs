@@ -1,5 +1,6 @@
 //! The OpenAPI document: checked in, served, and in the subset that client generators digest.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -52,6 +53,23 @@ fn objects(value: &Value, found: &mut Vec<Value>) {
         }
         _ => {}
     }
+}
+
+#[test]
+fn the_words_in_the_document_are_those_on_the_wire() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../protocol/tests/golden/words.json");
+    let golden: BTreeMap<String, String> =
+        serde_json::from_str(&std::fs::read_to_string(path).expect("it is there")).expect("words");
+    let mut checked = 0;
+    for (name, schema) in DOCUMENT["components"]["schemas"].as_object().expect("an object") {
+        let documented = schema.get("enum").or(schema.get("x-extensible-enum"));
+        let sent: BTreeSet<_> = golden.iter().filter(|(of, _)| of.split(' ').next() == Some(name)).collect();
+        let (Some(Value::Array(documented)), false) = (documented, sent.is_empty()) else { continue };
+        let documented: BTreeSet<_> = documented.iter().filter_map(Value::as_str).collect();
+        assert_eq!(documented, sent.into_iter().map(|(_, word)| word.as_str()).collect(), "{name}");
+        checked += 1;
+    }
+    assert!(checked >= 12, "only {checked} enums were found in both");
 }
 
 #[test]

@@ -19,6 +19,9 @@
 //! A `control` frame (stop a run, reset a conversation) may come at any time, and is answered by
 //! `control_done` when it is carried out; a stop's answer follows the run's `finish`.
 //!
+//! A device that is about to sleep says `suspend`, and `resume` when it is awake again and the session still
+//! stands; a new session says the same. In between it is offered nothing, and what it executes is not given up.
+//!
 //! Every other frame that changes a run carries run and attempt. A frame of an attempt that is no longer
 //! the run's changes nothing and is answered with `revoke`.
 
@@ -175,6 +178,11 @@ pub enum DeviceFrame {
         /// What came of it.
         outcome: OutcomeCode,
     },
+    /// The computer is about to sleep: offer nothing, and give up nothing that was started. Ends with `resume`
+    /// or with the next session; nothing answers it.
+    Suspend,
+    /// The computer is awake again, and the session still stands.
+    Resume,
     /// A management request of the desktop.
     Request {
         /// Chosen by the device; repeated in the reply.

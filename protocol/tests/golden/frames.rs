@@ -51,6 +51,8 @@ fn every_frame_of_a_device_is_written_and_read_as_ever() {
         Delta: DeviceFrame::Delta { run_id, attempt, delta: delta() };
         Finish: finish(Outcome::Cancelled { effects: Effects::None, usage: Usage::default() });
         ControlDone: DeviceFrame::ControlDone { operation_id: id(9), outcome: OutcomeCode::Stopped };
+        Suspend: DeviceFrame::Suspend;
+        Resume: DeviceFrame::Resume;
         Request: DeviceFrame::Request { request_id: 9, request: GetAccess {}.into() };
         Pong: DeviceFrame::Pong;
     });

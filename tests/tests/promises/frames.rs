@@ -38,7 +38,7 @@ async fn ask<C: Call>(line: &mut RawLine, call: C) -> C::Reply {
 }
 
 /// Publishes a service of which only the digest exists.
-async fn publish(line: &mut RawLine, gateway: &GatewayProcess) -> Backend {
+pub(crate) async fn publish(line: &mut RawLine, gateway: &GatewayProcess) -> Backend {
     let created = ask(line, CreateApplication { name: "shop".to_owned() }).await;
     let endpoint_id = EndpointId::new();
     let publication = PublishEndpoint {
@@ -54,7 +54,7 @@ async fn publish(line: &mut RawLine, gateway: &GatewayProcess) -> Backend {
     Backend::new(gateway.http(), &created.key.text, &endpoint_id.to_string())
 }
 
-async fn next_offer(line: &mut RawLine) -> Offer {
+pub(crate) async fn next_offer(line: &mut RawLine) -> Offer {
     match line.next_answering_pings().await {
         Some(GatewayFrame::Offer(offer)) => offer,
         other => panic!("no offer: {other:?}"),
@@ -66,7 +66,7 @@ fn answer(text: &str) -> Outcome {
     Outcome::Succeeded { result, usage: Usage::default() }
 }
 
-fn run_id(text: &str) -> RunId {
+pub(crate) fn run_id(text: &str) -> RunId {
     text.parse().expect("a run")
 }
 

@@ -104,7 +104,7 @@ pub(crate) const PARTS: [Part; 3] = [
         own_crate: "deskgate",
         rooms: &[
             // The command line asks on local's socket; services and settings are the words it asks in.
-            ("cli", &["local", "services", "settings", "config"]),
+            ("cli", &["local", "services", "settings", "assistant::accounts", "config"]),
             // Local shows the line and tests a connection, signs the identity file, keeps the settings.
             (
                 "local",
@@ -126,6 +126,7 @@ pub(crate) const PARTS: [Part; 3] = [
         keepers: &[
             Keeper { crates: &["rusqlite"], rooms: &["store"], rule: "only store names SQLite" },
             Keeper { crates: &["russh"], rooms: &["link"], rule: "only link names russh" },
+            Keeper { crates: &["zbus"], rooms: &["power"], rule: "only power asks the system about sleep" },
             Keeper {
                 crates: &["axum", "hyper", "http", "http_body_util", "tower"],
                 rooms: &["local"],

@@ -74,6 +74,9 @@ async fn every_statement_is_understood_by_the_database() {
     assert!(store.session_is_current(session).await.expect("session_is_current"));
     done(&["devices::take_over_started", "devices::take_over_offered"]);
     done(&["devices::begin_session", "devices::renew_session", "devices::session_is_current"]);
+    store.fall_asleep(session).await.expect("fall_asleep");
+    store.awake(session, LEASE).await.expect("awake");
+    done(&["devices::fall_asleep", "devices::awake"]);
 
     store.applications(desk.device_id).await.expect("applications");
     let key = NewKey {
@@ -159,6 +162,8 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["conversations::replayed", "requests::known", "requests::remember", "messages::admit", "messages::why_not"]);
     done(&["operations::lock_run", "operations::begin_stop", "operations::cancel_queued", "operations::cancelling"]);
     done(&["operations::lock_conversation", "operations::begin_reset", "operations::read", "operations::operation"]);
+    done(&["operations::operation_of_device", "conversations::of_device", "conversations::conversation_of_device"]);
+    done(&["runs::runs_of_conversation"]);
     done(&["operations::deliver", "operations::reset_done", "operations::stop_lost"]);
     done(&["attempts::reconcile", "attempts::cancel", "upkeep::fail_resets_of_revoked_devices"]);
 

@@ -1,0 +1,47 @@
+//! What the computer's sleep means for the runs and for the line.
+
+use std::time::Duration;
+
+use tracing::info;
+
+use super::handle::{DispatcherHandle, Standing, Status};
+use crate::link::LinkHandle;
+use crate::power::{News, Power};
+
+/// After a longer sleep the line is taken for dead. The gateway hangs up on a device that leaves two pings unanswered,
+/// and this side would find that out only after three silent heartbeats.
+const LINE_OUTLASTS: Duration = Duration::from_secs(5);
+/// For the announcement to arrive: logind waits five seconds by default.
+const ANNOUNCING: Duration = Duration::from_secs(3);
+
+/// Keeps the computer awake while runs are active, announces its sleep, and is back at once when it wakes. Ends with
+/// the dispatcher.
+pub async fn follow(mut power: Power, dispatcher: DispatcherHandle, link: LinkHandle) {
+    let mut status = dispatcher.watch();
+    loop {
+        let at_work = is_at_work(&status.borrow_and_update());
+        power.keep_awake(at_work).await;
+        tokio::select! {
+            changed = status.changed() => if changed.is_err() { return },
+            news = power.next() => match news {
+                News::Sleep(delay) => {
+                    info!("this computer is about to sleep");
+                    // Late or lost, it is no harm: then the device is away without a word.
+                    let _ = tokio::time::timeout(ANNOUNCING, dispatcher.suspend()).await;
+                    drop(delay);
+                }
+                News::Wake { slept } => {
+                    info!(slept_s = slept.as_secs(), "this computer is awake");
+                    dispatcher.resume().await;
+                    if slept > LINE_OUTLASTS {
+                        link.redial();
+                    }
+                }
+            },
+        }
+    }
+}
+
+fn is_at_work(status: &Status) -> bool {
+    status.runs.iter().any(|run| matches!(run.standing, Standing::Taken | Standing::Running))
+}

@@ -1,0 +1,73 @@
+//! How long the computer slept, from two clocks of which one stands still during sleep.
+//!
+//! Linux: `CLOCK_BOOTTIME` goes on, `CLOCK_MONOTONIC` does not (clock_gettime(2)).
+
+use std::time::Duration;
+
+/// The two clocks are not read in the same moment; less than this is no sleep.
+const NO_SLEEP: Duration = Duration::from_millis(500);
+
+/// Tells how long the computer slept since it was last asked.
+#[derive(Debug)]
+pub(super) struct Clocks {
+    apart: Duration,
+}
+
+impl Clocks {
+    /// Counts from now on.
+    pub(super) fn now() -> Self {
+        Self { apart: apart() }
+    }
+
+    /// The sleep since the last time; zero if there was none.
+    pub(super) fn slept(&mut self) -> Duration {
+        self.grown_to(apart())
+    }
+
+    fn grown_to(&mut self, apart: Duration) -> Duration {
+        let grown = apart.saturating_sub(self.apart);
+        if grown < NO_SLEEP {
+            return Duration::ZERO;
+        }
+        self.apart = apart;
+        grown
+    }
+}
+
+/// How far the clocks are apart: all sleep since the computer started.
+#[cfg(target_os = "linux")]
+fn apart() -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+    let read = |clock| Duration::try_from(clock_gettime(clock)).unwrap_or_default();
+    // In this order, so that a pause between the two readings is not taken for sleep.
+    let whole = read(ClockId::Boottime);
+    whole.saturating_sub(read(ClockId::Monotonic))
+}
+
+/// Other systems are not asked yet: their sleep shows when the line is found dead.
+#[cfg(not(target_os = "linux"))]
+fn apart() -> Duration {
+    Duration::ZERO
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_sleep_is_told_once_and_readings_a_moment_apart_are_none() {
+        let mut clocks = Clocks { apart: Duration::from_secs(100) };
+        assert_eq!(clocks.grown_to(Duration::from_millis(100_400)), Duration::ZERO);
+        assert_eq!(clocks.grown_to(Duration::from_secs(130)), Duration::from_secs(30));
+        assert_eq!(clocks.grown_to(Duration::from_secs(130)), Duration::ZERO);
+        assert_eq!(clocks.grown_to(Duration::from_millis(129_999)), Duration::ZERO, "read in an unlucky moment");
+        assert_eq!(clocks.grown_to(Duration::from_secs(131)), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_computer_that_is_awake_has_not_slept() {
+        let mut clocks = Clocks::now();
+        std::thread::yield_now();
+        assert_eq!(clocks.slept(), Duration::ZERO);
+    }
+}

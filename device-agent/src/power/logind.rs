@@ -1,0 +1,105 @@
+//! systemd-logind (or elogind) on the system bus: says when sleep begins and ends, and takes inhibitors.
+//!
+//! The `delay` inhibitor is given up before each sleep and taken again after it, as
+//! <https://systemd.io/INHIBITOR_LOCKS/> wants it.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use tokio::time::timeout;
+use zbus::zvariant::OwnedFd;
+
+/// A local service answers at once, or is broken.
+const ANSWER: Duration = Duration::from_secs(5);
+const WHO: &str = "Deskgate";
+
+#[zbus::proxy(
+    interface = "org.freedesktop.login1.Manager",
+    default_service = "org.freedesktop.login1",
+    default_path = "/org/freedesktop/login1",
+    gen_blocking = false
+)]
+trait Manager {
+    fn inhibit(&self, what: &str, who: &str, why: &str, mode: &str) -> zbus::Result<OwnedFd>;
+
+    #[zbus(signal)]
+    fn prepare_for_sleep(&self, start: bool) -> zbus::Result<()>;
+}
+
+/// An inhibitor; dropping it ends it.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _descriptor: OwnedFd,
+}
+
+/// What logind says.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Signal {
+    Sleep,
+    Wake,
+}
+
+/// The connection to logind.
+#[derive(Debug)]
+pub(super) struct Logind {
+    manager: ManagerProxy<'static>,
+    signals: PrepareForSleepStream,
+    delay: Option<Lock>,
+}
+
+impl Logind {
+    /// Connects. The error is for a person.
+    pub(super) async fn connect() -> Result<Self, String> {
+        let connected = async {
+            let bus = zbus::Connection::system().await?;
+            let manager = ManagerProxy::new(&bus).await?;
+            // In this order no sleep comes that nobody hears of.
+            let signals = manager.receive_prepare_for_sleep().await?;
+            Ok(Self { manager, signals, delay: None })
+        };
+        in_time(connected).await
+    }
+
+    /// Makes the next sleep wait for us, for as long as logind's `InhibitDelayMaxSec` allows.
+    pub(super) async fn hold_off_sleep(&mut self) -> Result<(), String> {
+        if self.delay.is_none() {
+            self.delay = Some(self.inhibit("sleep", "To tell the gateway that this computer sleeps", "delay").await?);
+        }
+        Ok(())
+    }
+
+    /// The inhibitor that holds off the sleep which is about to begin.
+    pub(super) fn take_delay(&mut self) -> Option<Lock> {
+        self.delay.take()
+    }
+
+    /// Keeps the computer from sleeping because nobody touches it.
+    pub(super) async fn keep_awake(&self) -> Result<Lock, String> {
+        self.inhibit("idle", "A run is being executed", "block").await
+    }
+
+    async fn inhibit(&self, what: &str, why: &str, mode: &str) -> Result<Lock, String> {
+        let descriptor = in_time(self.manager.inhibit(what, WHO, why, mode)).await?;
+        Ok(Lock { _descriptor: descriptor })
+    }
+
+    /// The next signal; `None` when the bus is gone. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Option<Signal> {
+        loop {
+            let signal = self.signals.next().await?;
+            match signal.args() {
+                Ok(arguments) if arguments.start => return Some(Signal::Sleep),
+                Ok(_) => return Some(Signal::Wake),
+                Err(error) => tracing::debug!(%error, "a signal of logind that is not understood"),
+            }
+        }
+    }
+}
+
+async fn in_time<T>(work: impl Future<Output = zbus::Result<T>>) -> Result<T, String> {
+    match timeout(ANSWER, work).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => Err(format!("the system's login service (logind): {error}")),
+        Err(_) => Err("the system's login service (logind) does not answer".to_owned()),
+    }
+}

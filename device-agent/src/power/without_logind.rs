@@ -1,0 +1,39 @@
+//! Where logind is not, or was left out of this build: nothing is known before sleep, and nothing holds it off.
+
+/// There is none to have.
+#[derive(Debug)]
+pub(super) enum Lock {}
+
+/// What would be said.
+#[derive(Clone, Copy, Debug)]
+#[allow(dead_code, reason = "the words of the real one")]
+pub(super) enum Signal {
+    Sleep,
+    Wake,
+}
+
+/// Never made.
+#[derive(Debug)]
+pub(super) enum Logind {}
+
+impl Logind {
+    pub(super) async fn connect() -> Result<Self, String> {
+        Err("this build cannot keep the computer awake".to_owned())
+    }
+
+    pub(super) async fn hold_off_sleep(&mut self) -> Result<(), String> {
+        match *self {}
+    }
+
+    pub(super) fn take_delay(&mut self) -> Option<Lock> {
+        match *self {}
+    }
+
+    pub(super) async fn keep_awake(&self) -> Result<Lock, String> {
+        match *self {}
+    }
+
+    pub(super) async fn next(&mut self) -> Option<Signal> {
+        match *self {}
+    }
+}

@@ -1,0 +1,275 @@
+//! Sleep that is announced, wake, and what is kept in between.
+
+use deskgate_protocol::control::{DeviceFrame, GatewayFrame, InFlight, InFlightStatus};
+use deskgate_tests::raw::{Persona, RawLine};
+use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Logind, Postgres};
+use rustix::process::Signal;
+
+use crate::frames::{next_offer, publish, run_id};
+use crate::{everything_accepted_ended_once, text};
+
+/// A device made by hand that executes one run and has another one waiting in the queue.
+struct Sleeper {
+    persona: Persona,
+    line: RawLine,
+    device_id: String,
+    backend: Backend,
+    started: String,
+    waiting: String,
+}
+
+impl Sleeper {
+    async fn at(gateway: &GatewayProcess) -> Self {
+        let persona = Persona::new(41);
+        let device_id = text(&persona.pair(gateway, "desk").await.ok(), "/device/device_id").to_owned();
+        let (mut line, _) = persona.enter(gateway, Vec::new()).await;
+        let backend = publish(&mut line, gateway).await;
+        let started = backend.submit("the first").await;
+        line.send(&DeviceFrame::Ready { slots: 1 }).await;
+        let attempt = next_offer(&mut line).await.attempt;
+        line.send(&DeviceFrame::Accept { run_id: run_id(&started), attempt }).await;
+        assert!(matches!(line.next_answering_pings().await, Some(GatewayFrame::Start { .. })));
+        let waiting = backend.submit("the second").await;
+        Self { persona, line, device_id, backend, started, waiting }
+    }
+
+    async fn falls_asleep(&mut self, gateway: &GatewayProcess) {
+        self.line.send(&DeviceFrame::Suspend).await;
+        gateway.device_is(&self.device_id, "asleep").await;
+    }
+
+    async fn reason(&self) -> (String, String) {
+        let run = self.backend.run(&self.waiting).await;
+        (text(&run, "/state").to_owned(), text(&run, "/state_reason/code").to_owned())
+    }
+
+    /// What a device that comes back holds.
+    fn in_flight(&self) -> Vec<InFlight> {
+        vec![InFlight { run_id: run_id(&self.started), attempt: 1, status: InFlightStatus::Running }]
+    }
+}
+
+fn asleep() -> (String, String) {
+    ("waiting_for_device".to_owned(), "device_asleep".to_owned())
+}
+
+#[tokio::test]
+async fn runs_wait_for_a_device_that_announced_its_sleep_and_none_is_offered_before_it_is_awake() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let mut sleeper = Sleeper::at(&gateway).await;
+    sleeper.falls_asleep(&gateway).await;
+    assert_eq!(sleeper.reason().await, asleep());
+    assert!(text(&gateway.device(&sleeper.device_id).await, "/note").starts_with("asleep since 2"));
+    // Room that was declared just before is not used.
+    sleeper.line.send(&DeviceFrame::Ready { slots: 1 }).await;
+    sleeper.line.send(&DeviceFrame::Resume).await;
+    let offer = next_offer(&mut sleeper.line).await;
+    assert_eq!(offer.run_id, run_id(&sleeper.waiting));
+    gateway.device_is(&sleeper.device_id, "connected").await;
+}
+
+#[tokio::test]
+async fn a_run_survives_the_sleep_of_its_device_beyond_the_lease_and_a_killed_gateway() {
+    let postgres = Postgres::shared().await;
+    let clocks = ["control.heartbeat_ms=100", "control.lease_ms=300"];
+    let mut gateway = GatewayProcess::start(&postgres, &clocks).await;
+    let mut sleeper = Sleeper::at(&gateway).await;
+    sleeper.falls_asleep(&gateway).await;
+    // It answers no ping; the gateway hangs up, and its session's lease runs out.
+    while sleeper.line.next().await.is_some() {}
+    gateway.kill_9();
+    gateway.restart().await;
+    let lost = "SELECT 1 AS lost FROM devices WHERE lease_expires_at < now() - interval '2 seconds'";
+    deskgate_tests::wait::until("two rounds of upkeep", async || match postgres.rows(lost).await.len() {
+        1 => Ok(()),
+        _ => Err("the lease is young".to_owned()),
+    })
+    .await;
+    gateway.device_is(&sleeper.device_id, "asleep").await;
+    assert_eq!(sleeper.reason().await, asleep());
+    assert_eq!(text(&sleeper.backend.run(&sleeper.started).await, "/state"), "running");
+
+    let (mut line, _) = sleeper.persona.enter(&gateway, sleeper.in_flight()).await;
+    gateway.device_is(&sleeper.device_id, "connected").await;
+    assert!(matches!(line.next_answering_pings().await, Some(GatewayFrame::Ack { through: 0, .. })));
+    let run = sleeper.backend.run(&sleeper.started).await;
+    assert_eq!((text(&run, "/state"), run["last_sequence"].as_u64()), ("running", Some(2)), "nothing happened: {run}");
+}
+
+#[tokio::test]
+async fn a_device_that_announces_sleep_and_goes_on_answering_is_awake_after_a_lease() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &["control.heartbeat_ms=100", "control.lease_ms=500"]).await;
+    let mut sleeper = Sleeper::at(&gateway).await;
+    sleeper.falls_asleep(&gateway).await;
+    sleeper.line.send(&DeviceFrame::Ready { slots: 1 }).await;
+    assert_eq!(next_offer(&mut sleeper.line).await.run_id, run_id(&sleeper.waiting));
+}
+
+#[tokio::test]
+async fn a_sleeping_device_is_counted_as_asleep_and_can_be_removed() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let mut sleeper = Sleeper::at(&gateway).await;
+    sleeper.falls_asleep(&gateway).await;
+    let page = format!("http://{}/metrics", gateway.ops().get());
+    let metrics = reqwest::get(page).await.expect("answers").text().await.expect("text");
+    assert!(metrics.contains("deskgate_devices_asleep 1"), "{metrics}");
+    assert!(metrics.contains("deskgate_queue_depth{state=\"waiting_for_device\"} 1"), "{metrics}");
+
+    gateway.admin(&["device", "revoke", "desk", "--accept-risk", "interrupt-runs"]).await.ok();
+    assert_eq!(text(&sleeper.backend.ended(&sleeper.started).await, "/error/code"), "device_removed");
+    assert_eq!(text(&sleeper.backend.ended(&sleeper.waiting).await, "/error/code"), "device_removed");
+    gateway.device_is(&sleeper.device_id, "revoked").await;
+}
+
+/// A device whose computer has a login service, paired over SSH, with a service whose answers take a while.
+async fn desktop(gateway: &GatewayProcess, folder: &Folder, delay_ms: u64) -> (Device, Logind, Backend) {
+    let mut device = Device::paired_with(gateway).await;
+    device.stop(Signal::TERM).await;
+    let logind = Logind::start(&device).await;
+    device.start().await;
+    device.connected().await;
+    let slow = folder.slow_answer(delay_ms, "awake again");
+    let backend = device.publish(gateway, "shop", folder, &["--model", &slow]).await;
+    (device, logind, backend)
+}
+
+const READY: (&str, &str) = ("sleep", "delay");
+const AWAKE: (&str, &str) = ("idle", "block");
+
+#[tokio::test]
+async fn a_desktop_announces_its_sleep_before_it_sleeps_and_works_on_when_it_wakes() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let folder = Folder::new();
+    let (device, logind, backend) = desktop(&gateway, &folder, 100).await;
+    let device_id = device.device_id().await;
+    logind.inhibitors_are(&[READY]).await;
+    logind.says_sleep().await;
+    // From now on the computer may sleep at any moment, and need not do anything more to be known as asleep.
+    logind.inhibitors_are(&[]).await;
+    gateway.device_is(&device_id, "asleep").await;
+    let run_id = backend.submit("Are you there?").await;
+    let run = backend.state(&run_id, "waiting_for_device").await;
+    assert_eq!(text(&run, "/state_reason/code"), "device_asleep", "{run}");
+
+    logind.says_wake().await;
+    backend.ended(&run_id).await;
+    everything_accepted_ended_once(&backend, &device).await;
+    // Ready for the next time.
+    logind.inhibitors_are(&[READY]).await;
+}
+
+#[tokio::test]
+async fn a_run_keeps_the_computer_awake_and_lets_it_go_when_it_ends() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let folder = Folder::new();
+    let (device, logind, backend) = desktop(&gateway, &folder, 3000).await;
+    assert_eq!(device.status().await["kept_awake"]["state"], "not_needed");
+    let run_id = backend.submit("Take your time.").await;
+    logind.inhibitors_are(&[AWAKE, READY]).await;
+    assert_eq!(device.status().await["kept_awake"]["state"], "yes");
+    backend.ended(&run_id).await;
+    logind.inhibitors_are(&[READY]).await;
+    assert_eq!(device.status().await["kept_awake"]["state"], "not_needed");
+}
+
+#[tokio::test]
+async fn a_run_that_is_executing_when_the_computer_sleeps_finishes_after_it_wakes() {
+    let postgres = Postgres::shared().await;
+    let clocks = ["control.heartbeat_ms=200", "control.lease_ms=600"];
+    let gateway = GatewayProcess::start(&postgres, &clocks).await;
+    let folder = Folder::new();
+    let (device, logind, backend) = desktop(&gateway, &folder, 4000).await;
+    let device_id = device.device_id().await;
+    let run_id = backend.submit("Take your time.").await;
+    backend.state(&run_id, "running").await;
+    logind.says_sleep().await;
+    gateway.device_is(&device_id, "asleep").await;
+    // From here on the computer is silent, for longer than its lease.
+    device.line().freeze();
+    let lost = "SELECT 1 AS lost FROM devices WHERE lease_expires_at < now() - interval '2 seconds'";
+    deskgate_tests::until("two rounds of upkeep", async || match postgres.rows(lost).await.len() {
+        1 => Ok(()),
+        _ => Err("the lease is young".to_owned()),
+    })
+    .await;
+    assert_eq!(text(&backend.run(&run_id).await, "/state"), "running");
+
+    device.line().cut();
+    device.line().heal();
+    logind.says_wake().await;
+    assert_eq!(text(&backend.ended(&run_id).await, "/result/text"), "awake again");
+    let events = device.events(&run_id).await;
+    assert!(!events.iter().any(|event| event.contains("reconcil")), "{events:?}");
+    everything_accepted_ended_once(&backend, &device).await;
+}
+
+#[tokio::test]
+async fn a_desktop_without_a_login_service_works_and_says_that_sleep_can_interrupt_it() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let device = Device::paired_with(&gateway).await;
+    let folder = Folder::new();
+    let slow = folder.slow_answer(3000, "done");
+    let backend = device.publish(&gateway, "shop", &folder, &["--model", &slow]).await;
+    let run_id = backend.submit("Take your time.").await;
+    device.standing(&run_id, "running").await;
+    let said = device.plain_cli(&["status"]).await;
+    assert!(said.stdout.contains("sleep      can interrupt runs: "), "{}", said.stdout);
+    backend.ended(&run_id).await;
+    everything_accepted_ended_once(&backend, &device).await;
+}
+
+#[tokio::test]
+async fn a_desktop_whose_system_bus_dies_in_its_sleep_is_awake() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let folder = Folder::new();
+    let (device, logind, backend) = desktop(&gateway, &folder, 100).await;
+    let device_id = device.device_id().await;
+    logind.says_sleep().await;
+    gateway.device_is(&device_id, "asleep").await;
+    logind.kill_9();
+    gateway.device_is(&device_id, "connected").await;
+    backend.ended(&backend.submit("Are you there?").await).await;
+    everything_accepted_ended_once(&backend, &device).await;
+}
+
+#[tokio::test]
+async fn a_desktop_that_was_killed_in_its_sleep_is_awake_when_it_starts_again() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let folder = Folder::new();
+    let (mut device, logind, backend) = desktop(&gateway, &folder, 100).await;
+    let device_id = device.device_id().await;
+    logind.says_sleep().await;
+    gateway.device_is(&device_id, "asleep").await;
+    let run_id = backend.submit("Are you there?").await;
+    device.kill_9();
+    device.start().await;
+    backend.ended(&run_id).await;
+    everything_accepted_ended_once(&backend, &device).await;
+    gateway.device_is(&device_id, "connected").await;
+}
+
+#[tokio::test]
+async fn a_built_in_gateway_lets_runs_wait_until_its_computer_is_awake() {
+    let mut device = Device::new();
+    let logind = Logind::start(&device).await;
+    device.start().await;
+    device.connected().await;
+    let folder = Folder::new();
+    let backend = device.publish_here("shop", &folder, &[]).await;
+    logind.says_sleep().await;
+    logind.inhibitors_are(&[]).await;
+    let run_id = backend.submit("Are you there?").await;
+    let run = backend.state(&run_id, "waiting_for_device").await;
+    assert_eq!(text(&run, "/state_reason/code"), "device_asleep", "{run}");
+    logind.says_wake().await;
+    backend.ended(&run_id).await;
+    everything_accepted_ended_once(&backend, &device).await;
+}
