@@ -22,6 +22,7 @@ CREATE TABLE acme_certificates (
     version integer NOT NULL DEFAULT 0,
     -- Nobody orders before this time: one replica is at it, or the last order failed.
     next_turn timestamptz NOT NULL,
+    ordering boolean NOT NULL DEFAULT true,
     failures integer NOT NULL DEFAULT 0,
     problem text,
     PRIMARY KEY (directory_url, domains)

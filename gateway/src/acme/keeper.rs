@@ -34,6 +34,8 @@ pub struct Keeper {
     tls: Tls,
     shown: Option<i32>,
     told: Option<String>,
+    /// Whether this replica has the turn.
+    ordering: bool,
 }
 
 impl Keeper {
@@ -45,7 +47,7 @@ impl Keeper {
         let seal = Seal::load_or_create(&settings.seal_file)?;
         let tls = Tls::issued(Arc::new(Proofs::new(store.clone(), settings.domains.clone())));
         let subject = Subject { directory_url: settings.directory_url.clone(), domains: settings.domains.join(",") };
-        let mut keeper = Self { settings, subject, store, seal, tls, shown: None, told: None };
+        let mut keeper = Self { settings, subject, store, seal, tls, shown: None, told: None, ordering: false };
         if let Err(error) = keeper.look().await {
             keeper.complain(&error.to_string());
         }
@@ -60,12 +62,29 @@ impl Keeper {
     /// Looks after it until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
         loop {
-            if let Some(Err(error)) = stop.run_until_cancelled(self.once()).await {
-                self.complain(&error.to_string());
+            match stop.run_until_cancelled(self.once()).await {
+                Some(Ok(())) => {}
+                Some(Err(error)) => self.complain(&error.to_string()),
+                None => return self.leave().await,
             }
-            if stop.run_until_cancelled(tokio::time::sleep(self.settings.clocks.look)).await.is_none() {
-                return;
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(self.settings.clocks.look) => {}
+                () = self.tls.told_to_reload() => {
+                    if let Err(error) = self.store.end_pause(&self.subject, false).await {
+                        self.complain(&error.to_string());
+                    }
+                }
             }
+        }
+    }
+
+    /// Whoever comes next need not wait until the turn has run out.
+    async fn leave(&self) {
+        if self.ordering
+            && let Err(error) = self.store.end_pause(&self.subject, true).await
+        {
+            tracing::debug!(%error, "the turn to order a certificate runs out by itself");
         }
     }
 
@@ -77,7 +96,10 @@ impl Keeper {
             return Ok(());
         };
         tracing::info!(domains = self.subject.domains, "ordering a certificate");
-        match order::order(&self.settings, &self.store, &self.seal).await {
+        self.ordering = true;
+        let ordered = order::order(&self.settings, &self.store, &self.seal).await;
+        self.ordering = false;
+        match ordered {
             Ok(fresh) => self.keep(&fresh).await?,
             Err(error) => self.failed(&error, failures).await?,
         }

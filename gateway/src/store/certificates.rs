@@ -77,7 +77,7 @@ impl Store {
             "-- certificates::take_turn
             INSERT INTO acme_certificates AS c (directory_url, domains, next_turn)
             VALUES ($1, $2, now() + make_interval(secs => $3))
-            ON CONFLICT (directory_url, domains) DO UPDATE SET next_turn = excluded.next_turn
+            ON CONFLICT (directory_url, domains) DO UPDATE SET next_turn = excluded.next_turn, ordering = true
             WHERE c.next_turn <= now() AND {DUE}
             RETURNING failures"
         );
@@ -90,8 +90,8 @@ impl Store {
     pub async fn keep_certificate(&self, subject: &Subject, new: &NewCertificate<'_>) -> Result<(), Error> {
         let sql = "-- certificates::keep
             UPDATE acme_certificates SET chain = $3, sealed_key = $4, valid_from = to_timestamp($5::bigint),
-                valid_until = to_timestamp($6::bigint), version = version + 1, next_turn = now(), failures = 0,
-                problem = NULL
+                valid_until = to_timestamp($6::bigint), version = version + 1, next_turn = now(), ordering = false,
+                failures = 0, problem = NULL
             WHERE directory_url = $1 AND domains = $2";
         let NewCertificate { chain, sealed_key, valid_from, valid_until } = new;
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
@@ -102,12 +102,20 @@ impl Store {
     /// Notes why an order failed; nobody tries again before `pause` is over.
     pub async fn note_failed_order(&self, subject: &Subject, problem: &str, pause: Duration) -> Result<(), Error> {
         let sql = "-- certificates::note_failure
-            UPDATE acme_certificates SET failures = failures + 1, problem = $3,
+            UPDATE acme_certificates SET failures = failures + 1, problem = $3, ordering = false,
                 next_turn = now() + make_interval(secs => $4)
             WHERE directory_url = $1 AND domains = $2";
         self.durable_rows(sql, &[&subject.directory_url, &subject.domains, &problem, &pause.as_secs_f64()])
             .await
             .map(drop)
+    }
+
+    /// Ends the pause after a failure, or the own turn of somebody who stops; never another's turn.
+    pub async fn end_pause(&self, subject: &Subject, own_turn: bool) -> Result<(), Error> {
+        let sql = "-- certificates::end_pause
+            UPDATE acme_certificates SET next_turn = now(), ordering = false
+            WHERE directory_url = $1 AND domains = $2 AND (NOT ordering OR $3)";
+        self.durable_rows(sql, &[&subject.directory_url, &subject.domains, &own_turn]).await.map(drop)
     }
 
     /// What an authority that asks about a domain is to be shown for a while. What is over is forgotten.

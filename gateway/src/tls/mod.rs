@@ -16,6 +16,7 @@ use rustls::server::{ClientHello, WantsServerCert};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ConfigBuilder, ServerConfig};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::sync::Notify;
 
 /// The one protocol that an authority offers when it asks about a domain (RFC 8737, section 3).
 pub const CHALLENGE: &[u8] = b"acme-tls/1";
@@ -36,7 +37,7 @@ pub struct Tls {
 #[derive(Clone)]
 enum Source {
     Files(Files),
-    Authority(Arc<dyn Challenges>),
+    Authority { challenges: Arc<dyn Challenges>, reload: Arc<Notify> },
 }
 
 struct Shown {
@@ -63,16 +64,30 @@ impl Tls {
     /// Shows what an authority issued, once there is something.
     pub fn issued(challenges: Arc<dyn Challenges>) -> Self {
         let shown = Shown { config: None, standing: "none was issued yet".to_owned() };
-        Self { source: Source::Authority(challenges), shown: Arc::new(RwLock::new(shown)) }
+        Self { source: Source::Authority { challenges, reload: Arc::default() }, shown: Arc::new(RwLock::new(shown)) }
     }
 
-    /// Reads the files again. After an error everything is as it was.
+    /// Reads the files again, or has whoever asks the authority ask again. After an error everything
+    /// is as it was.
     pub fn reload(&self) -> Result<&'static str, TlsError> {
-        let Source::Files(files) = &self.source else {
-            return Ok("nothing to read again: the certificate comes from an authority");
-        };
-        self.show(read(files)?);
-        Ok("the certificate is read again; new connections are served with it")
+        match &self.source {
+            Source::Files(files) => {
+                self.show(read(files)?);
+                Ok("the certificate is read again; new connections are served with it")
+            }
+            Source::Authority { reload, .. } => {
+                reload.notify_one();
+                Ok("the certificate comes from an authority; if the last order failed, another is made now")
+            }
+        }
+    }
+
+    /// Waits until somebody wants a failed order to be made again; for ever with files.
+    pub async fn told_to_reload(&self) {
+        match &self.source {
+            Source::Files(_) => std::future::pending().await,
+            Source::Authority { reload, .. } => reload.notified().await,
+        }
     }
 
     /// Shows another certificate to whoever connects from now on.
@@ -95,7 +110,7 @@ impl Tls {
         let mut offered = hello.alpn().into_iter().flatten();
         let asks_for_proof = offered.next() == Some(CHALLENGE) && offered.next().is_none();
         match (&self.source, hello.server_name()) {
-            (Source::Authority(_), Some(domain)) if asks_for_proof => Wish::Proof(domain.to_lowercase()),
+            (Source::Authority { .. }, Some(domain)) if asks_for_proof => Wish::Proof(domain.to_lowercase()),
             _ => Wish::Served(self.shown.read().unwrap_or_else(PoisonError::into_inner).config.clone()),
         }
     }
@@ -103,7 +118,7 @@ impl Tls {
     /// What an authority that asks about a domain is shown.
     pub async fn proof(&self, domain: String) -> Option<Arc<ServerConfig>> {
         match &self.source {
-            Source::Authority(challenges) => challenges.answer(domain).await,
+            Source::Authority { challenges, .. } => challenges.answer(domain).await,
             Source::Files(_) => None,
         }
     }

@@ -137,6 +137,12 @@ async fn a_domain_that_leads_elsewhere_is_refused_and_the_authoritys_reason_is_t
         "1",
         "it is not asked again at once"
     );
+
+    // Whoever has mended it need not wait.
+    authority.lead("elsewhere.example.com", "127.0.0.1").await;
+    gateway.reload().expect("nothing to fail");
+    let root = authority.root().await;
+    until("a certificate", async || serves(&gateway, "elsewhere.example.com", &root).await).await;
     gateway.stop().await;
 }
 

@@ -188,7 +188,13 @@ async fn every_statement_is_understood_by_the_database() {
     assert!(store.certificate(&subject).await.expect("certificate").due);
     assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), Some(0));
     assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), None, "somebody is at it");
-    store.note_failed_order(&subject, "no", Duration::ZERO).await.expect("note_failed_order");
+    store.end_pause(&subject, false).await.expect("end_pause");
+    assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), None, "another's turn is not ended");
+    store.end_pause(&subject, true).await.expect("end_pause");
+    assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), Some(0));
+    store.note_failed_order(&subject, "no", LEASE).await.expect("note_failed_order");
+    assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), None, "it is too early");
+    store.end_pause(&subject, false).await.expect("end_pause");
     assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), Some(1));
     let new = NewCertificate { chain: "PEM", sealed_key: b"x", valid_from: 0, valid_until: 9_000_000_000 };
     store.keep_certificate(&subject, &new).await.expect("keep_certificate");
@@ -202,6 +208,7 @@ async fn every_statement_is_understood_by_the_database() {
         assert_eq!(store.acme_account("https://ca/directory", "").await.expect("acme_account").as_deref(), sealed);
     }
     done(&["certificates::standing", "certificates::take_turn", "certificates::keep", "certificates::note_failure"]);
+    done(&["certificates::end_pause"]);
     done(&["certificates::keep_challenge", "certificates::challenge", "certificates::account"]);
     done(&["certificates::keep_account", "certificates::forget_account"]);
 

@@ -91,11 +91,13 @@ impl Authority {
         self.pebble = None;
     }
 
-    /// Lets a name lead somewhere.
+    /// Lets a name lead somewhere, and nowhere else.
     pub(crate) async fn lead(&self, name: &str, to: &str) {
         let body = json!({ "host": format!("{name}."), "addresses": [to] });
-        let reply = Call::new(self.names_management, "POST", "/add-a").json(&body).send().await;
-        assert_eq!(reply.status, 200);
+        for path in ["/clear-a", "/add-a"] {
+            let reply = Call::new(self.names_management, "POST", path).json(&body).send().await;
+            assert_eq!(reply.status, 200, "{path}");
+        }
     }
 
     /// What a gateway is told of it. Its seal is its own.
