@@ -322,6 +322,7 @@ fn settings(config: &Config, migrate: bool) -> Result<Settings, Failure> {
         state_dir: config.state_dir(),
         listen: config.listen().map_err(not_set_up)?,
         tls: config.tls_files().map_err(not_set_up)?,
+        acme: config.acme().map_err(not_set_up)?,
         trusted_proxies: config.trusted_proxies().map_err(not_set_up)?,
         forwarded_header: config.forwarded_header().map_err(not_set_up)?,
         public_url: text("server.public_url").map(|url| url.trim_end_matches('/').to_owned()),

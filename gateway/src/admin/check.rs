@@ -87,6 +87,20 @@ fn certificate(config: &Config) -> Finding {
     let name = "TLS";
     match config.tls_files() {
         Ok(Some(files)) => Finding::of(name, tls::read(&files), |_| files.certificate.display().to_string()),
+        Ok(None) => authority(config),
+        Err(error) => Finding::new(name, Verdict::Fail, error.to_string()),
+    }
+}
+
+/// Whether it issues anything shows in the running gateway: `status`, or `ready`.
+fn authority(config: &Config) -> Finding {
+    let name = "TLS";
+    match config.acme() {
+        Ok(Some(acme)) => {
+            let readable = acme.ca_file.as_ref().map_or(Ok(()), |path| tls::root(path).map(drop));
+            let detail = format!("{} issues for {}", acme.directory_url, acme.domains.join(", "));
+            Finding::of(name, readable, |()| detail)
+        }
         Ok(None) => Finding::new(name, Verdict::Skip, "no certificate is configured: plain HTTP"),
         Err(error) => Finding::new(name, Verdict::Fail, error.to_string()),
     }

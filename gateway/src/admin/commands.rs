@@ -142,9 +142,10 @@ pub async fn status(socket: &Path, out: Output) -> Result<(), Failure> {
     };
     out.result("status/1", &status, || {
         format!(
-            "Deskgate gateway {}\naddress   {}\nSSH       {}\ndatabase  {}\ndevices   {} connected of {}",
+            "Deskgate gateway {}\naddress   {}\nTLS       {}\nSSH       {}\ndatabase  {}\ndevices   {} connected of {}",
             status.version,
             status.address,
+            status.certificate.as_deref().unwrap_or("none (plain HTTP)"),
             status.ssh.as_deref().unwrap_or("none (devices come in through this server's sshd)"),
             if status.database { "answers" } else { "does not answer" },
             status.devices_connected,

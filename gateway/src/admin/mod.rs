@@ -124,6 +124,9 @@ pub struct Status {
     pub address: String,
     /// The SSH listener.
     pub ssh: Option<String>,
+    /// How it stands with the public listener's certificate; absent for plain HTTP.
+    #[serde(default)]
+    pub certificate: Option<String>,
     /// Whether the database answers.
     pub database: bool,
     /// Devices that are connected.

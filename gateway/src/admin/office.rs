@@ -83,6 +83,7 @@ impl Office {
             version: VERSION.to_owned(),
             address: format!("{}/api/v1", self.addresses.public_url),
             ssh: self.addresses.ssh_public.clone(),
+            certificate: self.tls.as_ref().map(Tls::standing),
             database: devices.is_ok(),
             devices_connected: devices.iter().flatten().filter(up).count(),
             devices_paired: devices.iter().flatten().filter(paired).count(),

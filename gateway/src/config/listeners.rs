@@ -14,14 +14,17 @@ impl Config {
     /// The public listener. Beyond loopback it needs TLS of its own, or proxies that do it.
     pub fn listen(&self) -> Result<SocketAddr, ConfigError> {
         let address: SocketAddr = self.parse("server.listen", "an address and a port, such as 127.0.0.1:8484,")?;
-        let guarded = address.ip().is_loopback() || self.tls_files()?.is_some() || !self.trusted_proxies()?.is_empty();
+        let guarded = address.ip().is_loopback()
+            || self.tls_files()?.is_some()
+            || self.acme()?.is_some()
+            || !self.trusted_proxies()?.is_empty();
         if guarded {
             return Ok(address);
         }
         Err(self.refused(
             "server.listen",
             "plain HTTP is served on loopback only. Name a certificate in server.tls.cert_file and server.tls.key_file, \
-             or name the proxies that do TLS before this gateway in server.trusted_proxies",
+             have one issued for server.acme.domains, or name the proxies that do TLS before this gateway in server.trusted_proxies",
         ))
     }
 

@@ -5,12 +5,14 @@
 //!
 //! | file | what it does |
 //! |---|---|
+//! | `acme` | certificates from a certificate authority |
 //! | `settings` | every setting, and the example file |
 //! | `error` | where a value came from, and what can be wrong with it |
 //! | `listeners` | addresses, TLS, trusted proxies |
 //! | `limits` | what callers can meet, and the control channel's times |
 //! | `secrets` | what can hold a secret: the database's URL, the control token |
 
+mod acme;
 mod error;
 mod limits;
 mod listeners;
@@ -20,6 +22,7 @@ mod settings;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+pub use acme::{Acme, AcmeClocks};
 pub use error::{ConfigError, Origin};
 use secrets::has_password;
 pub use secrets::read_secret;
@@ -148,6 +151,7 @@ impl Config {
     pub fn check(&self) -> Result<(), ConfigError> {
         self.listen()?;
         self.tls_files()?;
+        self.acme()?;
         self.trusted_proxies()?;
         self.forwarded_header()?;
         self.ssh_listen()?;

@@ -42,6 +42,28 @@ pub const SETTINGS: &[Setting] = &[
     ),
     setting("server.tls.key_file", "", "Its private key, PEM, in a file that others cannot read."),
     setting(
+        "server.acme.domains",
+        "",
+        "The names that callers use, with commas. An authority (ACME) issues the certificate for them and finds this gateway at port 443 of each. Excludes server.tls. Empty: none.",
+    ),
+    setting(
+        "server.acme.accept_terms",
+        "false",
+        "true accepts the terms of service that the authority's directory names.",
+    ),
+    setting("server.acme.contact", "", "An e-mail address that the authority may write to."),
+    setting(
+        "server.acme.directory_url",
+        "https://acme-v02.api.letsencrypt.org/directory",
+        "The authority's directory. The default is Let's Encrypt.",
+    ),
+    setting("server.acme.ca_file", "", "The root that vouches for a private authority, PEM. Empty: the system's."),
+    setting(
+        "server.acme.seal_file",
+        "",
+        "The key that seals private keys before they go into the database; the same on every replica. Empty: acme_seal in state_dir, which is made.",
+    ),
+    setting(
         "server.trusted_proxies",
         "",
         "Addresses or ranges of the proxies before this gateway, with commas. What they say in server.forwarded_header is believed. Without server.tls nobody else may connect beyond loopback.",

@@ -1,14 +1,17 @@
 //! One connection: TLS if there is to be, then HTTP/1.1 or HTTP/2, with a time for every step.
 
+use std::io;
 use std::pin::pin;
 use std::time::Duration;
 
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
+use rustls::server::Acceptor;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::first_bytes::FirstBytes;
@@ -16,7 +19,7 @@ use super::guest::Guest;
 use super::server::Limits;
 use super::stall::Streams;
 use super::unread::Unread;
-use crate::tls::Tls;
+use crate::tls::{Tls, Wish};
 
 /// Beyond this a head is answered by the HTTP stack, without a problem document.
 const HEAD_MARGIN: usize = 8 * 1024;
@@ -52,10 +55,10 @@ impl Protocol {
     /// Serves a connection to its end. Told to stop, it finishes what is under way.
     pub(super) async fn serve(&self, stream: TcpStream, guest: Guest, stop: CancellationToken) {
         let Some(tls) = &self.tls else { return self.speak(stream, guest, stop).await };
-        let handshake = TlsAcceptor::from(tls.config()).accept(stream);
-        let handshake = tokio::time::timeout(self.time_for_handshake, handshake);
+        let handshake = tokio::time::timeout(self.time_for_handshake, shake_hands(tls, stream));
         match stop.run_until_cancelled(handshake).await {
-            Some(Ok(Ok(stream))) => self.speak(stream, guest, stop).await,
+            Some(Ok(Ok(Some(stream)))) => self.speak(stream, guest, stop).await,
+            Some(Ok(Ok(None))) => tracing::info!("a certificate authority asked for a proof, and saw it"),
             Some(Ok(Err(error))) => tracing::debug!(%error, "a TLS handshake failed"),
             Some(Err(_)) => tracing::debug!("a TLS handshake took too long"),
             None => {}
@@ -86,6 +89,22 @@ impl Protocol {
         };
         if let Err(error) = ended {
             tracing::debug!(%error, "a connection ended");
+        }
+    }
+}
+
+/// A stream that a caller is served on. `None`: a certificate authority saw what it asked for.
+async fn shake_hands(tls: &Tls, stream: TcpStream) -> io::Result<Option<TlsStream<TcpStream>>> {
+    let start = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+    let wish = tls.wish(&start.client_hello());
+    match wish {
+        Wish::Served(Some(config)) => start.into_stream(config).await.map(Some),
+        Wish::Served(None) => Err(io::Error::other("no certificate was issued yet")),
+        Wish::Proof(domain) => {
+            let config = tls.proof(domain).await;
+            let config = config.ok_or_else(|| io::Error::other("somebody asks for a proof that nobody ordered"))?;
+            start.into_stream(config).await?.shutdown().await?;
+            Ok(None)
         }
     }
 }

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::pulse::Pulse;
 use crate::store::Store;
+use crate::tls::Tls;
 
 /// What the answers are made from.
 #[derive(Clone)]
@@ -27,6 +28,8 @@ pub struct Ops {
     pub queue: Pulse,
     /// Cancelled when nothing more is to be admitted.
     pub draining: CancellationToken,
+    /// The public listener's certificate.
+    pub tls: Option<Tls>,
 }
 
 /// Every route of the operations listener.

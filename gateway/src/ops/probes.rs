@@ -31,6 +31,11 @@ pub(super) async fn readyz(State(ops): State<Ops>, RawQuery(query): RawQuery) ->
                 Err(why) => writeln!(text, "[-] {name}: {why}"),
             };
         }
+        // No condition: an authority reaches a gateway without a certificate only through a load
+        // balancer that believes it to be ready.
+        if let Some(tls) = &ops.tls {
+            let _ = writeln!(text, "[i] certificate: {}", tls.standing());
+        }
     }
     text.push_str(if ready { "ready\n" } else { "not ready\n" });
     (if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, text)

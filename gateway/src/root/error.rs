@@ -24,6 +24,10 @@ pub enum StartError {
     /// The certificate or its key.
     #[error(transparent)]
     Tls(#[from] tls::TlsError),
+    /// The key that seals what an authority issued.
+    #[cfg(feature = "acme")]
+    #[error(transparent)]
+    Seal(#[from] crate::acme::SealError),
     /// A listener.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -41,6 +45,8 @@ impl From<StartError> for Failure {
             StartError::Cluster(error) if error.needs_a_person() => Exit::NotSetUp,
             StartError::Cluster(_) => Exit::CannotReach,
             StartError::HostKey(_) | StartError::Token(_) | StartError::Tls(_) => Exit::NotSetUp,
+            #[cfg(feature = "acme")]
+            StartError::Seal(_) => Exit::NotSetUp,
             StartError::Database(OpenError::Migrate(MigrateError::Ahead { .. }) | OpenError::Behind { .. }) => {
                 Exit::VersionMismatch
             }

@@ -36,7 +36,7 @@ impl Listeners {
             None => None,
         };
         let (http_address, ssh_address) = (bound(&http)?, ssh.as_ref().map(|(ssh, _)| bound(ssh)).transpose()?);
-        let scheme = if settings.tls.is_some() { "https" } else { "http" };
+        let scheme = if settings.tls.is_some() || settings.acme.is_some() { "https" } else { "http" };
         let addresses = Addresses {
             http: http_address,
             public_url: settings.public_url.clone().unwrap_or_else(|| format!("{scheme}://{http_address}")),

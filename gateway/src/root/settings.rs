@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use deskgate_protocol::secret::ControlToken;
 
+use crate::config::Acme;
 use crate::domain::Limits;
 use crate::domain::devices::Clocks;
 use crate::networks::{ForwardedHeader, Networks};
@@ -20,6 +21,8 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// Certificate and key of the public API; without them it is plain HTTP.
     pub tls: Option<tls::Files>,
+    /// The authority that issues the certificate of the public API, when it does not come from files.
+    pub acme: Option<Acme>,
     /// Proxies whose word is taken for where a caller is. Without TLS, nobody else may connect
     /// beyond loopback.
     pub trusted_proxies: Networks,
@@ -77,6 +80,7 @@ impl Settings {
             state_dir,
             listen,
             tls: None,
+            acme: None,
             trusted_proxies: Networks::default(),
             forwarded_header: ForwardedHeader::default(),
             public_url: None,

@@ -10,8 +10,11 @@ use tokio_util::sync::CancellationToken;
 use super::listeners::Listeners;
 use super::tunnel::{PairedDevices, receive};
 use super::{Gateway, Settings, StartError};
+#[cfg(feature = "acme")]
+use crate::acme::Keeper;
 use crate::addresses::Addresses;
 use crate::admin::office::{self, Office};
+use crate::config::Acme;
 use crate::control::door::Door;
 use crate::domain::access::Access;
 use crate::domain::admission::AdmissionDesk;
@@ -57,7 +60,7 @@ impl Gateway {
     }
 
     async fn start_on(settings: Settings, cluster_url: Option<String>) -> Result<Self, StartError> {
-        let tls = settings.tls.clone().map(Tls::load).transpose()?;
+        let files = settings.tls.clone().map(Tls::load).transpose()?;
         let (wake, outgoing) = Wake::new();
         let (database, migrate) = database(&settings, cluster_url.as_deref())?;
         let store = database.open(migrate, wake.clone()).await?;
@@ -85,6 +88,10 @@ impl Gateway {
         let upkeep = upkeep::run(store.clone(), settings.limits.retention, queue.clone(), works.stopping());
         works.spawn("upkeep", upkeep);
 
+        let tls = match (files, settings.acme.clone()) {
+            (None, Some(acme)) => issued(acme, &store, &works).await?,
+            (files, _) => files,
+        };
         let start = Start { settings, store, doors, works, draining, tls };
         if let Some(listener) = ops {
             start.operations(listener, queue);
@@ -116,6 +123,21 @@ fn database(settings: &Settings, cluster_url: Option<&str>) -> Result<(Database,
     })
 }
 
+/// The certificate that an authority issues, looked after from now on.
+#[cfg(feature = "acme")]
+async fn issued(acme: Acme, store: &Store, works: &Tasks) -> Result<Option<Tls>, StartError> {
+    let keeper = Keeper::new(acme, store.clone()).await?;
+    let tls = keeper.tls().clone();
+    works.spawn("certificate", keeper.run(works.stopping()));
+    Ok(Some(tls))
+}
+
+/// Built without the feature, the configuration refuses such a setting.
+#[cfg(not(feature = "acme"))]
+async fn issued(_: Acme, _: &Store, _: &Tasks) -> Result<Option<Tls>, StartError> {
+    Ok(None)
+}
+
 /// A gateway that is being started: what every door is made from.
 struct Start {
     settings: Settings,
@@ -129,7 +151,12 @@ struct Start {
 impl Start {
     /// Health and metrics.
     fn operations(&self, listener: TcpListener, queue: Pulse) {
-        let router = ops::router(Ops { store: self.store.clone(), queue, draining: self.draining.clone() });
+        let router = ops::router(Ops {
+            store: self.store.clone(),
+            queue,
+            draining: self.draining.clone(),
+            tls: self.tls.clone(),
+        });
         let (open, limits) = (Entrance::default(), server::Limits::default());
         self.works.spawn("operations", server::serve(listener, open, router, limits, self.works.stopping()));
     }

@@ -22,6 +22,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 2, name: "conversations", sql: include_str!("../../migrations/0002_conversations.sql") },
     Migration { version: 3, name: "lists_and_keys", sql: include_str!("../../migrations/0003_lists_and_keys.sql") },
     Migration { version: 4, name: "sleep", sql: include_str!("../../migrations/0004_sleep.sql") },
+    Migration { version: 5, name: "certificates", sql: include_str!("../../migrations/0005_certificates.sql") },
 ];
 
 /// Any number that nobody else uses as an advisory lock in this database.

@@ -15,6 +15,7 @@
 //! | [`devices`] | pairing, sessions, presence, access |
 //! | [`applications`] [`endpoints`] | what devices publish, and the keys to it |
 //! | [`upkeep`] | time passing: offers, queue time, leases |
+//! | [`certificates`] | certificates of the public listener that all replicas share |
 //! | [`census`] | how things stand, for whoever operates the gateway |
 //! | [`retention`] | the end of ended runs |
 //!
@@ -25,6 +26,7 @@ pub mod admissions;
 pub mod applications;
 pub mod attempts;
 pub mod census;
+pub mod certificates;
 pub mod cluster;
 pub mod conversations;
 pub mod devices;

@@ -54,10 +54,11 @@ pub(crate) const PARTS: [Part; 3] = [
             ),
             ("callbacks", &["domain", "store", "wake", "clock", "tasks", "config"]),
             ("upkeep", &["domain", "store", "clock", "tasks", "config", "pulse"]),
-            ("ops", &["domain", "store", "clock", "tasks", "config", "meters", "pulse"]),
+            ("ops", &["domain", "store", "clock", "tasks", "config", "meters", "pulse", "tls"]),
             ("domain", &["store", "wake", "clock", "meters", "networks"]),
             ("store", &["wake", "clock", "tasks", "meters"]),
             ("tunnel", &["domain::devices", "clock", "tasks"]),
+            ("acme", &["store", "config", "tls"]),
             // The leaves. The configuration speaks of limits in domain's own words.
             ("config", &["domain", "networks", "tls"]),
             ("networks", &[]),
@@ -81,6 +82,11 @@ pub(crate) const PARTS: [Part; 3] = [
                 rule: "only store names the Postgres crates",
             },
             Keeper { crates: &["russh"], rooms: &["tunnel"], rule: "only tunnel names russh" },
+            Keeper {
+                crates: &["instant_acme", "ring", "rcgen", "x509_cert"],
+                rooms: &["acme"],
+                rule: "only acme speaks with a certificate authority, and makes certificates",
+            },
             Keeper { crates: &["governor"], rooms: &["domain"], rule: "only domain counts requests" },
             Keeper {
                 crates: &["axum", "hyper", "http", "http_body_util", "tower"],

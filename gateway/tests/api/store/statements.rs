@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use deskgate_gateway::store::applications::{NewKey, NewSecret};
 use deskgate_gateway::store::attempts::What;
+use deskgate_gateway::store::certificates::{NewCertificate, Subject};
 use deskgate_gateway::store::run_list::{Sought, Waiting};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{Refused, RefusedCode};
@@ -189,6 +190,34 @@ async fn every_statement_is_understood_by_the_database() {
     store.forget_purged_runs().await.expect("forget_purged_runs");
     assert_eq!(store.purged_run(desk.app.id, "anna", run_id).await.expect("purged_run"), None);
     done(&["retention::purge_runs", "retention::forget_purged_runs", "retention::purged_run"]);
+
+    let subject = Subject { directory_url: "https://ca/directory".to_owned(), domains: "a.example.com".to_owned() };
+    assert!(store.certificate(&subject).await.expect("certificate").due);
+    assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), Some(0));
+    assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), None, "somebody is at it");
+    store.end_pause(&subject, false).await.expect("end_pause");
+    assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), None, "another's turn is not ended");
+    store.end_pause(&subject, true).await.expect("end_pause");
+    assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), Some(0));
+    store.note_failed_order(&subject, "no", LEASE).await.expect("note_failed_order");
+    assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), None, "it is too early");
+    store.end_pause(&subject, false).await.expect("end_pause");
+    assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), Some(1));
+    let new = NewCertificate { chain: "PEM", sealed_key: b"x", valid_from: 0, valid_until: 9_000_000_000 };
+    store.keep_certificate(&subject, &new).await.expect("keep_certificate");
+    let standing = store.certificate(&subject).await.expect("certificate");
+    assert_eq!((standing.due, standing.problem, standing.newest.map(|newest| newest.version)), (false, None, Some(1)));
+    assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), None, "it is not due");
+    store.keep_challenge("a.example.com", b"digest", LEASE).await.expect("keep_challenge");
+    assert_eq!(store.challenge("a.example.com").await.expect("challenge").as_deref(), Some(&b"digest"[..]));
+    for sealed in [Some(&b"sealed"[..]), None] {
+        store.set_acme_account("https://ca/directory", "", sealed).await.expect("set_acme_account");
+        assert_eq!(store.acme_account("https://ca/directory", "").await.expect("acme_account").as_deref(), sealed);
+    }
+    done(&["certificates::standing", "certificates::take_turn", "certificates::keep", "certificates::note_failure"]);
+    done(&["certificates::end_pause"]);
+    done(&["certificates::keep_challenge", "certificates::challenge", "certificates::account"]);
+    done(&["certificates::keep_account", "certificates::forget_account"]);
 
     let written = statements_of_the_source();
     assert!(written.len() > 30, "the search finds them: {written:?}");

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use deskgate_gateway::tls::Files;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme, WantsVerifier};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -42,17 +43,86 @@ impl Certificate {
 
     /// Connects as somebody who trusts the newest certificate and no other.
     pub(crate) async fn connect(&self, address: SocketAddr, alpn: &str) -> std::io::Result<TlsStream<TcpStream>> {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.trusted.clone()).expect("a certificate");
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("ring has them")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
-        let stream = TcpStream::connect(address).await?;
-        TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").expect("a name"), stream).await
+        connect(&self.trusted, "localhost", address, &[alpn]).await
+    }
+}
+
+/// Connects as somebody who trusts one root and offers some protocols.
+pub(crate) async fn connect(
+    root: &CertificateDer<'static>,
+    name: &str,
+    address: SocketAddr,
+    protocols: &[&str],
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(root.clone()).expect("a certificate");
+    let config = client().with_root_certificates(roots).with_no_client_auth();
+    handshake(config, name, address, protocols).await
+}
+
+/// Connects as somebody who takes any certificate.
+pub(crate) async fn connect_to_anybody(
+    name: &str,
+    address: SocketAddr,
+    protocols: &[&str],
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let config = client().dangerous().with_custom_certificate_verifier(Arc::new(Anybody)).with_no_client_auth();
+    handshake(config, name, address, protocols).await
+}
+
+fn client() -> ConfigBuilder<ClientConfig, WantsVerifier> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().expect("ring has them")
+}
+
+async fn handshake(
+    mut config: ClientConfig,
+    name: &str,
+    address: SocketAddr,
+    protocols: &[&str],
+) -> std::io::Result<TlsStream<TcpStream>> {
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+    let stream = TcpStream::connect(address).await?;
+    let name = ServerName::try_from(name.to_owned()).expect("a name");
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await
+}
+
+/// Vouches for every certificate and every signature.
+#[derive(Debug)]
+struct Anybody;
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        rustls::crypto::ring::default_provider().signature_verification_algorithms.supported_schemes()
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the tests stand on: a real database, a real gateway on a real port, and callers.
 
+pub(crate) mod authority;
 pub(crate) mod call;
 pub(crate) mod certificate;
 pub(crate) mod cluster;

@@ -1,8 +1,7 @@
-//! TLS of the public listener: certificate and key, read, checked, and exchanged while it serves.
+//! Certificate and key from files, read and checked.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::ServerConfig;
 use rustls_pki_types::pem::PemObject;
@@ -48,65 +47,18 @@ pub enum TlsError {
     },
 }
 
-/// The certificate that new connections are served with. Clones share it.
-#[derive(Clone)]
-pub struct Tls {
-    files: Files,
-    current: Arc<RwLock<Arc<ServerConfig>>>,
-}
-
-impl Tls {
-    /// Reads the files for the first time.
-    pub fn load(files: Files) -> Result<Self, TlsError> {
-        let current = Arc::new(RwLock::new(Arc::new(read(&files)?)));
-        Ok(Self { files, current })
-    }
-
-    /// Reads the files again. After an error everything is as it was.
-    pub fn reload(&self) -> Result<(), TlsError> {
-        let fresh = Arc::new(read(&self.files)?);
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
-        Ok(())
-    }
-
-    /// For the next connection.
-    pub fn config(&self) -> Arc<ServerConfig> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-/// Reads the certificate again, if there is one, and says what was done. After an error everything
-/// is as it was.
-pub fn reload(tls: Option<&Tls>) -> Result<&'static str, TlsError> {
-    let Some(tls) = tls else { return Ok("nothing to read again: this gateway does no TLS") };
-    match tls.reload() {
-        Ok(()) => {
-            tracing::info!("certificate read again");
-            Ok("the certificate is read again; new connections are served with it")
-        }
-        Err(error) => {
-            tracing::error!(%error, "the certificate could not be read again; the old one goes on");
-            Err(error)
-        }
-    }
-}
-
 /// Reads and checks certificate and key.
 pub fn read(files: &Files) -> Result<ServerConfig, TlsError> {
-    let chain = certificates(&files.certificate)?;
-    let key = key(&files.key)?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("ring offers the default protocol versions")
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .map_err(|problem| {
-            let Files { certificate, key } = files.clone();
-            TlsError::Pair { key, certificate, problem }
-        })?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
+    let (chain, key) = (certificates(&files.certificate)?, key(&files.key)?);
+    super::serving(chain, key).map_err(|problem| {
+        let Files { certificate, key } = files.clone();
+        TlsError::Pair { key, certificate, problem }
+    })
+}
+
+/// Reads a root to trust.
+pub fn root(path: &Path) -> Result<CertificateDer<'static>, TlsError> {
+    certificates(path).map(|mut roots| roots.swap_remove(0))
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {

@@ -1,0 +1,173 @@
+//! Keeps the certificate: shows the newest one, and orders another in time.
+//!
+//! Every replica looks into the database now and then. One that finds the certificate due takes the
+//! turn, orders and keeps what it gets there; the others find it. After a failure nobody has the turn
+//! for a while, and what was shown is shown on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_util::sync::CancellationToken;
+use x509_cert::Certificate;
+use x509_cert::der::Decode;
+
+use super::KeepError;
+use super::order::{self, Fresh, OrderError};
+use super::proof::Proofs;
+use super::seal::{Seal, SealError};
+use crate::config::Acme;
+use crate::store::Store;
+use crate::store::certificates::{Issued, NewCertificate, Standing, Subject};
+use crate::tls::{self, Tls};
+
+/// After so long beyond an order's time, whoever had the turn is gone.
+const MARGIN: Duration = Duration::from_secs(30);
+
+/// Keeps the certificate of one gateway.
+pub struct Keeper {
+    settings: Acme,
+    subject: Subject,
+    store: Store,
+    seal: Seal,
+    tls: Tls,
+    shown: Option<i32>,
+    told: Option<String>,
+    /// Whether this replica has the turn.
+    ordering: bool,
+}
+
+impl Keeper {
+    /// Shows the certificate that is kept, if there is one.
+    ///
+    /// # Errors
+    /// The sealing key cannot be used.
+    pub async fn new(settings: Acme, store: Store) -> Result<Self, SealError> {
+        let seal = Seal::load_or_create(&settings.seal_file)?;
+        let tls = Tls::issued(Arc::new(Proofs::new(store.clone(), settings.domains.clone())));
+        let subject = Subject { directory_url: settings.directory_url.clone(), domains: settings.domains.join(",") };
+        let mut keeper = Self { settings, subject, store, seal, tls, shown: None, told: None, ordering: false };
+        if let Err(error) = keeper.look().await {
+            keeper.complain(&error.to_string());
+        }
+        Ok(keeper)
+    }
+
+    /// What is shown.
+    pub fn tls(&self) -> &Tls {
+        &self.tls
+    }
+
+    /// Looks after it until `stop`.
+    pub async fn run(mut self, stop: CancellationToken) {
+        loop {
+            match stop.run_until_cancelled(self.once()).await {
+                Some(Ok(())) => {}
+                Some(Err(error)) => self.complain(&error.to_string()),
+                None => return self.leave().await,
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(self.settings.clocks.look) => {}
+                () = self.tls.told_to_reload() => {
+                    if let Err(error) = self.store.end_pause(&self.subject, false).await {
+                        self.complain(&error.to_string());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whoever comes next need not wait until the turn has run out.
+    async fn leave(&self) {
+        if self.ordering
+            && let Err(error) = self.store.end_pause(&self.subject, true).await
+        {
+            tracing::debug!(%error, "the turn to order a certificate runs out by itself");
+        }
+    }
+
+    async fn once(&mut self) -> Result<(), KeepError> {
+        if !self.look().await?.due {
+            return Ok(());
+        }
+        let Some(failures) = self.store.take_turn(&self.subject, order::PATIENCE + MARGIN).await? else {
+            return Ok(());
+        };
+        tracing::info!(domains = self.subject.domains, "ordering a certificate");
+        self.ordering = true;
+        let ordered = order::order(&self.settings, &self.store, &self.seal).await;
+        self.ordering = false;
+        match ordered {
+            Ok(fresh) => self.keep(&fresh).await?,
+            Err(error) => self.failed(&error, failures).await?,
+        }
+        self.look().await.map(drop)
+    }
+
+    /// Shows the newest certificate, and says how it stands.
+    async fn look(&mut self) -> Result<Standing, KeepError> {
+        let standing = self.store.certificate(&self.subject).await?;
+        if let Some(newest) = standing.newest.as_ref().filter(|newest| self.shown != Some(newest.version)) {
+            self.show(newest)?;
+        }
+        let until = standing.newest.as_ref().map(|newest| format!("valid until {}", newest.valid_until));
+        let mut text = until.unwrap_or_else(|| "none was issued yet".to_owned());
+        match &standing.problem {
+            Some(problem) => text = format!("{text}; the last order failed: {problem}"),
+            None => self.told = None,
+        }
+        self.tls.say(text);
+        Ok(standing)
+    }
+
+    fn show(&mut self, issued: &Issued) -> Result<(), KeepError> {
+        let key = self.seal.open(&issued.sealed_key, &self.place())?;
+        let config = tls::serving(certificates(&issued.chain)?, PrivateKeyDer::from_pem_slice(&key)?)?;
+        self.tls.show(config);
+        self.shown = Some(issued.version);
+        tracing::info!(domains = self.subject.domains, valid_until = %issued.valid_until, "a certificate is shown");
+        Ok(())
+    }
+
+    async fn keep(&self, fresh: &Fresh) -> Result<(), KeepError> {
+        let (valid_from, valid_until) = validity(&fresh.chain)?;
+        let sealed_key = &self.seal.close(fresh.key.as_bytes(), &self.place());
+        let new = NewCertificate { chain: &fresh.chain, sealed_key, valid_from, valid_until };
+        Ok(self.store.keep_certificate(&self.subject, &new).await?)
+    }
+
+    async fn failed(&mut self, error: &OrderError, failures: u32) -> Result<(), KeepError> {
+        let pause = self.settings.clocks.pause(failures);
+        let problem = error.to_string();
+        tracing::error!(problem, again_in_s = pause.as_secs(), "no certificate was issued");
+        Ok(self.store.note_failed_order(&self.subject, &problem, pause).await?)
+    }
+
+    /// Logs a failure once, not each time it is met again.
+    fn complain(&mut self, problem: &str) {
+        if self.told.as_deref() != Some(problem) {
+            tracing::error!(problem, "the certificate cannot be looked after");
+            self.tls.say(format!("cannot be looked after: {problem}"));
+            self.told = Some(problem.to_owned());
+        }
+    }
+
+    /// Where the private key is kept; it opens nowhere else.
+    fn place(&self) -> String {
+        format!("key {} {}", self.subject.directory_url, self.subject.domains)
+    }
+}
+
+fn certificates(chain: &str) -> Result<Vec<CertificateDer<'static>>, KeepError> {
+    Ok(CertificateDer::pem_slice_iter(chain.as_bytes()).collect::<Result<_, _>>()?)
+}
+
+/// From when until when a chain's first certificate is good, in seconds since 1970.
+fn validity(chain: &str) -> Result<(i64, i64), KeepError> {
+    let first = CertificateDer::from_pem_slice(chain.as_bytes())?;
+    let validity = Certificate::from_der(&first)?.tbs_certificate.validity;
+    let seconds = |time: x509_cert::time::Time| i64::try_from(time.to_unix_duration().as_secs()).unwrap_or(i64::MAX);
+    Ok((seconds(validity.not_before), seconds(validity.not_after)))
+}

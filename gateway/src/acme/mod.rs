@@ -1,0 +1,36 @@
+//! The public listener's certificate from a certificate authority (ACME, RFC 8555).
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `keeper` | shows the newest certificate, and orders another in time |
+//! | `order` | one order at the authority; the only file that names its client |
+//! | `proof` | what the authority is shown when it asks about a domain |
+//! | `seal` | seals private keys before they go into the database |
+
+mod keeper;
+mod order;
+mod proof;
+mod seal;
+
+pub use keeper::Keeper;
+pub use seal::SealError;
+
+/// Why a certificate cannot be kept or shown.
+#[derive(Debug, thiserror::Error)]
+enum KeepError {
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] crate::store::Error),
+    /// The private key cannot be opened.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// What was issued is no certificate in PEM.
+    #[error("what was issued cannot be read: {0}")]
+    Pem(#[from] rustls_pki_types::pem::Error),
+    /// What was issued is no certificate.
+    #[error("what was issued cannot be read: {0}")]
+    Certificate(#[from] x509_cert::der::Error),
+    /// It cannot be served with.
+    #[error("what was issued cannot be used: {0}")]
+    Tls(#[from] rustls::Error),
+}

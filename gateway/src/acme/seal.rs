@@ -1,0 +1,145 @@
+//! Seals what is private before it goes into the database, with a key from a file.
+//!
+//! Whoever has a copy of the database then has no certificate's key.
+
+use std::io::Write;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+
+/// Bytes of a key.
+const KEY: usize = 32;
+
+/// What is wrong with the key's file, or with what was sealed.
+#[derive(Debug, thiserror::Error)]
+pub enum SealError {
+    /// The file cannot be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Others can read it.
+    #[error("{path} has mode {mode:04o}: others can read it. Run: chmod 600 {path}")]
+    Loose {
+        /// Which file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// It holds something else.
+    #[error("{path}: it holds no sealing key, which is 43 letters and digits that the first gateway made")]
+    NoKey {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// Sealed with another key, or changed.
+    #[error("what the database keeps was sealed with another key. Give every replica the same server.acme.seal_file")]
+    OtherKey,
+}
+
+/// Seals and opens.
+pub(super) struct Seal(LessSafeKey);
+
+impl Seal {
+    /// Reads the key, or makes it.
+    pub(super) fn load_or_create(path: &Path) -> Result<Self, SealError> {
+        match Self::load(path) {
+            Err(SealError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                let key: [u8; KEY] = std::array::from_fn(|_| rand::random());
+                save(path, &URL_SAFE_NO_PAD.encode(key))
+                    .map_err(|source| SealError::Io { path: path.to_owned(), source })?;
+                Self::load(path)
+            }
+            other => other,
+        }
+    }
+
+    fn load(path: &Path) -> Result<Self, SealError> {
+        let io = |source| SealError::Io { path: path.to_owned(), source };
+        let mode = std::fs::metadata(path).map_err(io)?.permissions().mode() & 0o777;
+        if mode & 0o007 != 0 {
+            return Err(SealError::Loose { path: path.to_owned(), mode });
+        }
+        let text = std::fs::read_to_string(path).map_err(io)?;
+        let key = URL_SAFE_NO_PAD.decode(text.trim()).ok();
+        let key = key.and_then(|key| UnboundKey::new(&CHACHA20_POLY1305, &key).ok());
+        key.map(|key| Self(LessSafeKey::new(key))).ok_or_else(|| SealError::NoKey { path: path.to_owned() })
+    }
+
+    /// Seals a secret for one place, such as a row; it opens nowhere else.
+    pub(super) fn close(&self, secret: &[u8], place: &str) -> Vec<u8> {
+        // At random, so that replicas need not agree; so few are sealed that none comes twice.
+        let nonce: [u8; NONCE_LEN] = std::array::from_fn(|_| rand::random());
+        let mut text = secret.to_vec();
+        self.0
+            .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(place), &mut text)
+            .expect("only a text of many gigabytes is too long");
+        [nonce.as_slice(), &text].concat()
+    }
+
+    /// Opens what was sealed for this place.
+    pub(super) fn open(&self, sealed: &[u8], place: &str) -> Result<Vec<u8>, SealError> {
+        let (nonce, text) = sealed.split_first_chunk::<NONCE_LEN>().ok_or(SealError::OtherKey)?;
+        let mut text = text.to_vec();
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let opened = self.0.open_in_place(nonce, Aad::from(place), &mut text).map_err(|_| SealError::OtherKey)?;
+        Ok(opened.to_vec())
+    }
+}
+
+/// Writes a key into a file that only its owner can read. One that another process made meanwhile stays.
+fn save(path: &Path, key: &str) -> std::io::Result<()> {
+    let partial = path.with_extension(format!("{}.new", std::process::id()));
+    let _ = std::fs::remove_file(&partial);
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
+    file.write_all(format!("{key}\n").as_bytes())?;
+    file.sync_all()?;
+    let linked = std::fs::hard_link(&partial, path);
+    std::fs::remove_file(&partial)?;
+    match linked {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sealed_opens_with_its_key_at_its_place_and_nowhere_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("seal");
+        let seal = Seal::load_or_create(&path).unwrap();
+        let sealed = seal.close(b"private", "here");
+        assert!(!sealed.windows(7).any(|part| part == b"private"));
+        let again = Seal::load_or_create(&path).unwrap();
+        assert_eq!(again.open(&sealed, "here").unwrap(), b"private");
+        assert!(matches!(again.open(&sealed, "there"), Err(SealError::OtherKey)));
+        assert!(matches!(again.open(&sealed[..5], "here"), Err(SealError::OtherKey)));
+        let mut changed = sealed.clone();
+        *changed.last_mut().unwrap() ^= 1;
+        assert!(matches!(again.open(&changed, "here"), Err(SealError::OtherKey)));
+        let other = Seal::load_or_create(&folder.path().join("other")).unwrap();
+        assert!(matches!(other.open(&sealed, "here"), Err(SealError::OtherKey)));
+    }
+
+    #[test]
+    fn a_key_that_others_can_read_or_that_is_none_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("seal");
+        Seal::load_or_create(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(matches!(Seal::load_or_create(&path), Err(SealError::Loose { mode: 0o644, .. })));
+        let path = folder.path().join("none");
+        std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&path).unwrap();
+        assert!(matches!(Seal::load_or_create(&path), Err(SealError::NoKey { .. })));
+    }
+}

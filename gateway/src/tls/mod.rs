@@ -1,0 +1,167 @@
+//! TLS of the public listener: the certificate that is shown, exchanged while it serves.
+//!
+//! It comes from files, or from whoever fetches it from a certificate authority. What the authority
+//! is shown when it asks whether this gateway speaks for a domain is kept apart: nobody else is ever
+//! shown that, and the authority is shown nothing else (RFC 8737).
+
+mod files;
+
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError, RwLock};
+
+pub use files::{Files, TlsError, read, root};
+use rustls::crypto::ring::default_provider;
+use rustls::crypto::ring::sign::any_supported_type;
+use rustls::server::{ClientHello, WantsServerCert};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ConfigBuilder, ServerConfig};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::sync::Notify;
+
+/// The one protocol that an authority offers when it asks about a domain (RFC 8737, section 3).
+pub const CHALLENGE: &[u8] = b"acme-tls/1";
+
+/// What an authority that asks about a domain is shown; nothing if nobody asked it to.
+pub trait Challenges: Send + Sync {
+    /// The answer for a domain.
+    fn answer(&self, domain: String) -> Pin<Box<dyn Future<Output = Option<Arc<ServerConfig>>> + Send + '_>>;
+}
+
+/// The certificate that new connections are served with. Clones share it.
+#[derive(Clone)]
+pub struct Tls {
+    source: Source,
+    shown: Arc<RwLock<Shown>>,
+}
+
+#[derive(Clone)]
+enum Source {
+    Files(Files),
+    Authority { challenges: Arc<dyn Challenges>, reload: Arc<Notify> },
+}
+
+struct Shown {
+    config: Option<Arc<ServerConfig>>,
+    standing: String,
+}
+
+/// What a client is after, from the first thing that it says.
+pub enum Wish {
+    /// To be served, with the certificate that is shown at the moment, if there is one.
+    Served(Option<Arc<ServerConfig>>),
+    /// To see that this gateway speaks for a domain.
+    Proof(String),
+}
+
+impl Tls {
+    /// Reads the files for the first time.
+    pub fn load(files: Files) -> Result<Self, TlsError> {
+        let config = Some(Arc::new(read(&files)?));
+        let standing = format!("from {}", files.certificate.display());
+        Ok(Self { source: Source::Files(files), shown: Arc::new(RwLock::new(Shown { config, standing })) })
+    }
+
+    /// Shows what an authority issued, once there is something.
+    pub fn issued(challenges: Arc<dyn Challenges>) -> Self {
+        let shown = Shown { config: None, standing: "none was issued yet".to_owned() };
+        Self { source: Source::Authority { challenges, reload: Arc::default() }, shown: Arc::new(RwLock::new(shown)) }
+    }
+
+    /// Reads the files again, or has whoever asks the authority ask again. After an error everything
+    /// is as it was.
+    pub fn reload(&self) -> Result<&'static str, TlsError> {
+        match &self.source {
+            Source::Files(files) => {
+                self.show(read(files)?);
+                Ok("the certificate is read again; new connections are served with it")
+            }
+            Source::Authority { reload, .. } => {
+                reload.notify_one();
+                Ok("the certificate comes from an authority; if the last order failed, another is made now")
+            }
+        }
+    }
+
+    /// Waits until somebody wants a failed order to be made again; for ever with files.
+    pub async fn told_to_reload(&self) {
+        match &self.source {
+            Source::Files(_) => std::future::pending().await,
+            Source::Authority { reload, .. } => reload.notified().await,
+        }
+    }
+
+    /// Shows another certificate to whoever connects from now on.
+    pub fn show(&self, config: ServerConfig) {
+        self.shown.write().unwrap_or_else(PoisonError::into_inner).config = Some(Arc::new(config));
+    }
+
+    /// Says in words how it stands with the certificate.
+    pub fn say(&self, standing: String) {
+        self.shown.write().unwrap_or_else(PoisonError::into_inner).standing = standing;
+    }
+
+    /// How it stands with the certificate, in words.
+    pub fn standing(&self) -> String {
+        self.shown.read().unwrap_or_else(PoisonError::into_inner).standing.clone()
+    }
+
+    /// What a client is after.
+    pub fn wish(&self, hello: &ClientHello<'_>) -> Wish {
+        let mut offered = hello.alpn().into_iter().flatten();
+        let asks_for_proof = offered.next() == Some(CHALLENGE) && offered.next().is_none();
+        match (&self.source, hello.server_name()) {
+            (Source::Authority { .. }, Some(domain)) if asks_for_proof => Wish::Proof(domain.to_lowercase()),
+            _ => Wish::Served(self.shown.read().unwrap_or_else(PoisonError::into_inner).config.clone()),
+        }
+    }
+
+    /// What an authority that asks about a domain is shown.
+    pub async fn proof(&self, domain: String) -> Option<Arc<ServerConfig>> {
+        match &self.source {
+            Source::Authority { challenges, .. } => challenges.answer(domain).await,
+            Source::Files(_) => None,
+        }
+    }
+}
+
+/// Reads the certificate again, if there is one, and says what was done. After an error everything
+/// is as it was.
+pub fn reload(tls: Option<&Tls>) -> Result<&'static str, TlsError> {
+    let Some(tls) = tls else { return Ok("nothing to read again: this gateway does no TLS") };
+    match tls.reload() {
+        Ok(what) => {
+            tracing::info!("{what}");
+            Ok(what)
+        }
+        Err(error) => {
+            tracing::error!(%error, "the certificate could not be read again; the old one goes on");
+            Err(error)
+        }
+    }
+}
+
+/// Serves HTTP with a certificate.
+pub fn serving(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<ServerConfig, rustls::Error> {
+    let mut config = server().with_single_cert(chain, key)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// Shows a proof to an authority.
+pub fn proving(proof: CertificateDer<'static>, key: &PrivateKeyDer<'static>) -> Result<ServerConfig, rustls::Error> {
+    // Nothing compares the two: what makes it a proof is a critical extension that rustls does not know.
+    let proof = CertifiedKey::new(vec![proof], any_supported_type(key)?);
+    let mut config = server().with_cert_resolver(Arc::new(SingleCertAndKey::from(proof)));
+    config.alpn_protocols = vec![CHALLENGE.to_vec()];
+    Ok(config)
+}
+
+fn server() -> ConfigBuilder<ServerConfig, WantsServerCert> {
+    ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("ring offers the default protocol versions")
+        .with_no_client_auth()
+}

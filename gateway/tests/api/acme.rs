@@ -1,0 +1,182 @@
+//! Certificates from a certificate authority that others wrote, for a real gateway.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use deskgate_gateway::config::Acme;
+use deskgate_gateway::ops::ask::ask;
+use deskgate_gateway::store::certificates::Subject;
+use deskgate_gateway::{DatabaseSettings, Gateway, Settings};
+use rustls::pki_types::CertificateDer;
+use tempfile::TempDir;
+
+use crate::support::authority::Authority;
+use crate::support::certificate::{connect, connect_to_anybody};
+use crate::support::cluster::Database;
+use crate::support::raw::Raw;
+use crate::support::until;
+
+const NOWHERE: &str = "GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+const DOMAIN: &str = "gateway.example.com";
+
+async fn start(dir: &TempDir, database: &Database, acme: Option<Acme>, listen: SocketAddr) -> Gateway {
+    let mut settings = Settings::built_in(dir.path().to_owned(), listen);
+    settings.database = Some(DatabaseSettings { url: database.url(), listen_url: None, ca_file: None, migrate: true });
+    settings.acme = acme;
+    settings.ops_listen = Some(([127, 0, 0, 1], 0).into());
+    Gateway::start(settings).await.expect("the gateway starts")
+}
+
+/// What it says of itself, ready as it is.
+async fn says(gateway: &Gateway) -> String {
+    ask(gateway.addresses().ops.expect("a listener"), "/readyz?verbose").await.expect("ready")
+}
+
+/// Whether a caller who trusts this root is answered.
+async fn serves(gateway: &Gateway, domain: &str, root: &CertificateDer<'static>) -> bool {
+    let Ok(stream) = connect(root, domain, gateway.addresses().http, &["http/1.1"]).await else { return false };
+    let mut raw = Raw::over(stream);
+    raw.say(NOWHERE).await && raw.hear().await.starts_with("HTTP/1.1 404 ")
+}
+
+/// The certificate is nearly over, by the database's clock.
+async fn age(database: &Database) {
+    let aged = "UPDATE acme_certificates SET valid_from = now() - interval '80 days',
+        valid_until = now() + interval '10 days'";
+    database.execute(aged).await;
+}
+
+#[tokio::test]
+async fn a_certificate_is_ordered_renewed_and_served_on_while_the_authority_is_down() {
+    let (mut authority, database) = (Authority::start().await, Database::new().await);
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let domains = ["api.example.com", DOMAIN];
+    let settings = authority.settings(&domains, dir.path().join("seal"));
+    let gateway = start(&dir, &database, Some(settings.clone()), authority.looks_at).await;
+    let first = authority.root().await;
+    for domain in domains {
+        until("the first certificate", async || serves(&gateway, domain, &first).await).await;
+    }
+    let said = says(&gateway).await;
+    assert!(said.contains("[i] certificate: valid until 2"), "{said}");
+    let in_clear = "SELECT count(*) FROM acme_certificates c, acme_accounts a WHERE encode(c.sealed_key, 'escape')
+        LIKE '%PRIVATE%' OR encode(a.sealed, 'escape') LIKE '%key_pkcs8%'";
+    assert_eq!(database.value(in_clear).await, "0", "the database keeps no key in clear");
+
+    authority.stop();
+    age(&database).await;
+    until("an order to fail", async || says(&gateway).await.contains("the last order failed: ")).await;
+    assert!(serves(&gateway, DOMAIN, &first).await, "the old one is served on");
+    gateway.stop().await;
+    let gateway = start(&dir, &database, Some(settings), authority.looks_at).await;
+    assert!(serves(&gateway, DOMAIN, &first).await, "also after a restart, at once");
+
+    // It does not know the account any more.
+    authority.start_again().await;
+    let second = authority.root().await;
+    until("the second certificate", async || serves(&gateway, DOMAIN, &second).await).await;
+    assert!(!serves(&gateway, DOMAIN, &first).await, "whoever connects now is shown the new one");
+    assert!(!says(&gateway).await.contains("failed"), "what is over is not told");
+    assert_eq!(database.value("SELECT max(version) FROM acme_certificates").await, "2");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_replica_that_the_authority_does_not_reach_orders_through_one_that_it_reaches() {
+    let (authority, database) = (Authority::start().await, Database::new().await);
+    let dirs = [(); 3].map(|()| tempfile::tempdir().expect("a temporary directory"));
+    let anywhere: SocketAddr = ([127, 0, 0, 1], 0).into();
+    let settings = authority.settings(&[DOMAIN], dirs[0].path().join("seal"));
+
+    // The reachable one looks once, while somebody else has the turn, and never again.
+    let mut idle = settings.clone();
+    idle.clocks.look = Duration::from_secs(3600);
+    let bystander = start(&dirs[2], &database, None, anywhere).await;
+    let subject = Subject { directory_url: settings.directory_url.clone(), domains: DOMAIN.to_owned() };
+    let turn = bystander.store().take_turn(&subject, Duration::from_secs(3600)).await;
+    assert_eq!(turn.expect("taken"), Some(0));
+    bystander.stop().await;
+    let reachable = start(&dirs[0], &database, Some(idle), authority.looks_at).await;
+    let ordering = start(&dirs[1], &database, Some(settings.clone()), anywhere).await;
+    database.execute("UPDATE acme_certificates SET next_turn = now()").await;
+    let root = authority.root().await;
+    until("a certificate", async || serves(&ordering, DOMAIN, &root).await).await;
+    assert!(!serves(&reachable, DOMAIN, &root).await, "this one has not looked since, and ordered nothing");
+
+    let third = start(&dirs[2], &database, Some(settings.clone()), anywhere).await;
+    assert!(serves(&third, DOMAIN, &root).await, "one that comes later has it at once");
+    assert_eq!(database.value("SELECT max(version) FROM acme_certificates").await, "1", "and orders no other");
+
+    let mut sealed_otherwise = settings;
+    sealed_otherwise.seal_file = dirs[2].path().join("another seal");
+    third.stop().await;
+    let stranger = start(&dirs[2], &database, Some(sealed_otherwise), anywhere).await;
+    let said = says(&stranger).await;
+    assert!(said.contains("sealed with another key") && said.contains("server.acme.seal_file"), "{said}");
+    for gateway in [reachable, ordering, stranger] {
+        gateway.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_domain_that_leads_elsewhere_is_refused_and_the_authoritys_reason_is_told() {
+    let (authority, database) = (Authority::start().await, Database::new().await);
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    authority.lead("elsewhere.example.com", "127.0.0.2").await;
+    let mut settings = authority.settings(&["elsewhere.example.com"], dir.path().join("seal"));
+    settings.clocks.first_pause = Duration::from_secs(3600);
+    settings.clocks.longest_pause = Duration::from_secs(3600);
+    let gateway = start(&dir, &database, Some(settings), authority.looks_at).await;
+    until("the refusal", async || says(&gateway).await.contains("the last order failed: elsewhere.example.com: "))
+        .await;
+    let said = says(&gateway).await;
+    assert!(said.contains("[i] certificate: none was issued yet") && said.contains("port 443"), "{said}");
+    assert!(!serves(&gateway, "elsewhere.example.com", &authority.root().await).await);
+    assert_eq!(
+        database.value("SELECT max(failures) FROM acme_certificates").await,
+        "1",
+        "it is not asked again at once"
+    );
+
+    // Whoever has mended it need not wait.
+    authority.lead("elsewhere.example.com", "127.0.0.1").await;
+    gateway.reload().expect("nothing to fail");
+    let root = authority.root().await;
+    until("a certificate", async || serves(&gateway, "elsewhere.example.com", &root).await).await;
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_proof_is_shown_to_an_authority_only_and_only_when_one_was_ordered() {
+    let (authority, database) = (Authority::start().await, Database::new().await);
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let settings = authority.settings(&[DOMAIN], dir.path().join("seal"));
+    let gateway = start(&dir, &database, Some(settings), authority.looks_at).await;
+    let (root, address) = (authority.root().await, gateway.addresses().http);
+    until("a certificate", async || serves(&gateway, DOMAIN, &root).await).await;
+    let ask = async |domain: &str, protocols: &[&str]| connect(&root, domain, address, protocols).await;
+
+    database.execute("DELETE FROM acme_challenges").await;
+    let nothing = ask(DOMAIN, &["acme-tls/1"]).await.expect_err("nobody ordered one").to_string();
+    assert!(!nothing.contains("certificate"), "nothing is shown: {nothing}");
+
+    gateway.store().keep_challenge(DOMAIN, &[7; 32], Duration::from_secs(60)).await.expect("kept");
+    gateway.store().keep_challenge("other.example.com", &[7; 32], Duration::from_secs(60)).await.expect("kept");
+    // What a proof is shown with is vouched for by nobody.
+    let proof = ask(DOMAIN, &["acme-tls/1"]).await.expect_err("a proof").to_string();
+    assert!(proof.contains("invalid peer certificate"), "{proof}");
+    let other = ask("other.example.com", &["acme-tls/1"]).await.expect_err("not ours").to_string();
+    assert!(!other.contains("certificate"), "nothing is shown: {other}");
+    for protocols in [&["h2"][..], &["h2", "acme-tls/1"], &["acme-tls/1", "h2"], &[]] {
+        let stream = ask(DOMAIN, protocols).await.expect("whoever can be served sees the certificate");
+        assert_ne!(stream.get_ref().1.alpn_protocol(), Some(&b"acme-tls/1"[..]));
+    }
+
+    // Whoever saw a proof is not served over that connection.
+    let stream = connect_to_anybody(DOMAIN, address, &["acme-tls/1"]).await.expect("a proof");
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"acme-tls/1"[..]));
+    let mut raw = Raw::over(stream);
+    let _ = raw.say(NOWHERE).await;
+    assert_eq!(raw.hear().await, "");
+    gateway.stop().await;
+}

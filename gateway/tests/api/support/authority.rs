@@ -1,0 +1,141 @@
+//! A certificate authority that others wrote: Let's Encrypt's Pebble, with a DNS of its own.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use deskgate_gateway::config::{Acme, AcmeClocks};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::call::Call;
+use super::certificate::Certificate;
+use super::until;
+
+/// Pebble, which looks for each name on this machine, at [`Authority::looks_at`].
+pub(crate) struct Authority {
+    dir: TempDir,
+    certificate: Certificate,
+    directory: SocketAddr,
+    management: SocketAddr,
+    names: SocketAddr,
+    names_management: SocketAddr,
+    /// Where a gateway must listen to be found.
+    pub(crate) looks_at: SocketAddr,
+    pebble: Option<Running>,
+    _names: Running,
+}
+
+/// A program that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Authority {
+    pub(crate) async fn start() -> Self {
+        let [directory, management, names, names_management, looks_at] = std::array::from_fn(|_| free());
+        let mut command = Command::new("pebble-challtestsrv");
+        command.args(["-defaultIPv6", "", "-http01", "", "-https01", "", "-tlsalpn01", ""]);
+        command.args(["-dns01", &names.to_string(), "-management", &names_management.to_string()]);
+        let (dir, certificate) = (tempfile::tempdir().expect("a temporary directory"), Certificate::new());
+        let running = Running(spawn(&mut command));
+        let mut authority = Self {
+            dir,
+            certificate,
+            directory,
+            management,
+            names,
+            names_management,
+            looks_at,
+            pebble: None,
+            _names: running,
+        };
+        until("names to be answered", async || tokio::net::TcpStream::connect(names_management).await.is_ok()).await;
+        authority.start_again().await;
+        authority
+    }
+
+    /// Starts it after [`Authority::stop`]. It has forgotten every account, and has another root.
+    pub(crate) async fn start_again(&mut self) {
+        let files = self.certificate.files();
+        let config = json!({ "pebble": {
+            "listenAddress": self.directory.to_string(),
+            "managementListenAddress": self.management.to_string(),
+            "certificate": files.certificate,
+            "privateKey": files.key,
+            "httpPort": 1,
+            "tlsPort": self.looks_at.port(),
+        }});
+        let path = self.dir.path().join("pebble.json");
+        std::fs::write(&path, config.to_string()).expect("written");
+        let mut command = Command::new("pebble");
+        command.arg("-config").arg(path).args(["-dnsserver", &self.names.to_string()]);
+        // Otherwise it looks after up to 15 seconds, and believes for a while what it once saw.
+        command.env("PEBBLE_VA_NOSLEEP", "1").env("PEBBLE_AUTHZREUSE", "0");
+        self.pebble = Some(Running(spawn(&mut command)));
+        let address = self.management;
+        until("the authority to answer", async || tokio::net::TcpStream::connect(address).await.is_ok()).await;
+    }
+
+    /// It is down.
+    pub(crate) fn stop(&mut self) {
+        self.pebble = None;
+    }
+
+    /// Lets a name lead somewhere, and nowhere else.
+    pub(crate) async fn lead(&self, name: &str, to: &str) {
+        let body = json!({ "host": format!("{name}."), "addresses": [to] });
+        for path in ["/clear-a", "/add-a"] {
+            let reply = Call::new(self.names_management, "POST", path).json(&body).send().await;
+            assert_eq!(reply.status, 200, "{path}");
+        }
+    }
+
+    /// What a gateway is told of it. Its seal is its own.
+    pub(crate) fn settings(&self, domains: &[&str], seal_file: PathBuf) -> Acme {
+        Acme {
+            domains: domains.iter().map(|&domain| domain.to_owned()).collect(),
+            contact: "mailto:ops@example.com".to_owned(),
+            directory_url: format!("https://localhost:{}/dir", self.directory.port()),
+            ca_file: Some(self.certificate.files().certificate),
+            seal_file,
+            clocks: AcmeClocks {
+                look: Duration::from_millis(100),
+                first_pause: Duration::from_millis(500),
+                longest_pause: Duration::from_secs(2),
+            },
+        }
+    }
+
+    /// The root of what it issues since it was started.
+    pub(crate) async fn root(&self) -> CertificateDer<'static> {
+        let mut stream = self.certificate.connect(self.management, "http/1.1").await.expect("trusted");
+        let request = b"GET /roots/0 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).await.expect("asked");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.expect("answered");
+        CertificateDer::from_pem_slice(&answer).expect("a certificate")
+    }
+}
+
+fn spawn(command: &mut Command) -> Child {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().expect("pebble is installed by scripts/setup")
+}
+
+/// An address that nobody listens on, and that the kernel gives to nobody who asks for any.
+fn free() -> SocketAddr {
+    let anywhere = || SocketAddr::from(([127, 0, 0, 1], rand::random_range(12_000..32_000)));
+    std::iter::repeat_with(anywhere)
+        .find(|address| std::net::TcpListener::bind(address).is_ok() && std::net::UdpSocket::bind(address).is_ok())
+        .expect("one of so many is free")
+}
