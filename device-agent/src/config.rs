@@ -79,6 +79,11 @@ impl Home {
         self.0.join("control_token")
     }
 
+    /// The model providers and their keys.
+    pub fn providers(&self) -> PathBuf {
+        self.0.join("providers")
+    }
+
     /// The state of the built-in gateway.
     pub fn gateway(&self) -> PathBuf {
         self.0.join("gateway")

@@ -11,6 +11,7 @@ pub mod identity;
 pub mod link;
 pub mod local;
 pub mod power;
+pub mod secrets;
 pub mod services;
 pub mod settings;
 pub mod store;
@@ -30,6 +31,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use assistant::accounts::Accounts;
 use cli::Signals;
 use config::{Home, HomeError};
 use dispatcher::{Dispatcher, DispatcherHandle, Execute};
@@ -122,6 +124,7 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
         key: key.clone(),
         token_file: home.control_token(),
         home: std::env::var_os("HOME").map(PathBuf::from),
+        accounts: Accounts::new(home.providers()),
         engine,
         orders,
     };
@@ -187,7 +190,9 @@ impl Agent {
             let mut reached = self.reach(&in_force).await?;
             let link = Link::new(reached.connector.clone(), reached.credentials.clone());
             let handle = link.handle();
-            let execute: Execute = Arc::new(|job, reports, stop| Box::pin(executor::execute(job, reports, stop)));
+            let accounts = Accounts::new(self.home.providers());
+            let execute: Execute =
+                Arc::new(move |job, reports, stop| Box::pin(executor::execute(job, accounts.clone(), reports, stop)));
             let slots = self.store.settings().slots().await?.unwrap_or(dispatcher::Config::default().slots);
             let (dispatcher, dispatching) =
                 Dispatcher::new(&self.store, link, execute, dispatcher::Config { slots }).await?;

@@ -11,6 +11,7 @@ use axum::body::Body;
 use deskgate_gateway::domain;
 use deskgate_gateway::domain::access::Access;
 use deskgate_gateway::domain::admission::AdmissionDesk;
+use deskgate_gateway::domain::bodies::Bodies;
 use deskgate_gateway::domain::desktop::Desktop;
 use deskgate_gateway::domain::events::Streams;
 use deskgate_gateway::domain::rates::Rate;
@@ -80,13 +81,13 @@ async fn furnish(gateway: &Gateway) -> (Router, Names) {
         rate: Rate { per_second: plenty, burst: plenty },
         ..Default::default()
     };
-    let access = Access::new(store.clone(), limits.rate);
+    let access = Access::new(store.clone(), &limits);
     let draining = CancellationToken::new();
     let (streams, streaming) = Streams::new(store.clone(), access.clone(), &limits, draining.clone(), tasks.stopping());
     tasks.spawn("streams", streaming);
     let desk = AdmissionDesk::new(store.clone(), Admissions::start(&store, &tasks, 1), &limits);
-    let router =
-        http::router(Api { store, access, streams, desk, draining, limits, listener: server::Limits::default() });
+    let (bodies, listener) = (Bodies::new(&limits), server::Limits::default());
+    let router = http::router(Api { store, access, bodies, streams, desk, draining, limits, listener });
 
     let names = Names::made_at(&router, created.key.text, endpoint.to_string()).await;
     (router, names)

@@ -46,6 +46,11 @@ fn short(path: &Path) -> io::Result<Short> {
 /// Binds a socket with a mode. A socket that a killed predecessor left is replaced; one that
 /// somebody answers on is not.
 pub fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
+    bind_for(path, mode, None)
+}
+
+/// Binds a socket that belongs to a group, by its number, of which this process is a member or root.
+pub fn bind_for(path: &Path, mode: u32, group: Option<u32>) -> io::Result<UnixListener> {
     if let Ok(metadata) = std::fs::symlink_metadata(path) {
         if !metadata.file_type().is_socket() {
             return Err(io::Error::new(
@@ -67,6 +72,8 @@ pub fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let _ = std::fs::remove_file(&hidden);
     let bindable = short(&hidden)?;
     let listener = UnixListener::bind(&bindable.name)?;
+    // The group first: with the mode alone, this process's own group would have it for a moment.
+    std::os::unix::fs::chown(&hidden, None, group)?;
     std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(mode))?;
     std::fs::rename(&hidden, path)?;
     Ok(listener)
@@ -199,5 +206,55 @@ mod tests {
         stop.cancel();
         serving.await.expect("ended");
         assert!(bind(&path, 0o600).is_ok(), "what a predecessor left is replaced");
+    }
+
+    /// What another user of this machine is answered on a socket whose file lets everybody in.
+    async fn asked_by_another_user(path: &Path) -> String {
+        const ASK: &str = "import socket, sys\n\
+            s = socket.socket(socket.AF_UNIX)\n\
+            s.connect(sys.argv[1])\n\
+            try: s.sendall(b'41\\n'); print(s.recv(99).decode().strip())\n\
+            except (BrokenPipeError, ConnectionResetError): print()";
+        let (path, nobody) = (path.to_owned(), 65534);
+        let asking = tokio::task::spawn_blocking(move || {
+            let mut python = std::process::Command::new("python3");
+            std::os::unix::process::CommandExt::uid(&mut python, nobody).args(["-c", ASK]).arg(path).output()
+        });
+        let output = asking.await.expect("ended").expect("python3 is there");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text").trim().to_owned()
+    }
+
+    #[tokio::test]
+    async fn another_user_is_turned_away_even_where_the_file_lets_it_in() {
+        // Only root can be somebody else.
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().expect("new");
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).expect("ours");
+        for (group_may, answer) in [(false, ""), (true, "42")] {
+            let path = folder.path().join(format!("{group_may}.sock"));
+            let listener = bind(&path, 0o666).expect("bound");
+            let stop = CancellationToken::new();
+            let serving =
+                tokio::spawn(serve(listener, group_may, stop.clone(), |question: u32| async move { question + 1 }));
+            assert_eq!(call::<_, u32>(&path, &41).await.expect("the own user is answered"), 42);
+            assert_eq!(asked_by_another_user(&path).await, answer);
+            stop.cancel();
+            serving.await.expect("ended");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_socket_can_belong_to_a_group_of_its_own() {
+        use std::os::unix::fs::MetadataExt;
+        let folder = tempfile::tempdir().expect("new");
+        // Root may give it to any group, everybody else to one of their own.
+        let group = if rustix::process::geteuid().is_root() { 4711 } else { rustix::process::getegid().as_raw() };
+        let path = folder.path().join("admin.sock");
+        let _listener = bind_for(&path, 0o660, Some(group)).expect("bound");
+        let metadata = std::fs::metadata(&path).expect("there");
+        assert_eq!((metadata.mode() & 0o777, metadata.gid()), (0o660, group));
     }
 }

@@ -3,13 +3,22 @@
 //! Each request is a type, and names the type of its reply ([`Call`]). A device sees and changes
 //! only what is its own; there is no such call on the public address.
 
+mod conversations;
+mod operations;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::canonical::Sha256Digest;
 use crate::ids::{ApplicationId, EndpointId, KeyId, RunId};
+use crate::operation::ControlOperation;
 use crate::run::{Run, RunEvent};
 use crate::time::Timestamp;
+
+pub use conversations::{
+    ConversationDetail, ConversationPage, ListConversations, OwnConversation, ResetConversation, ShowConversation,
+};
+pub use operations::{ShowOperation, StopRun};
 
 /// A request with the reply that belongs to it.
 pub trait Call: Serialize + Into<ManagementRequest> {
@@ -67,6 +76,16 @@ calls! {
     ListRuns => RunPage;
     /// One run with its stored events.
     ShowRun => RunDetail;
+    /// Ends a run.
+    StopRun => ControlOperation;
+    /// Conversations of the device's applications, newest first.
+    ListConversations => ConversationPage;
+    /// One conversation with its messages.
+    ShowConversation => ConversationDetail;
+    /// Begins a conversation anew.
+    ResetConversation => ControlOperation;
+    /// How a stop or a reset stands.
+    ShowOperation => ControlOperation;
 }
 
 /// A new application with its first key, which has every scope.

@@ -24,10 +24,12 @@
 //! | [`stream`] | a backend that follows a run by its event stream |
 //! | [`control`] | what it asks for beyond runs: conversations, stops, resets |
 //! | [`folder`] | a working folder with known content, and scripts for the scripted assistant |
+//! | [`model`] | a model provider that others wrote, told what to answer |
 //! | [`proxy`] | stands between device and gateway: cuts, freezes, heals |
 //! | [`sshd`] | Debian's own SSH server in front of a gateway |
 //! | [`logind`] | the login service of a device's system, which announces sleep and takes inhibitors |
 //! | [`raw`] | a device made by hand, frame by frame, on the private control socket |
+//! | [`others`] | installs programs that others wrote |
 //! | [`process`] [`wait`] [`binaries`] | what the others are made from |
 
 pub mod backend;
@@ -37,6 +39,8 @@ pub mod device;
 pub mod folder;
 pub mod gateway;
 pub mod logind;
+pub mod model;
+pub mod others;
 pub mod postgres;
 pub mod process;
 pub mod proxy;

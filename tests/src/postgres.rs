@@ -88,6 +88,16 @@ impl Postgres {
         *cluster = Some(Cluster::start(Config::new(self.server.folder.path())).await.expect("it ran before"));
     }
 
+    /// Locks the rows of a table, as somebody with a long transaction does.
+    pub async fn hold(&self, table: &str) -> Held {
+        let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await.expect("the database answers");
+        let mut driver = tokio::task::JoinSet::new();
+        driver.spawn(connection);
+        let statement = format!("BEGIN; SELECT FROM {table} FOR UPDATE");
+        client.batch_execute(&statement).await.expect("a table");
+        Held { _client: client, _driver: driver }
+    }
+
     /// The rows of a query, each as one line of JSON.
     pub async fn rows(&self, query: &str) -> Vec<serde_json::Value> {
         let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await.expect("the database answers");
@@ -96,6 +106,13 @@ impl Postgres {
         let rows = client.query(&format!("SELECT row_to_json(q) FROM ({query}) q"), &[]).await.expect("a valid query");
         rows.iter().map(|row| row.get(0)).collect()
     }
+}
+
+/// Rows that are locked until this is dropped.
+#[derive(Debug)]
+pub struct Held {
+    _client: tokio_postgres::Client,
+    _driver: tokio::task::JoinSet<Result<(), tokio_postgres::Error>>,
 }
 
 impl Server {

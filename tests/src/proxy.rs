@@ -1,4 +1,4 @@
-//! A network in between: it can be cut, frozen and healed.
+//! A network in between: it can be cut, frozen, muted and healed.
 
 use std::net::SocketAddr;
 
@@ -15,6 +15,8 @@ use crate::gateway::Address;
 struct Weather {
     /// Connections stay open and nothing passes, in either direction: a network that drops packets.
     is_frozen: bool,
+    /// What comes from the side that dialled is held back; the other direction passes.
+    is_mute: bool,
     /// New connections are reset at once.
     is_cut: bool,
     /// How often it was cut. Connections of before are reset, even if it was healed again already.
@@ -56,6 +58,11 @@ impl Proxy {
         self.weather.send_modify(|weather| weather.is_frozen = true);
     }
 
+    /// Lets pass what the side that dialled is told, and holds back what it says until [`Proxy::heal`].
+    pub fn mute(&self) {
+        self.weather.send_modify(|weather| weather.is_mute = true);
+    }
+
     /// Resets all connections and every new one. What was under way is lost.
     pub fn cut(&self) {
         self.weather.send_modify(|weather| {
@@ -66,7 +73,7 @@ impl Proxy {
 
     /// Everything passes again.
     pub fn heal(&self) {
-        self.weather.send_modify(|weather| (weather.is_frozen, weather.is_cut) = (false, false));
+        self.weather.send_modify(|weather| *weather = Weather { cuts: weather.cuts, ..Weather::default() });
     }
 }
 
@@ -91,7 +98,9 @@ async fn pass(near: TcpStream, target: SocketAddr, weather: watch::Receiver<Weat
         far.set_nodelay(true)?;
         let (near_in, near_out) = near.into_split();
         let (far_in, far_out) = far.into_split();
-        tokio::try_join!(copy(near_in, far_out, weather.clone()), copy(far_in, near_out, weather))
+        let said = copy(near_in, far_out, weather.clone(), |weather| weather.is_frozen || weather.is_mute);
+        let told = copy(far_in, near_out, weather, |weather| weather.is_frozen);
+        tokio::try_join!(said, told)
     };
     tokio::select! {
         _ = until_cut.wait_for(|weather| weather.is_cut || weather.cuts != cuts) => {}
@@ -104,12 +113,13 @@ async fn copy(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut weather: watch::Receiver<Weather>,
+    holds_back: fn(&Weather) -> bool,
 ) -> std::io::Result<()> {
     let mut buffer = vec![0; 64 * 1024];
     loop {
         let length = from.read(&mut buffer).await?;
-        // What was read while the network is frozen is held back until it is not.
-        let _ = weather.wait_for(|weather| !weather.is_frozen).await;
+        // What was read while nothing passes is held back until it does.
+        let _ = weather.wait_for(|weather| !holds_back(weather)).await;
         if length == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }

@@ -1,5 +1,13 @@
 //! Model providers behind one trait, and the scripted assistant that needs no account.
 //!
+//! | file | part |
+//! |---|---|
+//! | `anthropic`, `openai` | what one provider says differently |
+//! | `remote` | what they share: one request, one stream |
+//! | `sse`, `pieces` | events and tool calls that arrive in pieces |
+//! | `accounts` | which providers the desktop user configured |
+//! | `scripted`, `script`, `folder` | the assistant without a model |
+//!
 //! A provider turns a conversation into a stream of [`ModelEvent`]s and keeps nothing between two
 //! calls that the conversation does not say. Its stream has one of three ends:
 //!
@@ -9,11 +17,20 @@
 //! | [`ModelEvent::Error`] | the turn failed; whatever came before it does not count |
 //! | anything else, then nothing | the connection was cut: a failure, and never a short answer |
 
+pub mod accounts;
+mod anthropic;
 mod folder;
+mod openai;
+mod pieces;
+mod remote;
 mod script;
 mod scripted;
+mod sse;
+#[cfg(test)]
+mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use futures_util::stream::BoxStream;
 use serde::Deserialize;
@@ -22,6 +39,10 @@ use serde_json::Value;
 use crate::services::Provider;
 use crate::tools::ToolSpec;
 
+use accounts::{AccountError, Accounts, Kind};
+use anthropic::Anthropic;
+use openai::OpenAi;
+use remote::Remote;
 pub use script::{Script, ScriptError};
 pub use scripted::Scripted;
 
@@ -141,6 +162,20 @@ pub struct ModelError {
     pub message: String,
     /// Whether the same call may succeed a moment later. The executor then tries again by itself.
     pub retryable: bool,
+    /// How long the provider wants to be left alone before that.
+    pub retry_after: Option<Duration>,
+}
+
+impl ModelError {
+    /// A failure that stays.
+    pub fn new(kind: ErrorKind, message: &str) -> Self {
+        Self { kind, message: message.to_owned(), retryable: false, retry_after: None }
+    }
+
+    /// The same, as one that may pass.
+    pub fn passing(self) -> Self {
+        Self { retryable: true, ..self }
+    }
 }
 
 /// The kinds of [`ModelError`].
@@ -168,11 +203,21 @@ pub enum OpenError {
     /// The script cannot be played.
     #[error(transparent)]
     Script(#[from] ScriptError),
+    /// The account cannot be used.
+    #[error(transparent)]
+    Account(#[from] AccountError),
 }
 
-/// Opens the assistant that a definition names, for one run. Reads a script file and so may block.
-pub fn open(provider: Provider, model: &str) -> Result<Box<dyn Assistant>, OpenError> {
-    match provider {
-        Provider::Scripted => Ok(Box::new(Scripted::open(model)?)),
-    }
+/// All calls share connections.
+static CLIENT: LazyLock<reqwest::Client> = LazyLock::new(remote::client);
+
+/// Opens the assistant that a definition names, for one run. Reads files and so may block.
+pub fn open(accounts: &Accounts, provider: &Provider, model: &str) -> Result<Box<dyn Assistant>, OpenError> {
+    let Provider::Account(name) = provider else { return Ok(Box::new(Scripted::open(model)?)) };
+    let (kind, account) = accounts.open(name)?;
+    let client = CLIENT.clone();
+    Ok(match kind {
+        Kind::Anthropic => Box::new(Remote::<Anthropic>::new(client, account, model)),
+        Kind::Openai => Box::new(Remote::<OpenAi>::new(client, account, model)),
+    })
 }

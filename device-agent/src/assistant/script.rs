@@ -258,7 +258,10 @@ fn step(value: Value) -> Result<Step, String> {
         Some("error") => {
             let ErrorBody { kind, message, times } = shaped::<ErrorStep>(value)?.error;
             let message = message.unwrap_or_else(|| "The script of the scripted assistant plays an error.".to_owned());
-            Ok(Step::Error { error: ModelError { kind, message, retryable: kind == ErrorKind::Overloaded }, times })
+            Ok(Step::Error {
+                error: ModelError { kind, message, retryable: kind == ErrorKind::Overloaded, retry_after: None },
+                times,
+            })
         }
         Some(_) => Ok(Step::End(shaped::<EndStep>(value)?.end)),
         None => Err("a step is an object with \"text\", \"tool\", \"delay_ms\", \"error\" or \"end\"".to_owned()),

@@ -4,9 +4,12 @@
 mod access;
 mod app;
 mod connection;
+mod conversations;
 mod daemon;
 mod identity;
 mod key;
+mod operation;
+mod provider;
 mod runs;
 mod service;
 mod socket;
@@ -64,12 +67,18 @@ enum Command {
     /// Services: what callers can use
     #[command(subcommand)]
     Service(service::Service),
+    /// Model providers and their keys
+    #[command(subcommand)]
+    Provider(provider::Provider),
     /// External access to everything published
     #[command(subcommand)]
     Access(access::Access),
     /// Runs of this device's services
     #[command(subcommand)]
     Runs(runs::Runs),
+    /// Conversations with this device's services
+    #[command(subcommand)]
+    Conversations(conversations::Conversations),
     /// Print a completion script
     Completions {
         /// For which shell
@@ -130,8 +139,10 @@ async fn run(command: Command, out: Output, run_agent: RunAgent) -> Result<(), F
         Command::App(command) => app::run(Agent::find()?, command, out).await,
         Command::Key(command) => key::run(Agent::find()?, command, out).await,
         Command::Service(command) => service::run(Agent::find()?, command, out).await,
+        Command::Provider(command) => provider::run(Agent::find()?, command, out).await,
         Command::Access(command) => access::run(Agent::find()?, command, out).await,
         Command::Runs(command) => runs::run(Agent::find()?, command, out).await,
+        Command::Conversations(command) => conversations::run(Agent::find()?, command, out).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "deskgate", &mut std::io::stdout());
             Ok(())

@@ -6,9 +6,10 @@ use clap::Subcommand;
 use deskgate_gateway::exit::{Exit, Failure};
 use deskgate_gateway::output::{Output, table};
 use deskgate_protocol::RunId;
-use deskgate_protocol::management::{ListRuns, RunDetail, ShowRun};
+use deskgate_protocol::management::{ListRuns, RunDetail, ShowRun, StopRun};
 use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
 
+use super::operation;
 use super::socket::Agent;
 
 /// `deskgate runs …`
@@ -39,6 +40,14 @@ pub(super) enum Runs {
         #[arg(long, value_name = "TIME", value_parser = duration)]
         timeout: Option<Duration>,
     },
+    /// Stop a run; what it changed already stays changed
+    Stop {
+        /// Which
+        run: RunId,
+        /// Wait until the stop is confirmed, at most so long, as in 60s
+        #[arg(long, value_name = "TIME", value_parser = duration)]
+        wait: Option<Duration>,
+    },
 }
 
 pub(super) async fn run(agent: Agent, command: Runs, out: Output) -> Result<(), Failure> {
@@ -50,6 +59,10 @@ pub(super) async fn run(agent: Agent, command: Runs, out: Output) -> Result<(), 
         }
         Runs::Show { run, wait } => show(agent, run, wait, out).await,
         Runs::Tail { run, timeout } => tail(agent, run, timeout, out).await,
+        Runs::Stop { run, wait } => {
+            let operation = agent.manage(StopRun { run_id: run }).await?;
+            operation::follow(agent, operation, wait, out).await
+        }
     }
 }
 
@@ -123,7 +136,7 @@ fn list(runs: &[Run]) -> String {
 }
 
 /// The beginning of a caller's text, with nothing in it that could steer a terminal.
-fn first_line(text: &str) -> String {
+pub(super) fn first_line(text: &str) -> String {
     let line: String =
         text.lines().next().unwrap_or_default().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if line.chars().count() > 48 { line.chars().take(47).collect::<String>() + "…" } else { line }
@@ -155,7 +168,7 @@ fn printable(text: &str) -> String {
 }
 
 /// A time such as 500ms, 60s, 10m or 2h.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let number: u64 = number.parse().map_err(|_| "a number and a unit, such as 60s or 10m".to_owned())?;

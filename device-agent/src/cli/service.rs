@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use deskgate_gateway::exit::{Exit, Failure};
 use deskgate_gateway::output::{Output, table};
 use deskgate_protocol::DraftId;
@@ -63,10 +63,10 @@ pub(super) struct Fields {
     /// What it does, for the people who call it
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
-    /// Who answers
-    #[arg(long, value_enum)]
-    provider: Option<ProviderName>,
-    /// Which model; scripted has `folder`, and `script:` with a file's absolute path
+    /// Who answers: scripted, or a name from `deskgate provider list`
+    #[arg(long)]
+    provider: Option<String>,
+    /// Which of its models; scripted has `folder`, and `script:` with a file's absolute path
     #[arg(long)]
     model: Option<String>,
     /// The fixed task
@@ -87,13 +87,6 @@ pub(super) struct Fields {
     /// Runs at the same time
     #[arg(long)]
     concurrency: Option<u32>,
-}
-
-/// The providers.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum ProviderName {
-    /// No account and no model: answers from the folder, or plays a script
-    Scripted,
 }
 
 pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(), Failure> {
@@ -164,9 +157,12 @@ pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(
 
 impl Fields {
     fn apply(self, mut definition: Definition) -> Result<Definition, Failure> {
-        for (flag, text) in
-            [("--description", &self.description), ("--instructions", &self.instructions), ("--model", &self.model)]
-        {
+        for (flag, text) in [
+            ("--description", &self.description),
+            ("--instructions", &self.instructions),
+            ("--provider", &self.provider),
+            ("--model", &self.model),
+        ] {
             no_secret(flag, text.as_deref().unwrap_or_default())?;
         }
         if let Some(folder) = self.dir {
@@ -182,9 +178,7 @@ impl Fields {
         if let Some(tools) = self.tools {
             definition.tools = tools_of(&tools)?;
         }
-        if let Some(ProviderName::Scripted) = self.provider {
-            definition.provider = Provider::Scripted;
-        }
+        definition.provider = self.provider.map_or(definition.provider, Provider::from);
         definition.description = self.description.unwrap_or(definition.description);
         definition.instructions = self.instructions.unwrap_or(definition.instructions);
         definition.model = self.model.unwrap_or(definition.model);
@@ -270,11 +264,12 @@ fn show(service: &Record) -> String {
     let definition = &service.draft;
     let tools: Vec<_> = definition.tools.iter().map(|tool| tool.as_str()).collect();
     let mut text = format!(
-        "{} ({})\nstage         {}\nfolder        {}\nprovider      scripted, model {}\ntools         {}\nlimits        {} turns, {} s, {} at once\ninstructions  {}\n",
+        "{} ({})\nstage         {}\nfolder        {}\nprovider      {}, model {}\ntools         {}\nlimits        {} turns, {} s, {} at once\ninstructions  {}\n",
         definition.name,
         service.draft_id,
         stage(service),
         definition.working_directory.display(),
+        definition.provider,
         definition.model,
         if tools.is_empty() { "none: conversation only".to_owned() } else { tools.join(", ") },
         definition.limits.max_turns,

@@ -40,8 +40,9 @@ impl<L: Link> Dispatcher<L> {
         let (reports_in, reports) = mpsc::channel(REPORTS);
         let stop = CancellationToken::new();
         let running = Stage::Running { reports, stop: stop.clone(), revoked: false };
-        let Stage::Taken { offer, definition, .. } = std::mem::replace(&mut run.stage, running) else {
-            unreachable!("only `begin` calls this, for a run that `confirm` found taken")
+        let Stage::Taken { offer, definition: Some(definition), .. } = std::mem::replace(&mut run.stage, running)
+        else {
+            unreachable!("only `begin` calls this, for a run that it found taken and with a definition")
         };
         if let Stop::Now { .. } = self.stop {
             stop.cancel();
@@ -88,13 +89,14 @@ impl<L: Link> Dispatcher<L> {
             return self.forget(run_id, attempt).await;
         }
         // Cut off by a stop of the agent, not by anybody who wanted the run to end: the journal
-        // keeps it as running, and the next start of the agent has it executed again.
+        // keeps it as running, and the next start of the agent has it executed again. Until then it
+        // is remembered, so that a stop that still comes is not answered as if it were unknown.
         let cut_off = run.stop.is_none()
             && matches!(self.stop, Stop::Now { .. })
             && matches!(outcome, None | Some(Outcome::Cancelled { .. }));
         let Some(outcome) = outcome.filter(|_| !cut_off) else {
             info!(%run_id, attempt = run.attempt, "execution was cut off; it begins again at the next start");
-            self.runs.remove(&run_id);
+            run.stage = Stage::Interrupted;
             return;
         };
         while let Ok(report) = reports.try_recv() {

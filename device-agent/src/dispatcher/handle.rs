@@ -116,6 +116,7 @@ impl Gateway for DispatcherHandle {
         let limit = CALL_LIMIT
             + match &request {
                 ManagementRequest::ShowRun(show) => Duration::from_secs(show.wait_s.into()),
+                ManagementRequest::ShowOperation(show) => Duration::from_secs(show.wait_s.into()),
                 _ => Duration::ZERO,
             };
         let (answer, reply) = oneshot::channel();

@@ -149,21 +149,12 @@ impl<L: Link> Dispatcher<L> {
         config: Config,
     ) -> Result<(Self, DispatcherHandle), store::Error> {
         let (journal, services) = (store.journal(), store.services());
+        store.transcripts().forget_silent().await?;
         let mut runs = BTreeMap::new();
         for entry in journal.recover().await? {
             let offer = entry.offer;
-            let definition = match entry.status {
-                InFlightStatus::Taken => offers::definition(&services, &offer).await?,
-                _ => None,
-            };
-            let run = match (entry.status, definition) {
-                (InFlightStatus::Taken, Some(definition)) => Run::taken(offer.clone(), definition),
-                // Nothing was executed: the gateway hears nothing of it and offers it again.
-                (InFlightStatus::Taken, None) => {
-                    warn!(run_id = %offer.run_id, "a taken run has no definition any more; giving it back");
-                    journal.forget(offer.run_id, offer.attempt).await?;
-                    continue;
-                }
+            let run = match entry.status {
+                InFlightStatus::Taken => Run::taken(offer.clone(), offers::definition_left(&services, &offer).await?),
                 _ => Run::left_over(&offer, entry.ended),
             };
             runs.insert(offer.run_id, run);

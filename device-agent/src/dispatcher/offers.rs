@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use deskgate_protocol::control::{DeviceFrame, Offer, RefuseCode};
 use deskgate_protocol::ids::{EndpointId, RunId};
+use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -19,6 +20,21 @@ use crate::store::{self, Services};
 pub(super) async fn definition(services: &Services, offer: &Offer) -> Result<Option<Arc<Definition>>, store::Error> {
     let found = services.published(offer.endpoint_id, offer.endpoint_version).await?;
     Ok(found.filter(|(_, digest)| *digest == offer.definition_sha256).map(|(definition, _)| Arc::new(definition)))
+}
+
+/// The definition for a run that was taken before this process began. `None` when it is gone, or damaged: its start
+/// may be durable at the gateway, so that run is not given back but fails, and the others go on.
+pub(super) async fn definition_left(
+    services: &Services,
+    offer: &Offer,
+) -> Result<Option<Arc<Definition>>, store::Error> {
+    match definition(services, offer).await {
+        Err(store::Error::Damaged { what }) => {
+            warn!(run_id = %offer.run_id, what, "the definition of a taken run cannot be read");
+            Ok(None)
+        }
+        found => found,
+    }
 }
 
 impl<L: Link> Dispatcher<L> {
@@ -60,7 +76,7 @@ impl<L: Link> Dispatcher<L> {
                 info!(%run_id, attempt, endpoint_id = %offer.endpoint_id, trace_id = offer.trace_id(), "took a run");
                 // What was to be stopped in an earlier attempt is to be stopped in this one.
                 let stop = self.runs.get(&run_id).and_then(|run| run.stop);
-                self.runs.insert(run_id, Run { stop, ..Run::taken(offer, definition) });
+                self.runs.insert(run_id, Run { stop, ..Run::taken(offer, Some(definition)) });
                 self.line.send(DeviceFrame::Accept { run_id, attempt });
             }
             Ok(Taken::Ended(Ended { seq, outcome, .. })) => {
@@ -172,6 +188,11 @@ impl<L: Link> Dispatcher<L> {
                 run.stage = Stage::Ended { outcome: Box::new(orders::never_began()), journalled: false, sent: false };
                 self.journal_finish(run_id).await;
             }
+            Started::Execute if matches!(run.stage, Stage::Taken { definition: None, .. }) => {
+                warn!(%run_id, attempt = run.attempt, "the definition that this run was taken for is gone; it fails");
+                run.stage = Stage::Ended { outcome: Box::new(no_definition()), journalled: false, sent: false };
+                self.journal_finish(run_id).await;
+            }
             Started::Execute => {
                 let exchange = |Said { input, answer }| Exchange { request: input, answer };
                 self.execute(run_id, earlier.into_iter().map(exchange).collect());
@@ -247,4 +268,12 @@ impl<L: Link> Dispatcher<L> {
         self.retry_orders().await;
         self.try_journal().await;
     }
+}
+
+/// The outcome of a run whose definition went away after it was taken. It was not executed.
+fn no_definition() -> Outcome {
+    let message = "The device no longer holds the version of the service that this run was accepted for.".to_owned();
+    let code = RunErrorCode::DefinitionMismatch;
+    let error = RunError { code, message, retryable: true, effects: Effects::None };
+    Outcome::Failed { error, usage: Usage::default() }
 }

@@ -29,21 +29,22 @@ pub(super) struct Run {
 
 pub(super) enum Stage {
     /// Journalled; waits for `start`. `confirmed`: it came, and the journal could not note it yet.
-    Taken { offer: Box<Offer>, definition: Arc<Definition>, confirmed: bool },
+    /// Without a definition it is not executed: it fails when it is started.
+    Taken { offer: Box<Offer>, definition: Option<Arc<Definition>>, confirmed: bool },
     /// Executing. `revoked`: its outcome no longer matters to anybody.
     Running { reports: mpsc::Receiver<Progress>, stop: CancellationToken, revoked: bool },
     /// Ended. Sent only once it is journalled.
     Ended { outcome: Box<Outcome>, journalled: bool, sent: bool },
-    /// Cut off by a restart; waits to be offered again.
+    /// Cut off by a restart, or by the agent's own hasty stop; waits to be offered again.
     Interrupted,
 }
 
 impl Run {
-    pub(super) fn taken(offer: Offer, definition: Arc<Definition>) -> Self {
+    pub(super) fn taken(offer: Offer, definition: Option<Arc<Definition>>) -> Self {
         Self {
             attempt: offer.attempt,
             endpoint_id: offer.endpoint_id,
-            service: definition.name.clone(),
+            service: definition.as_ref().map(|definition| definition.name.clone()).unwrap_or_default(),
             since: Timestamp::now(),
             turns: 0,
             stage: Stage::Taken { offer: Box::new(offer), definition, confirmed: false },

@@ -30,6 +30,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::assistant::accounts::Accounts;
 use crate::assistant::{self, Assistant};
 use crate::services::Definition;
 use crate::tools::Toolbox;
@@ -69,14 +70,19 @@ pub enum Progress {
 ///
 /// Backpressure: a full `reports` holds the run up, and time goes on. After `stop`, or after the
 /// run's time is over, events that find no room are dropped, so the outcome never waits for them.
-pub async fn execute(job: Job, reports: mpsc::Sender<Progress>, stop: CancellationToken) -> Outcome {
+pub async fn execute(
+    job: Job,
+    accounts: Accounts,
+    reports: mpsc::Sender<Progress>,
+    stop: CancellationToken,
+) -> Outcome {
     let limit = job.offer.max_duration_s.min(job.definition.limits.max_duration_s);
     // tokio's clock is CLOCK_MONOTONIC, which stands still while the machine sleeps: awake time.
     let started = Instant::now();
     let clock = Clock { started, deadline: started + Duration::from_secs(limit.into()) };
     let (run_id, attempt) = (job.offer.run_id, job.offer.attempt);
     tracing::debug!(%run_id, attempt, "run starts");
-    let outcome = match prepare(&job, clock, &stop).await {
+    let outcome = match prepare(&job, accounts, clock, &stop).await {
         Ok((toolbox, assistant)) => {
             drive::run(turn_of(&job, &toolbox), &toolbox, assistant.as_ref(), clock, &reports, &stop).await
         }
@@ -95,12 +101,18 @@ fn turn_of(job: &Job, toolbox: &Toolbox) -> turn::Turn {
         messages: prompt::messages(&job.earlier, &job.offer.input),
         tools: toolbox.specs().cloned().filter_map(|spec| Some((toolbox.kind(&spec.name)?, spec))).collect(),
         max_turns: job.definition.limits.max_turns,
+        run_attempt: job.offer.attempt,
     })
 }
 
 /// Opens what the run works with. Both opens are file work and may hang on a dead network mount:
 /// such a thread cannot be ended, but the run does not wait for it.
-async fn prepare(job: &Job, clock: Clock, stop: &CancellationToken) -> Result<(Toolbox, Box<dyn Assistant>), Outcome> {
+async fn prepare(
+    job: &Job,
+    accounts: Accounts,
+    clock: Clock,
+    stop: &CancellationToken,
+) -> Result<(Toolbox, Box<dyn Assistant>), Outcome> {
     let (run_id, definition) = (job.offer.run_id, Arc::clone(&job.definition));
     let failed = |code| {
         let usage = Usage { active_seconds: clock.elapsed().as_secs_f64(), ..Usage::default() };
@@ -111,7 +123,7 @@ async fn prepare(job: &Job, clock: Clock, stop: &CancellationToken) -> Result<(T
             tracing::warn!(%run_id, %error, "working directory");
             RunErrorCode::ToolError
         })?;
-        let assistant = assistant::open(definition.provider, &definition.model).map_err(|error| {
+        let assistant = assistant::open(&accounts, &definition.provider, &definition.model).map_err(|error| {
             tracing::warn!(%run_id, %error, "assistant");
             RunErrorCode::ModelError
         })?;

@@ -74,6 +74,9 @@ pub(super) struct Setup {
     pub(super) messages: Vec<Message>,
     pub(super) tools: Vec<(ToolKind, ToolSpec)>,
     pub(super) max_turns: u32,
+    /// Which attempt of the run this is. What is numbered here is numbered anew in the next one, and its
+    /// identifiers are unique within the run.
+    pub(super) run_attempt: u32,
 }
 
 /// The machine.
@@ -83,7 +86,9 @@ pub(super) struct Turn {
     kinds: Vec<(String, ToolKind)>,
     messages: Arc<Vec<Message>>,
     max_turns: u32,
+    run_attempt: u32,
     turns: u32,
+    /// Of calling the model.
     attempt: u32,
     reported_messages: u32,
     usage: Usage,
@@ -135,6 +140,7 @@ impl Turn {
             kinds,
             messages: Arc::new(setup.messages),
             max_turns: setup.max_turns,
+            run_attempt: setup.run_attempt,
             turns: 0,
             attempt: 0,
             reported_messages: 0,
@@ -153,11 +159,9 @@ impl Turn {
             (_, Event::Deadline) => self.fail(RunErrorCode::MaxDurationExceeded),
             (State::Fresh, Event::Started) => self.next_turn(),
             (State::Calling(reply), Event::Model(event)) => self.model(reply, event),
-            (State::Calling(_), Event::ModelClosed) => self.model_failed(&ModelError {
-                kind: ErrorKind::Protocol,
-                message: "The model's answer broke off before its end.".to_owned(),
-                retryable: true,
-            }),
+            (State::Calling(_), Event::ModelClosed) => self.model_failed(
+                &ModelError::new(ErrorKind::Protocol, "The model's answer broke off before its end.").passing(),
+            ),
             (State::Waiting, Event::RetryDue) => self.call_model(),
             (State::Working(work), Event::ToolFinished(result)) => self.tool_finished(work, result),
             (state, _) => {
@@ -232,14 +236,16 @@ impl Turn {
         if text.is_empty() {
             return Vec::new();
         }
-        let message_id = message_id(self.reported_messages + 1);
+        let message_id = self.message_id(self.reported_messages + 1);
         vec![Effect::Say(MessageDelta { message_id, offset: reply.length, text: text.to_owned() })]
     }
 
     fn model_failed(&mut self, error: &ModelError) -> Vec<Effect> {
         if error.retryable && self.attempt < ATTEMPTS {
             self.state = State::Waiting;
-            return vec![Effect::RetryIn(FIRST_PAUSE * 2_u32.pow(self.attempt - 1))];
+            let pause = FIRST_PAUSE * 2_u32.pow(self.attempt - 1);
+            // The run's own time bounds what a provider may ask for.
+            return vec![Effect::RetryIn(pause.max(error.retry_after.unwrap_or_default()))];
         }
         let code = match error.kind {
             ErrorKind::Auth => RunErrorCode::ModelAuth,
@@ -255,7 +261,7 @@ impl Turn {
         if !text.is_empty() {
             self.reported_messages += 1;
             effects.push(Effect::Emit(DeviceEvent::MessageCompleted {
-                message_id: message_id(self.reported_messages),
+                message_id: self.message_id(self.reported_messages),
                 text: outcome::cut(&text, MESSAGE_LIMIT).to_owned(),
             }));
         }
@@ -280,10 +286,10 @@ impl Turn {
         self.usage.input_tokens += tokens.input_tokens;
         self.usage.output_tokens += tokens.output_tokens;
     }
-}
 
-fn message_id(number: u32) -> String {
-    format!("msg_{number}")
+    fn message_id(&self, number: u32) -> String {
+        format!("msg_{}_{number}", self.run_attempt)
+    }
 }
 
 /// Working through the calls of a turn.
@@ -299,7 +305,7 @@ impl Turn {
             if kind == ToolKind::Write {
                 self.effects = Effects::Possible;
             }
-            let call_id = format!("call_{}", self.usage.tool_calls);
+            let call_id = format!("call_{}_{}", self.run_attempt, self.usage.tool_calls);
             let started = DeviceEvent::ToolStarted { call_id: call_id.clone(), tool: call.name.clone(), kind };
             work.current = Some(Current { asked_as: call.id, call_id, tool: call.name.clone(), kind });
             self.state = State::Working(work);

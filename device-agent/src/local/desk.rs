@@ -7,8 +7,9 @@ use deskgate_gateway::socket;
 use deskgate_protocol::control::RefusedCode;
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::management::{
-    CreateApplication, CreateKey, GetAccess, ListApplications, ListEndpoints, ListKeys, ListRuns, ManagementErrorCode,
-    ManagementRequest, PublishEndpoint, RevokeKey, RollKey, SetAccess, SetApplication, ShowRun,
+    CreateApplication, CreateKey, GetAccess, ListApplications, ListConversations, ListEndpoints, ListKeys, ListRuns,
+    ManagementErrorCode, ManagementRequest, PublishEndpoint, ResetConversation, RevokeKey, RollKey, SetAccess,
+    SetApplication, ShowConversation, ShowOperation, ShowRun, StopRun,
 };
 use deskgate_protocol::secret::ControlToken;
 use deskgate_protocol::{Timestamp, VERSION};
@@ -18,11 +19,16 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::orders::Order;
-use super::{AgentStatus, Ask, LineView, No, NoCode, Reply, Request, SaveConnection, Stop, TestConnection, Tested};
+use super::{
+    AgentStatus, Ask, LineView, NewKey, No, NoCode, Reply, Request, SaveConnection, SetProvider, Stop, TestConnection,
+    Tested,
+};
+use crate::assistant::accounts::{AccountError, Accounts, Configured, KeyChange, Kind};
 use crate::dispatcher::DispatcherHandle;
 use crate::identity::DeviceKey;
 use crate::link::{self, Connector, Credentials, LinkError, LinkHandle, LinkStatus};
 use crate::power::KeptAwake;
+use crate::secrets::{Secret, SecretError};
 use crate::services::{CallError, Error as ServiceError, Gateway, ServiceDesk};
 use crate::settings::{Connection, Mode};
 use crate::store::Store;
@@ -49,6 +55,8 @@ pub struct Desk {
     pub token_file: PathBuf,
     /// The person's home directory, which no service may be given whole.
     pub home: Option<PathBuf>,
+    /// The model providers.
+    pub accounts: Accounts,
     /// The line in force; absent until the first one is up, and while it is changed.
     pub engine: watch::Receiver<Option<Engine>>,
     /// Where orders go.
@@ -100,6 +108,15 @@ impl Desk {
             Request::ShowService(ask) => give(ask, self.services()?.show(ask.draft_id).await.map_err(No::from)),
             Request::CheckService(ask) => give(ask, self.services()?.check(ask.draft_id).await.map_err(No::from)),
             Request::PublishService(ask) => give(ask, self.services()?.publish(ask.draft_id).await.map_err(No::from)),
+            Request::ListProviders(ask) => give(ask, self.with_accounts(Accounts::list).await),
+            Request::SetProvider(ask) => {
+                let SetProvider { name, kind, base_url, key } = ask.clone();
+                give(ask, self.with_accounts(move |accounts| set_provider(accounts, &name, kind, base_url, key)).await)
+            }
+            Request::RemoveProvider(ask) => {
+                let name = ask.name.clone();
+                give(ask, self.with_accounts(move |accounts| accounts.remove(&name)).await)
+            }
             Request::Manage { request } => self.manage(request).await,
         }
     }
@@ -112,7 +129,18 @@ impl Desk {
     }
 
     fn services(&self) -> Result<ServiceDesk<DispatcherHandle>, No> {
-        Ok(ServiceDesk::new(self.store.services(), self.engine()?.dispatcher, self.home.clone()))
+        let gateway = self.engine()?.dispatcher;
+        Ok(ServiceDesk::new(self.store.services(), gateway, self.home.clone(), self.accounts.clone()))
+    }
+
+    /// Accounts are files, and files may block.
+    async fn with_accounts<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Accounts) -> Result<R, AccountError> + Send + 'static,
+    ) -> Result<R, No> {
+        let accounts = self.accounts.clone();
+        let worked = tokio::task::spawn_blocking(move || work(&accounts)).await;
+        worked.map_err(|_| failed("the agent failed while it handled its providers".to_owned()))?.map_err(No::from)
     }
 
     async fn status(&self) -> Result<AgentStatus, No> {
@@ -284,6 +312,11 @@ impl Desk {
             Pass::GetAccess(request) => pass!(request, GetAccess),
             Pass::ListRuns(request) => pass!(request, ListRuns),
             Pass::ShowRun(request) => pass!(request, ShowRun),
+            Pass::StopRun(request) => pass!(request, StopRun),
+            Pass::ListConversations(request) => pass!(request, ListConversations),
+            Pass::ShowConversation(request) => pass!(request, ShowConversation),
+            Pass::ResetConversation(request) => pass!(request, ResetConversation),
+            Pass::ShowOperation(request) => pass!(request, ShowOperation),
         }
     }
 }
@@ -358,6 +391,42 @@ impl From<ServiceError> for No {
             ServiceError::NotChecked(_) | ServiceError::CheckFailed { .. } => refused(message),
             ServiceError::Gateway(error) => error.into(),
             ServiceError::Store(error) => error.into(),
+        }
+    }
+}
+
+/// What is not said stays as it is; a new account has its kind's own address.
+fn set_provider(
+    accounts: &Accounts,
+    name: &str,
+    kind: Option<Kind>,
+    base_url: Option<String>,
+    key: NewKey,
+) -> Result<Configured, AccountError> {
+    let saved = match accounts.get(name) {
+        Ok(saved) => Some(saved),
+        Err(AccountError::Unknown(_)) => None,
+        Err(error) => return Err(error),
+    };
+    let key = match key {
+        NewKey::Keep => KeyChange::Keep,
+        NewKey::Forget => KeyChange::Forget,
+        NewKey::Replace(text) => KeyChange::Replace(Secret::new(&text)?),
+    };
+    let kind = kind.or(saved.as_ref().map(|saved| saved.kind)).ok_or(AccountError::KindMissing)?;
+    let same_kind = saved.filter(|saved| saved.kind == kind);
+    let base_url = base_url.or(same_kind.map(|saved| saved.base_url)).unwrap_or(kind.base_url().to_owned());
+    accounts.set(name, kind, &base_url, key)
+}
+
+impl From<AccountError> for No {
+    fn from(error: AccountError) -> Self {
+        let message = error.to_string();
+        match error {
+            AccountError::Unknown(_) => Self { code: NoCode::NotFound, message },
+            AccountError::Io { .. } | AccountError::Secret(SecretError::Io { .. }) => failed(message),
+            AccountError::Secret(SecretError::Loose { .. }) => refused(message),
+            _ => invalid(message),
         }
     }
 }

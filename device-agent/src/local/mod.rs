@@ -19,6 +19,7 @@ use deskgate_protocol::{ApplicationId, DeviceId, DraftId, Timestamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::assistant::accounts::{Configured, Kind};
 use crate::dispatcher;
 pub use crate::power::KeptAwake;
 use crate::services::{Definition, Report, Service};
@@ -85,6 +86,12 @@ requests! {
     CheckService => Report;
     /// Publish a checked draft.
     PublishService => Service;
+    /// The model providers of this device.
+    ListProviders => Vec<Configured>;
+    /// Add a model provider, or change it.
+    SetProvider => Configured;
+    /// Remove a model provider and its key.
+    RemoveProvider => ();
 }
 
 /// What came of a request.
@@ -300,4 +307,50 @@ pub struct CheckService {
 pub struct PublishService {
     /// Which service's.
     pub draft_id: DraftId,
+}
+
+/// Lists model providers.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ListProviders {}
+
+/// Adds or changes a model provider.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SetProvider {
+    /// What services name it by.
+    pub name: String,
+    /// Which API it speaks; absent keeps it.
+    pub kind: Option<Kind>,
+    /// Where; absent keeps it, or takes the kind's own address.
+    pub base_url: Option<String>,
+    /// What happens to its key.
+    pub key: NewKey,
+}
+
+/// What happens to a provider's key.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NewKey {
+    /// The saved one stays.
+    Keep,
+    /// No key any more.
+    Forget,
+    /// This one from now on.
+    Replace(String),
+}
+
+impl std::fmt::Debug for NewKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Keep => "Keep",
+            Self::Forget => "Forget",
+            Self::Replace(_) => "Replace(…)",
+        })
+    }
+}
+
+/// Removes a model provider.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RemoveProvider {
+    /// Its name.
+    pub name: String,
 }

@@ -6,8 +6,9 @@ use deskgate_protocol::Timestamp;
 use deskgate_protocol::canonical::Sha256Digest;
 use serde::{Deserialize, Serialize};
 
-use super::Definition;
 use super::probe::{try_provider, try_tool};
+use super::{Definition, Provider};
+use crate::assistant::accounts::Accounts;
 
 /// What one check found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,17 +60,17 @@ impl Report {
 }
 
 /// Makes every check of a definition. `home` is the folder of the person at the desktop.
-pub async fn check(definition: &Definition, home: Option<&Path>) -> Report {
+pub async fn check(definition: &Definition, home: Option<&Path>, accounts: &Accounts) -> Report {
     let directory = definition.working_directory.clone();
     let home = home.map(Path::to_owned);
     let mut checks = tokio::task::spawn_blocking(move || check_directory(&directory, home.as_deref()))
         .await
         .unwrap_or_else(|_| vec![fail("directory", "the check itself failed", "run the check again")]);
     let usable = checks.iter().all(|check| check.verdict == Verdict::Pass);
-    let tried = try_provider(definition.provider, &definition.model).await;
+    let tried = try_provider(accounts, &definition.provider, &definition.model).await;
     checks.push(match tried {
         Ok(found) => pass("provider and model", &found),
-        Err(cause) => fail("provider and model", &cause, "correct the model, or the script file it names"),
+        Err(cause) => fail("provider and model", &cause, next_for(&definition.provider)),
     });
     checks.push(match definition.instructions.trim().is_empty() {
         false => pass("instructions", "the service has a task"),
@@ -87,6 +88,13 @@ pub async fn check(definition: &Definition, home: Option<&Path>) -> Report {
     }
     checks.push(skip("directory is writable", "no writing tool is selected"));
     Report { definition_sha256: definition.digest(), checked_at: Timestamp::now(), checks }
+}
+
+fn next_for(provider: &Provider) -> &'static str {
+    match provider {
+        Provider::Scripted => "correct the model, or the script file it names",
+        Provider::Account(_) => "correct the model, or the provider and its key: deskgate provider list",
+    }
 }
 
 /// The checks of the folder, up to the first that fails: the rest would only repeat its cause.
@@ -139,7 +147,11 @@ fn fail(name: &str, cause: &str, next: &str) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::services::{Limits, Provider, ToolName};
+    use crate::services::{Limits, ToolName};
+
+    fn no_accounts() -> Accounts {
+        Accounts::new("/nonexistent".into())
+    }
 
     fn definition(folder: &Path) -> Definition {
         Definition {
@@ -163,7 +175,7 @@ mod tests {
     #[tokio::test]
     async fn a_sound_definition_passes_and_each_selected_tool_was_tried() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let report = check(&definition(folder.path()), None).await;
+        let report = check(&definition(folder.path()), None, &no_accounts()).await;
         assert!(report.passed(), "{report:?}");
         let passed = |name: &str| report.checks.iter().any(|c| c.name == name && c.verdict == Verdict::Pass);
         assert!(["tool Read", "tool Grep", "tool Glob"].into_iter().all(passed));
@@ -175,25 +187,28 @@ mod tests {
         let home = folder.path().join("home/me");
         std::fs::create_dir_all(&home).expect("created");
         for wide in [home.as_path(), &folder.path().join("home"), Path::new("/")] {
-            let report = check(&definition(wide), Some(&home)).await;
+            let report = check(&definition(wide), Some(&home), &no_accounts()).await;
             assert_eq!(failed(&report), ["directory is narrow enough"], "{}", wide.display());
         }
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&home, &link).expect("linked");
-        assert_eq!(failed(&check(&definition(&link), Some(&home)).await), ["directory is narrow enough"]);
+        assert_eq!(
+            failed(&check(&definition(&link), Some(&home), &no_accounts()).await),
+            ["directory is narrow enough"]
+        );
         let inside = home.join("project");
         std::fs::create_dir(&inside).expect("created");
-        assert!(check(&definition(&inside), Some(&home)).await.passed());
+        assert!(check(&definition(&inside), Some(&home), &no_accounts()).await.passed());
     }
 
     #[tokio::test]
     async fn what_is_missing_fails_with_its_own_check() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let gone = folder.path().join("gone");
-        assert_eq!(failed(&check(&definition(&gone), None).await), ["directory exists"]);
+        assert_eq!(failed(&check(&definition(&gone), None, &no_accounts()).await), ["directory exists"]);
         let mut mute = definition(folder.path());
         mute.instructions = " \n".to_owned();
         mute.model = format!("script:{}", gone.display());
-        assert_eq!(failed(&check(&mute, None).await), ["provider and model", "instructions"]);
+        assert_eq!(failed(&check(&mute, None, &no_accounts()).await), ["provider and model", "instructions"]);
     }
 }

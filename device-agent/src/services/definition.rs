@@ -6,6 +6,8 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::service;
 use serde::{Deserialize, Serialize};
 
+use crate::assistant::accounts;
+
 /// Everything that decides how a run of this service is executed.
 ///
 /// Publishing freezes it with a digest; an offer for another digest is refused. Nothing in it ever
@@ -21,7 +23,7 @@ pub struct Definition {
     pub working_directory: PathBuf,
     /// Who answers.
     pub provider: Provider,
-    /// Which of the provider's models; for `scripted`: `folder`, or `script:` and a file's path.
+    /// Which of the provider's models, by the provider's own name; for `scripted`: `folder`, or `script:` and a file's path.
     pub model: String,
     /// The fixed task.
     pub instructions: String,
@@ -41,6 +43,7 @@ impl Definition {
             ("name", service::check_name(&self.name)),
             ("description", self.check_description()),
             ("working_directory", self.check_working_directory()),
+            ("provider", self.check_provider()),
             ("model", self.check_model()),
             ("instructions", self.check_instructions()),
             ("tools", self.check_tools()),
@@ -79,8 +82,19 @@ impl Definition {
         }
     }
 
+    /// Whether the account is there is asked by [`super::checks`]: it may be configured later.
+    fn check_provider(&self) -> Result<(), String> {
+        match &self.provider {
+            Provider::Scripted => Ok(()),
+            Provider::Account(name) => accounts::check_name(name).map_err(|error| error.to_string()),
+        }
+    }
+
     fn check_model(&self) -> Result<(), String> {
-        match (self.provider, self.model.strip_prefix("script:")) {
+        let length = self.model.chars().count();
+        match (&self.provider, self.model.strip_prefix("script:")) {
+            (Provider::Account(_), _) if (1..=MODEL_LIMIT).contains(&length) => Ok(()),
+            (Provider::Account(_), _) => Err(format!("a model's name has 1 to {MODEL_LIMIT} characters")),
             (Provider::Scripted, None) if self.model == "folder" => Ok(()),
             (Provider::Scripted, Some(file)) if Path::new(file).is_absolute() => Ok(()),
             (Provider::Scripted, _) => Err(format!(
@@ -111,6 +125,9 @@ impl Definition {
     }
 }
 
+/// The most characters of a model's name.
+const MODEL_LIMIT: usize = 200;
+
 /// The largest instructions, in bytes: far above what people write, far below what a model takes.
 pub const INSTRUCTIONS_LIMIT: usize = 256 * 1024;
 
@@ -128,12 +145,38 @@ pub struct FieldError {
 #[error("the service's definition is not valid: {}", .0.iter().map(|e| format!("{}: {}", e.field, e.message)).collect::<Vec<_>>().join("; "))]
 pub struct InvalidDefinition(pub Vec<FieldError>);
 
-/// The model providers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+/// Who answers. In a file: `scripted`, or the name of an account.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
 pub enum Provider {
     /// No model and no account: answers from the folder, or plays a script.
     Scripted,
+    /// A model provider that the desktop user configured, by its name.
+    Account(String),
+}
+
+impl From<String> for Provider {
+    fn from(name: String) -> Self {
+        if name == accounts::SCRIPTED { Self::Scripted } else { Self::Account(name) }
+    }
+}
+
+impl From<Provider> for String {
+    fn from(provider: Provider) -> Self {
+        match provider {
+            Provider::Scripted => accounts::SCRIPTED.to_owned(),
+            Provider::Account(name) => name,
+        }
+    }
+}
+
+impl std::fmt::Display for Provider {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Scripted => accounts::SCRIPTED,
+            Self::Account(name) => name,
+        })
+    }
 }
 
 /// The tools, by the names that models know.

@@ -21,6 +21,7 @@ use deskgate_protocol::Timestamp;
 use deskgate_protocol::ids::{ApplicationId, DraftId, EndpointId};
 use serde::{Deserialize, Serialize};
 
+use crate::assistant::accounts::Accounts;
 use crate::store;
 
 pub use checks::{Check, Report, Verdict};
@@ -122,12 +123,13 @@ pub struct ServiceDesk<G> {
     store: store::Services,
     gateway: G,
     home: Option<PathBuf>,
+    accounts: Accounts,
 }
 
 impl<G: Gateway> ServiceDesk<G> {
     /// `home` is the folder of the person at the desktop, which no service may be given whole.
-    pub fn new(store: store::Services, gateway: G, home: Option<PathBuf>) -> Self {
-        Self { store, gateway, home }
+    pub fn new(store: store::Services, gateway: G, home: Option<PathBuf>, accounts: Accounts) -> Self {
+        Self { store, gateway, home, accounts }
     }
 
     /// Saves a new draft.
@@ -160,7 +162,7 @@ impl<G: Gateway> ServiceDesk<G> {
     /// Makes every check of the draft and keeps what they found.
     pub async fn check(&self, draft_id: DraftId) -> Result<Report, Error> {
         let service = self.show(draft_id).await?;
-        let report = checks::check(&service.draft, self.home.as_deref()).await;
+        let report = checks::check(&service.draft, self.home.as_deref(), &self.accounts).await;
         self.store.set_checks(draft_id, &report).await?;
         Ok(report)
     }

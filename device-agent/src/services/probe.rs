@@ -1,13 +1,21 @@
 //! Where the capability checks touch the real thing: one call of a tool, one look at a provider.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::StreamExt;
 use serde_json::json;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{Provider, ToolName};
-use crate::assistant;
+use crate::assistant::accounts::Accounts;
+use crate::assistant::{self, Assistant, Message, ModelEvent, ModelRequest};
 use crate::tools::Toolbox;
+
+/// How long a model may take for one word.
+const ANSWER: Duration = Duration::from_secs(60);
 
 /// Calls `tool` once in `directory` as a run would. `Ok` says in a few words what it found.
 pub async fn try_tool(tool: ToolName, directory: &Path) -> Result<String, String> {
@@ -43,10 +51,38 @@ async fn open(directory: &Path) -> Result<Toolbox, String> {
     opened.map_err(|_| "the tools failed unexpectedly".to_owned())?.map_err(|error| error.to_string())
 }
 
-/// Asks whether the provider answers and has the model. `Ok` says in a few words what it found.
-pub async fn try_provider(provider: Provider, model: &str) -> Result<String, String> {
-    let model = model.to_owned();
-    let opened = tokio::task::spawn_blocking(move || assistant::open(provider, &model).map(drop)).await;
-    opened.map_err(|_| "the provider failed unexpectedly".to_owned())?.map_err(|error| error.to_string())?;
-    Ok("the scripted assistant is ready; it needs no account and asks no model".to_owned())
+/// Asks the provider's model for a word, as a run would. `Ok` says in a few words what it found.
+///
+/// Only a real call shows that the account may use the model; it costs a few tokens.
+pub async fn try_provider(accounts: &Accounts, provider: &Provider, model: &str) -> Result<String, String> {
+    let opened = {
+        let (accounts, provider, model) = (accounts.clone(), provider.clone(), model.to_owned());
+        tokio::task::spawn_blocking(move || assistant::open(&accounts, &provider, &model)).await
+    };
+    let assistant = opened.map_err(|_| "the provider failed unexpectedly".to_owned())?;
+    let assistant = assistant.map_err(|error| error.to_string())?;
+    if *provider == Provider::Scripted {
+        return Ok("the scripted assistant is ready; it needs no account and asks no model".to_owned());
+    }
+    match timeout(ANSWER, answers(assistant.as_ref())).await {
+        Ok(answered) => answered.map(|()| format!("{model} answered")),
+        Err(_) => Err(format!("{model} did not answer within {} s", ANSWER.as_secs())),
+    }
+}
+
+async fn answers(assistant: &dyn Assistant) -> Result<(), String> {
+    let mut answer = assistant.respond(ModelRequest {
+        system: "Answer with one word.".into(),
+        messages: Arc::new(vec![Message::User { text: "Say: ready".to_owned(), details: None }]),
+        tools: Arc::new([]),
+        max_output_tokens: Some(64),
+    });
+    while let Some(event) = answer.next().await {
+        match event {
+            ModelEvent::End(_) => return Ok(()),
+            ModelEvent::Error(error) => return Err(error.to_string()),
+            _ => {}
+        }
+    }
+    Err("the model's answer broke off before its end".to_owned())
 }

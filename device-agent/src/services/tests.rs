@@ -108,7 +108,8 @@ impl Desk {
         let home = tempfile::tempdir().expect("temporary folder");
         let store = Store::open(home.path().join("deskgate.db")).await.expect("opens");
         let gateway = FakeGateway::default();
-        let desk = ServiceDesk::new(store.services(), gateway.clone(), None);
+        let desk =
+            ServiceDesk::new(store.services(), gateway.clone(), None, Accounts::new(home.path().join("providers")));
         Self { home, store, gateway, desk }
     }
 

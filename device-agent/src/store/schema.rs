@@ -72,6 +72,11 @@ CREATE TABLE closed_generation (
     generation       INTEGER NOT NULL
 ) STRICT;
 ",
+    "
+ALTER TABLE transcript ADD COLUMN said_at INTEGER NOT NULL DEFAULT 0;
+UPDATE transcript SET said_at = unixepoch();
+CREATE INDEX transcript_by_time ON transcript (conversation_id, said_at);
+",
 ];
 
 /// Takes the steps that are missing, all or none. Refuses a file that a newer program wrote.

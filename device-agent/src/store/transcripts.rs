@@ -2,15 +2,29 @@
 //!
 //! A message and what became of it are written down in the same commit as the end of its run. A reset
 //! closes a generation, and nothing is added to a closed one.
+//!
+//! What is kept is what the next message sees, and no more of other people's business than that: of a
+//! generation the newest [`KEPT_BYTES`], of one message or answer [`PART_BYTES`] with a note in the place of
+//! the middle. A conversation in which nothing was said for [`SILENT_DAYS`] is forgotten; the next message in it
+//! sees nothing of before.
+
+mod shorten;
 
 use deskgate_protocol::ids::{ConversationId, RunId};
 use deskgate_protocol::run::{Input, Outcome};
-use rusqlite::{Transaction, params};
+use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::{Error, Store};
 
-/// Bytes of earlier messages and answers that a new message sees; the newest count.
-const SEEN_BYTES: i64 = 512 * 1024;
+/// Bytes of a generation that are kept and seen, as they are stored; the newest count, and the newest exchange
+/// always does.
+const KEPT_BYTES: i64 = 512 * 1024;
+/// Bytes of one message's text, of its further members, and of one answer.
+const PART_BYTES: usize = 128 * 1024;
+/// Days without a message after which a conversation is forgotten.
+const SILENT_DAYS: i64 = 90;
+/// Silent conversations are looked for once in so many messages, and when the agent starts.
+const SWEEP_EVERY: i64 = 32;
 
 /// The transcripts' handle.
 #[derive(Clone, Debug)]
@@ -37,6 +51,11 @@ impl Transcripts {
         self.store.lazily(move |tx| said(tx, conversation, generation)).await
     }
 
+    /// Forgets conversations in which nothing was said for a long time.
+    pub async fn forget_silent(&self) -> Result<(), Error> {
+        self.store.lazily(forget_silent).await
+    }
+
     /// Forgets everything up to a generation, for good. May be repeated.
     pub async fn close(&self, conversation: ConversationId, generation: u32) -> Result<(), Error> {
         self.store
@@ -56,115 +75,72 @@ impl Transcripts {
 
 /// Writes down what became of a message, whose entry in the journal says which it was. A run that is none is left out.
 pub(super) fn note(tx: &Transaction<'_>, run_id: RunId, outcome: &Outcome) -> Result<(), Error> {
+    let message = tx
+        .prepare_cached(
+            "SELECT offer ->> '$.conversation', offer ->> '$.generation', offer -> '$.input'
+             FROM run_journal WHERE run_id = ?1 AND offer ->> '$.conversation' IS NOT NULL AND NOT EXISTS (
+                 SELECT 1 FROM closed_generation c
+                 WHERE c.conversation_id = offer ->> '$.conversation' AND c.generation >= offer ->> '$.generation')",
+        )?
+        .query_row([run_id.to_string()], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?, row.get::<_, String>(2)?))
+        })
+        .optional()?;
+    let Some((conversation, generation, input)) = message else { return Ok(()) };
+    let input = serde_json::to_string(&shorten::input(read(&input)?, PART_BYTES))
+        .expect("it was read as JSON, and texts are cut between characters");
     let answer = match outcome {
-        Outcome::Succeeded { result, .. } => &result.text,
+        Outcome::Succeeded { result, .. } => &shorten::text(&result.text, PART_BYTES),
         Outcome::Failed { .. } => "[This request failed and has no answer.]",
         Outcome::Cancelled { .. } => "[This request was stopped and has no answer.]",
     };
     tx.prepare_cached(
-        "INSERT INTO transcript (run_id, conversation_id, generation, input, answer)
-         SELECT run_id, offer ->> '$.conversation', offer ->> '$.generation', offer -> '$.input', ?2
-         FROM run_journal WHERE run_id = ?1 AND offer ->> '$.conversation' IS NOT NULL AND NOT EXISTS (
-             SELECT 1 FROM closed_generation c
-             WHERE c.conversation_id = offer ->> '$.conversation' AND c.generation >= offer ->> '$.generation')
-         ON CONFLICT (run_id) DO UPDATE SET answer = excluded.answer",
+        "INSERT INTO transcript (run_id, conversation_id, generation, input, answer, said_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, unixepoch()) ON CONFLICT (run_id) DO UPDATE SET answer = excluded.answer",
     )?
-    .execute(params![run_id.to_string(), answer])?;
+    .execute(params![run_id.to_string(), conversation, generation, input, answer])?;
+    trim(tx, &conversation, generation)?;
+    if tx.last_insert_rowid() % SWEEP_EVERY == 0 { forget_silent(tx) } else { Ok(()) }
+}
+
+/// What no message will see any more is not kept.
+fn trim(tx: &Transaction<'_>, conversation: &str, generation: u32) -> Result<(), Error> {
+    tx.prepare_cached(
+        "DELETE FROM transcript WHERE n IN (
+             SELECT n FROM (
+                 SELECT n, octet_length(input) + octet_length(answer) AS own, sum(octet_length(input) + octet_length(answer))
+                     OVER (ORDER BY n DESC) AS total
+                 FROM transcript WHERE conversation_id = ?1 AND generation = ?2)
+             WHERE total > ?3 AND total > own)",
+    )?
+    .execute(params![conversation, generation, KEPT_BYTES])?;
+    Ok(())
+}
+
+fn forget_silent(tx: &Transaction<'_>) -> Result<(), Error> {
+    tx.execute(
+        "DELETE FROM transcript WHERE conversation_id IN (
+             SELECT conversation_id FROM transcript GROUP BY conversation_id HAVING max(said_at) < unixepoch() - ?1)",
+        [SILENT_DAYS * 24 * 3600],
+    )?;
     Ok(())
 }
 
 fn said(tx: &Transaction<'_>, conversation: ConversationId, generation: u32) -> Result<Vec<Said>, Error> {
     let mut statement = tx.prepare_cached(
-        "SELECT input, answer FROM (
-             SELECT n, input, answer, sum(length(input) + length(answer)) OVER (ORDER BY n DESC) AS total
-             FROM transcript WHERE conversation_id = ?1 AND generation = ?2)
-         WHERE total <= ?3 ORDER BY n",
+        "SELECT input, answer FROM transcript WHERE conversation_id = ?1 AND generation = ?2 ORDER BY n",
     )?;
-    let mut rows = statement.query(params![conversation.to_string(), generation, SEEN_BYTES])?;
+    let mut rows = statement.query(params![conversation.to_string(), generation])?;
     let mut said = Vec::new();
     while let Some(row) = rows.next()? {
-        let input = serde_json::from_str(&row.get::<_, String>(0)?)
-            .map_err(|error| Error::damaged("a message of a transcript")(error.to_string()))?;
-        said.push(Said { input, answer: row.get(1)? });
+        said.push(Said { input: read(&row.get::<_, String>(0)?)?, answer: row.get(1)? });
     }
     Ok(said)
 }
 
-#[cfg(test)]
-mod tests {
-    use deskgate_protocol::canonical::Sha256Digest;
-    use deskgate_protocol::control::Offer;
-    use deskgate_protocol::ids::EndpointId;
-    use deskgate_protocol::run::{Effects, FinishReason, RunResult, Usage};
-
-    use super::*;
-
-    fn message(conversation: ConversationId, generation: u32, text: &str) -> Offer {
-        Offer {
-            run_id: RunId::new(),
-            attempt: 1,
-            endpoint_id: EndpointId::new(),
-            endpoint_version: 1,
-            definition_sha256: Sha256Digest::of(b"definition"),
-            input: Input { text: text.to_owned(), more: serde_json::Map::new() },
-            conversation: Some(conversation),
-            generation: Some(generation),
-            max_duration_s: 60,
-            traceparent: None,
-        }
-    }
-
-    fn answered(text: &str) -> Outcome {
-        let result = RunResult { text: text.to_owned(), finish_reason: FinishReason::Completed };
-        Outcome::Succeeded { result, usage: Usage::default() }
-    }
-
-    async fn finished(store: &Store, offer: &Offer, outcome: &Outcome) {
-        let journal = store.journal();
-        journal.take(offer).await.expect("taken");
-        journal.start(offer.run_id, 1).await.expect("started");
-        // A write that failed without saying whether it happened is repeated.
-        for _ in 0..2 {
-            journal.finish(offer.run_id, 1, 1, outcome, &[]).await.expect("finished");
-        }
-    }
-
-    async fn lines(store: &Store, conversation: ConversationId, generation: u32) -> Vec<String> {
-        let said = store.transcripts().of(conversation, generation).await.expect("readable");
-        said.into_iter().map(|said| format!("{} -> {}", said.input.text, said.answer)).collect()
-    }
-
-    #[tokio::test]
-    async fn a_generation_sees_its_own_messages_in_their_order_until_it_is_closed() {
-        let home = tempfile::tempdir().expect("temporary folder");
-        let store = Store::open(home.path().join("deskgate.db")).await.expect("opens");
-        let (ours, other) = (ConversationId::new(), ConversationId::new());
-        finished(&store, &message(ours, 1, "one"), &answered("1")).await;
-        finished(&store, &message(other, 1, "elsewhere"), &answered("x")).await;
-        let stopped = Outcome::Cancelled { effects: Effects::None, usage: Usage::default() };
-        finished(&store, &message(ours, 1, "two"), &stopped).await;
-        let expected = ["one -> 1", "two -> [This request was stopped and has no answer.]"];
-        assert_eq!(lines(&store, ours, 1).await, expected);
-
-        for _ in 0..2 {
-            store.transcripts().close(ours, 1).await.expect("closed");
-        }
-        finished(&store, &message(ours, 1, "late"), &answered("never seen")).await;
-        finished(&store, &message(ours, 2, "anew"), &answered("2")).await;
-        assert_eq!(lines(&store, ours, 1).await, [""; 0]);
-        assert_eq!(lines(&store, ours, 2).await, ["anew -> 2"]);
-        assert_eq!(lines(&store, other, 1).await, ["elsewhere -> x"]);
-    }
-
-    #[tokio::test]
-    async fn of_a_long_conversation_the_newest_messages_are_seen() {
-        let home = tempfile::tempdir().expect("temporary folder");
-        let store = Store::open(home.path().join("deskgate.db")).await.expect("opens");
-        let conversation = ConversationId::new();
-        for text in ["a", "b", "c"] {
-            finished(&store, &message(conversation, 1, text), &answered(&text.repeat(200 * 1024))).await;
-        }
-        let said = store.transcripts().of(conversation, 1).await.expect("readable");
-        assert_eq!(said.iter().map(|said| said.input.text.as_str()).collect::<Vec<_>>(), ["b", "c"]);
-    }
+fn read(input: &str) -> Result<Input, Error> {
+    serde_json::from_str(input).map_err(|error| Error::damaged("a message of a transcript")(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use deskgate::assistant::accounts::Accounts;
 use deskgate::dispatcher::DispatcherHandle;
 use deskgate::identity::DeviceKey;
 use deskgate::link::{Connector, Credentials};
@@ -67,7 +68,12 @@ impl Site {
             tools: Vec::new(),
             limits: Limits::default(),
         };
-        let desk = ServiceDesk::new(device.store.services(), device.handle.clone(), None);
+        let desk = ServiceDesk::new(
+            device.store.services(),
+            device.handle.clone(),
+            None,
+            Accounts::new("/nonexistent".into()),
+        );
         let draft_id = desk.create(created.application.app_id, definition).await.expect("created").draft_id;
         let report = desk.check(draft_id).await.expect("checked");
         assert!(report.passed(), "{report:?}");

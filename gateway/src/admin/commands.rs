@@ -173,7 +173,7 @@ async fn ask(socket: &Path, ask: Ask) -> Result<Answer, Failure> {
         ),
         CallError::NotAllowed { .. } => Failure::new(
             Exit::NotAuthorised,
-            format!("{error}. Join the group that owns it: sudo usermod -aG deskgate $USER, then sign in again"),
+            format!("{error}. Use sudo, or ask for membership in the group that admin.group names"),
         ),
         CallError::Broken { .. } => Failure::new(Exit::Failed, error.to_string()),
     })?;

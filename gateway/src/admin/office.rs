@@ -37,9 +37,10 @@ pub struct Office {
     pub tls: Option<Tls>,
 }
 
-/// Answers until `stop`. The socket's mode decides who may ask.
-pub async fn serve(listener: UnixListener, office: Office, stop: CancellationToken) {
-    socket::serve(listener, true, stop, move |ask: Ask| {
+/// Answers until `stop`. Root and the gateway's own user may ask, and whom the socket's mode lets in
+/// when it belongs to a group of its own (`group_may`).
+pub async fn serve(listener: UnixListener, group_may: bool, office: Office, stop: CancellationToken) {
+    socket::serve(listener, group_may, stop, move |ask: Ask| {
         let office = office.clone();
         async move { office.answer(ask).await.unwrap_or_else(|no| no) }
     })

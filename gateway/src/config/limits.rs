@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{Config, ConfigError};
 use crate::domain::Limits;
+use crate::domain::bodies::MAX_BODY;
 use crate::domain::devices::Clocks;
 use crate::domain::rates::Rate;
 
@@ -20,10 +21,20 @@ impl Config {
         Ok(Limits {
             waiting_runs_per_application: self.parse("limits.waiting_runs_per_application", "a whole number")?,
             rate: Rate { per_second: self.rate("limits.requests_per_second")?, burst: self.rate("limits.burst")? },
+            failed_authentications_per_minute: self.rate("limits.failed_authentications_per_minute")?,
             retention: Duration::from_secs(u64::from(days) * 24 * 3600),
             streams_per_application: self.parse("limits.streams_per_application", "a whole number")?,
+            waits_per_application: self.parse("limits.waits_per_application", "a whole number")?,
+            bodies_per_key: self.at_least("limits.bodies_per_key", 1)?,
+            body_bytes_per_key: self.at_least("limits.body_bytes_per_key", MAX_BODY)?,
             concurrent_commits: self.parse("limits.concurrent_commits", "a whole number")?,
         })
+    }
+
+    fn at_least(&self, key: &'static str, least: usize) -> Result<usize, ConfigError> {
+        let wanted = format!("a whole number from {least}");
+        let number = self.parse(key, &wanted)?;
+        if number >= least { Ok(number) } else { Err(self.needed(key, &wanted)) }
     }
 
     fn rate(&self, key: &'static str) -> Result<NonZeroU32, ConfigError> {
@@ -64,6 +75,8 @@ mod tests {
         let limits = |flag: &str| load("", &[], &[flag]).unwrap().limits();
         assert!(limits("limits.burst=0").is_err());
         assert!(limits("limits.requests_per_second=1000001").unwrap_err().to_string().contains("from 1 to 1000000"));
+        assert!(limits("limits.bodies_per_key=0").is_err());
+        assert!(limits("limits.body_bytes_per_key=1048575").unwrap_err().to_string().contains("from 1048576"));
         assert_eq!(limits("limits.burst=7").unwrap().rate.burst.get(), 7);
     }
 }

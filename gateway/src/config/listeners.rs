@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{Config, ConfigError};
-use crate::networks::Networks;
+use crate::networks::{ForwardedHeader, Networks};
 use crate::tls;
 
 /// The service manager's patience, less what closing takes.
@@ -42,12 +42,29 @@ impl Config {
         self.parse("server.trusted_proxies", "a list of addresses or ranges, such as 10.0.0.0/8,")
     }
 
+    /// Where the proxies say it.
+    pub fn forwarded_header(&self) -> Result<ForwardedHeader, ConfigError> {
+        self.parse("server.forwarded_header", "x-forwarded-for or forwarded")
+    }
+
     /// The operations listener, if there is to be one.
     pub fn ops_listen(&self) -> Result<Option<SocketAddr>, ConfigError> {
         match self.text("ops.listen") {
             "" => Ok(None),
             _ => self.parse("ops.listen", "an address and a port, such as 127.0.0.1:8485,").map(Some),
         }
+    }
+
+    /// The number of the group that may administer, beside root and the gateway's own user.
+    pub fn admin_group(&self) -> Result<Option<u32>, ConfigError> {
+        let group = self.text("admin.group");
+        if group.is_empty() {
+            return Ok(None);
+        }
+        let groups = std::fs::read_to_string(GROUPS).unwrap_or_default();
+        let number = group.parse().ok().or_else(|| number_of(group, &groups));
+        let unknown = || self.refused("admin.group", &format!("{GROUPS} has no such group; its number can be given"));
+        number.ok_or_else(unknown).map(Some)
     }
 
     /// How long the public listener goes on when the gateway is told to stop.
@@ -68,9 +85,24 @@ impl Config {
     }
 }
 
+/// Groups with their numbers (group(5)).
+const GROUPS: &str = "/etc/group";
+
+fn number_of(group: &str, groups: &str) -> Option<u32> {
+    let line = groups.lines().find(|line| line.split(':').next() == Some(group))?;
+    line.split(':').nth(2)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::load;
+
+    #[test]
+    fn a_group_is_found_by_name_or_number_and_an_unknown_one_is_refused() {
+        let group = |text: &str| load("", &[], &[&format!("admin.group={text}")]).unwrap().admin_group();
+        assert_eq!((group("").unwrap(), group("root").unwrap(), group("4711").unwrap()), (None, Some(0), Some(4711)));
+        assert!(group("nobody-is-in-this-one").unwrap_err().to_string().contains("admin.group"));
+    }
 
     #[test]
     fn plain_http_beyond_loopback_needs_proxies_and_the_refusal_names_both_ways() {
@@ -84,6 +116,9 @@ mod tests {
         assert!(load(&with_tls, &[], &[]).unwrap().listen().is_ok());
         let half = format!("{plain}[server.tls]\ncert_file = \"/a\"\n");
         assert!(load(&half, &[], &[]).unwrap().listen().unwrap_err().to_string().contains("server.tls.key_file"));
+        let forwarded =
+            |name: &str| load("", &[], &[&format!("server.forwarded_header={name}")]).unwrap().check().is_ok();
+        assert!(forwarded("X-Forwarded-For") && forwarded("forwarded") && !forwarded("x-real-ip"));
         assert!(load("[server]\ntrusted_proxies = \"10.0.0.0/99\"", &[], &[]).unwrap().check().is_err());
     }
 }

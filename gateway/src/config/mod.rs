@@ -149,9 +149,11 @@ impl Config {
         self.listen()?;
         self.tls_files()?;
         self.trusted_proxies()?;
+        self.forwarded_header()?;
         self.ssh_listen()?;
         self.ops_listen()?;
         self.drain()?;
+        self.admin_group()?;
         self.limits()?;
         self.clocks()?;
         match self.text("log.format") {

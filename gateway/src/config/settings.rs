@@ -44,7 +44,12 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "server.trusted_proxies",
         "",
-        "Addresses or ranges of the proxies before this gateway, with commas. What they say in X-Forwarded-For, or else in Forwarded, is believed. Without server.tls nobody else may connect beyond loopback.",
+        "Addresses or ranges of the proxies before this gateway, with commas. What they say in server.forwarded_header is believed. Without server.tls nobody else may connect beyond loopback.",
+    ),
+    setting(
+        "server.forwarded_header",
+        "x-forwarded-for",
+        "The one header in which these proxies say for whom they speak, and that they set themselves: x-forwarded-for or forwarded.",
     ),
     setting(
         "server.drain_ms",
@@ -71,7 +76,12 @@ pub const SETTINGS: &[Setting] = &[
     setting("control.heartbeat_ms", "15000", "Milliseconds between two pings to a device."),
     setting("control.lease_ms", "45000", "Milliseconds of silence after which started runs await reconciliation."),
     setting("control.offer_ms", "15000", "Milliseconds a device has to accept an offered run."),
-    setting("admin.socket", "", "The administrator's socket, mode 0660. Empty: admin.sock in run_dir."),
+    setting("admin.socket", "", "The administrator's socket. Empty: admin.sock in run_dir."),
+    setting(
+        "admin.group",
+        "",
+        "A group whose members may administer, by name or number; the gateway must belong to it. Never one that the tunnel's account is in. Empty: root and the gateway's own user only.",
+    ),
     setting(
         "database.url",
         "",
@@ -92,9 +102,29 @@ pub const SETTINGS: &[Setting] = &[
     ),
     setting("limits.burst", "200", "Requests that a key may make at once after a while of silence."),
     setting(
+        "limits.failed_authentications_per_minute",
+        "120",
+        "Requests a minute that one address may make without a good key. Beyond them only keys that were good there a while ago are let in.",
+    ),
+    setting(
         "limits.streams_per_application",
         "1000",
         "Event streams of one application that may be open on this gateway.",
+    ),
+    setting(
+        "limits.waits_per_application",
+        "1000",
+        "Reads of one application that may wait for a change on this gateway.",
+    ),
+    setting(
+        "limits.bodies_per_key",
+        "256",
+        "Requests with a body of one key that may be under way on this gateway at once. Beyond them none is read.",
+    ),
+    setting(
+        "limits.body_bytes_per_key",
+        "33554432",
+        "Bytes that these bodies may have together. At least 1048576, the largest body; one that does not announce its length counts as that.",
     ),
     setting("limits.retention_days", "30", "Days that ended runs are kept."),
     setting(

@@ -25,6 +25,11 @@ pub(super) async fn answer(desktop: Desktop, request: ManagementRequest) -> Mana
         Ask::GetAccess(request) => reply(&request, desktop.access().await),
         Ask::ListRuns(request) => reply(&request, desktop.runs(request).await),
         Ask::ShowRun(request) => reply(&request, desktop.run(request).await),
+        Ask::StopRun(request) => reply(&request, desktop.stop_run(request).await),
+        Ask::ListConversations(request) => reply(&request, desktop.conversations(request).await),
+        Ask::ShowConversation(request) => reply(&request, desktop.conversation(request).await),
+        Ask::ResetConversation(request) => reply(&request, desktop.reset_conversation(request).await),
+        Ask::ShowOperation(request) => reply(&request, desktop.operation(request).await),
     }
 }
 

@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 
 use super::door::Door;
 use crate::store::devices::SessionKey;
+use crate::store::operations::ToTell;
 use crate::wake::Topic;
 
 /// Hints can be lost, so open operations are looked for this often.
@@ -15,9 +16,11 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Hands open operations to the device until the session ends.
 pub(super) async fn deliver(door: Door, session: SessionKey, frames: mpsc::Sender<GatewayFrame>) {
     let mut watcher = door.store.wake().watch(Topic::Control(session.device_id));
+    let mut which = ToTell::New;
     loop {
-        match door.store.deliver(session).await {
+        match door.store.deliver(session, which).await {
             Ok(orders) => {
+                which = ToTell::New;
                 for (operation_id, order) in orders {
                     tracing::info!(%operation_id, ?order, device_id = %session.device_id, "operation delivered");
                     if frames.send(GatewayFrame::Control { operation_id, order }).await.is_err() {
@@ -25,7 +28,11 @@ pub(super) async fn deliver(door: Door, session: SessionKey, frames: mpsc::Sende
                     }
                 }
             }
-            Err(error) => tracing::warn!(device_id = %session.device_id, %error, "operations could not be read"),
+            Err(error) => {
+                tracing::warn!(device_id = %session.device_id, %error, "operations could not be read");
+                // They may be marked as delivered, and nobody has read them.
+                which = ToTell::All;
+            }
         }
         // Either way it is time to look.
         let _ = tokio::time::timeout(LOOK_AGAIN, watcher.changed()).await;

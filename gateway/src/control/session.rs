@@ -261,7 +261,9 @@ impl Session<'_> {
             self.say(GatewayFrame::Reply { request_id, result: ManagementResult::Error(error) });
             return Ok(());
         }
-        let desktop = Desktop::new(self.door.store.clone(), self.session.device_id, self.door.public_url.clone());
+        let door = self.door;
+        let (store, url) = (door.store.clone(), door.public_url.clone());
+        let desktop = Desktop::new(store, self.session.device_id, url, door.limits.retention);
         let frames = self.frames.clone();
         self.requests.spawn(async move {
             let result = management::answer(desktop, request).await;

@@ -12,7 +12,9 @@ use deskgate_protocol::management::Scope;
 use deskgate_protocol::secret::{ApplicationKey, InvalidSecret, digests_equal};
 use deskgate_protocol::{ApplicationId, EndpointId, KeyId};
 
-use super::rates::{Rate, Rates, Standing};
+use super::Limits;
+use super::failures::Failures;
+use super::rates::{Rates, Standing};
 use super::refusal::Refusal;
 use crate::networks::Network;
 use crate::store::Store;
@@ -149,6 +151,11 @@ fn is_allowed(cidrs: &[String], from: Option<IpAddr>) -> bool {
     cidrs.is_empty() || from.is_some_and(inside)
 }
 
+/// Whether what was sent is this key, and the key is good from there.
+fn is_good(known: &StoredKey, sent: &ApplicationKey, from: Option<IpAddr>) -> bool {
+    digests_equal(&known.digest, &sent.digest()) && known.live && is_allowed(&known.key.allowed_cidrs, from)
+}
+
 /// How long a key's record is believed.
 const BELIEVED: Duration = Duration::from_millis(500);
 /// How often the use of a key is noted.
@@ -178,17 +185,19 @@ struct Reading {
 pub struct Access {
     store: Store,
     rates: Rates,
+    failures: Failures,
     slots: Arc<Mutex<HashMap<KeyId, Arc<Slot>>>>,
 }
 
 impl Access {
     /// Checks keys against this store, and counts their requests.
-    pub fn new(store: Store, rate: Rate) -> Self {
-        Self { store, rates: Rates::new(rate), slots: Arc::default() }
+    pub fn new(store: Store, limits: &Limits) -> Self {
+        let failures = Failures::new(limits.failed_authentications_per_minute);
+        Self { store, rates: Rates::new(limits.rate), failures, slots: Arc::default() }
     }
 
     /// Checks the key's text and where it comes from. Which of unknown, revoked, expired and used elsewhere it was is
-    /// not said.
+    /// not said, and each counts as a failure of the source. A text that cannot be a key costs nothing and does not.
     pub async fn authenticate(
         &self,
         credential: &str,
@@ -197,11 +206,17 @@ impl Access {
     ) -> Result<Authenticated, Refusal> {
         let sent: ApplicationKey =
             credential.parse().map_err(|error| Refusal::CredentialInvalid { hint: hint(&error) })?;
+        let attempt = match from {
+            // Behind one address there may be many callers: one that was good is not turned away for the others.
+            Some(address) if !self.was_good(&sent, from) => Some(self.failures.begin(address)?),
+            _ => None,
+        };
         let slot = self.slot(sent.id());
-        let known = self.key(&slot, sent.id()).await?;
-        let fits = known.as_ref().is_some_and(|known| digests_equal(&known.digest, &sent.digest()));
-        let good = |key: &Arc<StoredKey>| fits && key.live && is_allowed(&key.key.allowed_cidrs, from);
-        let key = known.filter(good).ok_or(Refusal::CredentialInvalid { hint: String::new() })?;
+        let found = self.key(&slot, sent.id()).await.map(|known| known.filter(|known| is_good(known, &sent, from)));
+        if let (Some(attempt), Ok(Some(_)) | Err(_)) = (attempt, &found) {
+            attempt.forgive();
+        }
+        let key = found?.ok_or(Refusal::CredentialInvalid { hint: String::new() })?;
         if key.disabled {
             return Err(Refusal::ApplicationDisabled);
         }
@@ -217,6 +232,12 @@ impl Access {
     /// Whether a key that was good is so still.
     pub async fn is_good(&self, key_id: KeyId) -> Result<bool, Refusal> {
         Ok(self.key(&self.slot(key_id), key_id).await?.is_some_and(|key| key.live && !key.disabled))
+    }
+
+    /// Whether this key was good from there when it was last read.
+    fn was_good(&self, sent: &ApplicationKey, from: Option<IpAddr>) -> bool {
+        let slot = lock(&self.slots).get(&sent.id()).cloned();
+        slot.and_then(|slot| slot.found()).is_some_and(|known| is_good(&known, sent, from))
     }
 
     async fn key(&self, slot: &Slot, key_id: KeyId) -> Result<Option<Arc<StoredKey>>, Refusal> {
@@ -239,7 +260,11 @@ impl Access {
         let mut slots = lock(&self.slots);
         if slots.len() >= REMEMBERED {
             let now = Instant::now();
-            slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.good_for(now).is_some());
+            // What nobody has is forgotten first.
+            slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.found().is_some());
+            if slots.len() >= REMEMBERED {
+                slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.good_for(now).is_some());
+            }
         }
         slots.entry(key_id).or_default().clone()
     }
@@ -254,6 +279,11 @@ impl Slot {
             *noted = Some(Instant::now());
         }
         due
+    }
+
+    /// The key that the last reading found.
+    fn found(&self) -> Option<Arc<StoredKey>> {
+        lock(&self.last).as_ref().and_then(|reading| reading.found.clone().ok().flatten())
     }
 
     /// The last reading, if somebody who came at this moment may rely on it.

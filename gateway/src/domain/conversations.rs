@@ -50,12 +50,14 @@ pub async fn open(store: &Store, caller: &Caller, wanted: Wanted) -> Result<Ther
         endpoint_id: wanted.endpoint_id,
         conversation_key: wanted.conversation_key,
         request: requests::Request { identity, fingerprint: wanted.fingerprint },
+        within_rate: caller.is_within_rate(),
     };
     match store.open_conversation(&opening).await? {
         Opened::There { conversation, made, replayed } => Ok(There { conversation, made, replayed }),
         Opened::Reused(existing) => Err(Refusal::IdempotencyKeyReused { existing: existing.into() }),
         Opened::NoSuchEndpoint => Err(Refusal::NotFound),
         Opened::Paused => Err(Refusal::AccessPaused),
+        Opened::OverRate => Err(Refusal::RateLimited),
     }
 }
 

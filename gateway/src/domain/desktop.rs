@@ -1,5 +1,7 @@
 //! What a device may ask about its own applications, keys, services and runs.
 
+mod orders;
+
 use std::time::Duration;
 
 use deskgate_protocol::management::{
@@ -25,6 +27,7 @@ pub struct Desktop {
     store: Store,
     device_id: DeviceId,
     public_url: String,
+    retention: Duration,
 }
 
 type Answer<T> = Result<T, ManagementError>;
@@ -36,9 +39,10 @@ const LONGEST_OVERLAP_S: u32 = 30 * 24 * 3600;
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 impl Desktop {
-    /// Answers `device_id`; `public_url` is what backends use, without `/api/v1`.
-    pub fn new(store: Store, device_id: DeviceId, public_url: String) -> Self {
-        Self { store, device_id, public_url }
+    /// Answers `device_id`; `public_url` is what backends use, without `/api/v1`; `retention` is how long runs that
+    /// ended are kept.
+    pub fn new(store: Store, device_id: DeviceId, public_url: String, retention: Duration) -> Self {
+        Self { store, device_id, public_url, retention }
     }
 
     /// Creates an application with a key that has every scope.
@@ -169,7 +173,7 @@ impl Desktop {
 
     /// A page of runs, newest first.
     pub async fn runs(&self, request: ListRuns) -> Answer<RunPage> {
-        let limit = request.limit.clamp(1, 100) as usize;
+        let limit = page_size(request.limit);
         let mut runs = self.store.runs_of_device(self.device_id, request.before, limit as i64 + 1).await?;
         let has_more = runs.len() > limit;
         runs.truncate(limit);
@@ -200,6 +204,11 @@ impl Desktop {
             let _ = tokio::time::timeout_at(look_again, watcher.changed()).await;
         }
     }
+}
+
+/// How much a page shows at most, whatever is asked for.
+fn page_size(limit: u32) -> usize {
+    limit.clamp(1, 100) as usize
 }
 
 fn new_key<'a>(secret: &'a ApplicationKey, name: &'a str, scopes: &'a [Scope]) -> NewKey<'a> {

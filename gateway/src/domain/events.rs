@@ -39,6 +39,7 @@ pub struct Streams {
     feeds: Feeds,
     vigil: Vigil,
     places: Places<ApplicationId>,
+    waits: Places<ApplicationId>,
     draining: CancellationToken,
 }
 
@@ -79,6 +80,20 @@ pub struct Stream {
     _counted: OpenStream,
 }
 
+/// A read that may wait, for as long as this is held.
+#[derive(Debug)]
+pub struct Waiting {
+    key: Watched,
+    _place: Place<ApplicationId>,
+}
+
+impl Waiting {
+    /// Waits until the key is good no more.
+    pub async fn ended(&self) {
+        self.key.ended().await;
+    }
+}
+
 /// Some of a run's events.
 #[derive(Debug)]
 pub struct Page {
@@ -102,12 +117,15 @@ impl Streams {
         let (feeds, reader) = Feeds::new(store.clone());
         let vigil = Vigil::new(access);
         let work = join(reader.run(stop.clone()), vigil.clone().run(stop)).map(drop);
-        (Self { store, feeds, vigil, places: Places::new(limits.streams_per_application), draining }, work)
+        let (places, waits) = (Places::new(limits.streams_per_application), Places::new(limits.waits_per_application));
+        (Self { store, feeds, vigil, places, waits, draining }, work)
     }
 
-    /// Watches keys with which something else is open.
-    pub fn vigil(&self) -> &Vigil {
-        &self.vigil
+    /// Lets a read of this caller wait for a change.
+    pub fn wait(&self, caller: &Caller) -> Result<Waiting, Refusal> {
+        let place = self.waits.enter(caller.app_id());
+        let place = place.ok_or(Refusal::TooManyWaits { limit: self.waits.limit() })?;
+        Ok(Waiting { key: self.vigil.watch(caller), _place: place })
     }
 
     /// Opens a stream on a run of this caller, behind the event `after`.

@@ -3,7 +3,9 @@
 //! | file | what it decides |
 //! |---|---|
 //! | [`access`] | who a caller is and what its key allows |
+//! | `failures` | how often a source may come without a good key |
 //! | [`rates`] | how many requests a key may make |
+//! | [`bodies`] | how many bodies of a key are read at once |
 //! | [`admission`] | whether a submission becomes a run |
 //! | [`conversations`] | who may have a conversation, and speak in it |
 //! | [`operations`] | who may stop a run or reset a conversation |
@@ -19,10 +21,12 @@
 
 pub mod access;
 pub mod admission;
+pub mod bodies;
 pub mod conversations;
 pub mod desktop;
 pub mod devices;
 pub mod events;
+mod failures;
 pub mod feeds;
 pub mod operations;
 pub mod places;
@@ -32,6 +36,7 @@ pub mod run_list;
 pub mod runs;
 pub mod vigil;
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use rates::Rate;
@@ -43,21 +48,34 @@ pub struct Limits {
     pub waiting_runs_per_application: u32,
     /// Requests of one key.
     pub rate: Rate,
+    /// Requests of one source a minute that may come without a good key.
+    pub failed_authentications_per_minute: NonZeroU32,
     /// How long ended runs are kept.
     pub retention: Duration,
     /// Streams of one application that may be open on one gateway.
     pub streams_per_application: usize,
+    /// Reads of one application that may wait for a change on one gateway.
+    pub waits_per_application: usize,
+    /// Requests with a body of one key that may be under way at once on one gateway.
+    pub bodies_per_key: usize,
+    /// Bytes that their bodies may have together.
+    pub body_bytes_per_key: usize,
     /// Commits of submissions that may be under way at once.
     pub concurrent_commits: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
+        const FAILED_AUTHENTICATIONS: NonZeroU32 = NonZeroU32::new(120).expect("not zero");
         Self {
             waiting_runs_per_application: 10_000,
             rate: Rate::default(),
+            failed_authentications_per_minute: FAILED_AUTHENTICATIONS,
             retention: Duration::from_secs(30 * 24 * 3600),
             streams_per_application: 1000,
+            waits_per_application: 1000,
+            bodies_per_key: 256,
+            body_bytes_per_key: 32 * 1024 * 1024,
             concurrent_commits: 2,
         }
     }

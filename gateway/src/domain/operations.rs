@@ -13,7 +13,7 @@ use super::conversations;
 use super::refusal::Refusal;
 use super::runs;
 use crate::store::Store;
-use crate::store::operations::{Answer, Asked, What};
+use crate::store::operations::{Answer, Asked, By, What};
 use crate::store::requests;
 
 /// What a caller's request is known by.
@@ -55,7 +55,14 @@ pub async fn stop(
     runs::read(store, caller, run_id, Duration::ZERO).await?;
     let Stop { expected_attempt, reason } = stop;
     let identity = identity(caller, "POST stop", &run_id.to_string(), &request.idempotency_key);
-    ask(store, caller, identity, request, What::Stop { run_id, expected_attempt, reason, retention }).await
+    let asked = ask(store, caller, identity, request, What::Stop { run_id, expected_attempt, reason, retention }).await;
+    match asked {
+        // Deleted since it was read: its owner is told that, not that it never was.
+        Err(Refusal::NotFound) => {
+            Err(runs::read(store, caller, run_id, Duration::ZERO).await.err().unwrap_or(Refusal::NotFound))
+        }
+        asked => asked,
+    }
 }
 
 /// Resets a conversation for a caller with `conversations:control`.
@@ -80,9 +87,12 @@ async fn ask(
 ) -> Result<Underway, Refusal> {
     let asked = Asked {
         operation_id: OperationId::new(),
-        app_id: caller.app_id(),
-        subject: caller.subject().to_owned(),
-        request: requests::Request { identity, fingerprint: request.fingerprint },
+        by: By::Application {
+            app_id: caller.app_id(),
+            subject: caller.subject().to_owned(),
+            request: requests::Request { identity, fingerprint: request.fingerprint },
+            within_rate: caller.is_within_rate(),
+        },
         what,
     };
     match store.ask(&asked).await? {
@@ -93,6 +103,7 @@ async fn ask(
         }
         Answer::Reused(existing) => Err(Refusal::IdempotencyKeyReused { existing: existing.into() }),
         Answer::NoSuchTarget => Err(Refusal::NotFound),
+        Answer::OverRate => Err(Refusal::RateLimited),
         Answer::OtherAttempt { current } => Err(Refusal::AttemptMismatch { current_attempt: current }),
         Answer::OtherGeneration { current } => Err(Refusal::GenerationMismatch { current_generation: current }),
         Answer::Busy { active_run_id } => {

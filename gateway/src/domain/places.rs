@@ -1,4 +1,4 @@
-//! How many of a kind may be there at once, counted for each owner.
+//! How many of a kind, or how much of it, may be there at once, counted for each owner.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -24,13 +24,16 @@ impl<K: Copy + Eq + Hash> Places<K> {
 
     /// A place for this owner, or `None` when all are taken.
     pub fn enter(&self, owner: K) -> Option<Place<K>> {
+        self.take(owner, 1)
+    }
+
+    /// So many places for this owner at once, or `None` when fewer are left.
+    pub fn take(&self, owner: K, many: usize) -> Option<Place<K>> {
         let mut counts = self.lock();
-        let count = counts.entry(owner).or_default();
-        if *count >= self.limit {
-            return None;
-        }
-        *count += 1;
-        Some(Place { places: self.clone(), owner })
+        let taken = counts.get(&owner).copied().unwrap_or_default();
+        let taken = taken.checked_add(many).filter(|taken| *taken <= self.limit)?;
+        counts.insert(owner, taken);
+        Some(Place { places: self.clone(), owner, many })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<K, usize>> {
@@ -39,18 +42,19 @@ impl<K: Copy + Eq + Hash> Places<K> {
     }
 }
 
-/// A taken place; free again when it is dropped.
+/// A taken place, or several; free again when it is dropped.
 #[derive(Debug)]
 pub struct Place<K: Copy + Eq + Hash> {
     places: Places<K>,
     owner: K,
+    many: usize,
 }
 
 impl<K: Copy + Eq + Hash> Drop for Place<K> {
     fn drop(&mut self) {
         let mut counts = self.places.lock();
         if let Some(count) = counts.get_mut(&self.owner) {
-            *count -= 1;
+            *count -= self.many;
             if *count == 0 {
                 counts.remove(&self.owner);
             }
@@ -70,6 +74,16 @@ mod tests {
         drop(first);
         assert!(places.enter(7).is_some());
         assert!(places.lock().is_empty());
+    }
+
+    #[test]
+    fn who_needs_more_than_is_left_gets_nothing_and_takes_nothing() {
+        let places = Places::new(10);
+        let most = places.take(7, 8);
+        assert!(most.is_some() && places.take(7, 3).is_none() && places.take(7, usize::MAX).is_none());
+        assert!(places.take(7, 2).is_some() && places.take(8, 10).is_some());
+        drop(most);
+        assert!(places.take(7, 10).is_some());
     }
 
     #[test]

@@ -78,12 +78,30 @@ pub enum Refusal {
     /// Too many requests.
     #[error("This key has made too many requests. Wait, as Retry-After says, and try again.")]
     RateLimited,
+    /// Too many requests without a good key.
+    #[error(
+        "Too many requests from this address came with a key that is not valid. Wait, as Retry-After says, and try again."
+    )]
+    TooManyFailures,
+    /// Too many bodies of a key are under way.
+    #[error(
+        "This key has too many requests with a body under way. Nothing was read; try again when some are answered."
+    )]
+    TooManyBodies,
     /// Too many streams are open.
     #[error(
         "The application already has {limit} event streams open here. Close some, or read the events page by page."
     )]
     TooManyStreams {
         /// How many may be open.
+        limit: usize,
+    },
+    /// Too many reads wait.
+    #[error(
+        "The application already has {limit} reads waiting for a change here. Read without \"wait\", or try again."
+    )]
+    TooManyWaits {
+        /// How many may wait.
         limit: usize,
     },
     /// A cursor that no answer gave out.

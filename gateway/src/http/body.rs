@@ -1,23 +1,17 @@
-//! JSON bodies: read within size and time, parsed within depth, checked member by member.
+//! What a body says, checked member by member.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use axum::body::Body;
-use axum::body::HttpBody;
-use axum::http::{HeaderMap, header};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::run::Input;
-use http_body_util::{BodyExt, Limited};
 use serde_json::{Map, Value};
 
 use super::error::Error;
+use super::incoming::Incoming;
+use crate::domain::bodies::MAX_BODY;
 use crate::domain::refusal::{Flaw, Refusal};
 
-/// The largest body.
-pub(super) const MAX_BODY: usize = 1024 * 1024;
 pub(super) const MAX_TEXT: usize = 256 * 1024;
-const MAX_DEPTH: usize = 64;
 pub(super) const MAX_QUEUE_TTL_S: u32 = 7 * 24 * 3600;
 const DEFAULT_QUEUE_TTL_S: u32 = 24 * 3600;
 pub(super) const MAX_DURATION_S: u32 = 24 * 3600;
@@ -40,52 +34,20 @@ pub(super) struct Submitted {
     pub max_duration_s: u32,
 }
 
-/// Reads and checks a submission, which must arrive within `time`.
-pub(super) async fn submission(headers: &HeaderMap, body: Body, time: Duration) -> Result<Submitted, Error> {
-    let (fingerprint, members) = members(headers, body, time, &MEMBERS).await?;
+/// Reads and checks a submission.
+pub(super) async fn submission(incoming: &mut Incoming<'_>) -> Result<Submitted, Error> {
+    let (fingerprint, members) = incoming.members(&MEMBERS).await?;
     submitted(fingerprint, members, Vec::new())
 }
 
-/// Reads and checks a message, which must arrive within `time`, and the generation it expects.
-pub(super) async fn message(headers: &HeaderMap, body: Body, time: Duration) -> Result<(Submitted, u32), Error> {
-    let (fingerprint, mut members) = members(headers, body, time, &MESSAGE_MEMBERS).await?;
+/// Reads and checks a message, and the generation it expects.
+pub(super) async fn message(incoming: &mut Incoming<'_>) -> Result<(Submitted, u32), Error> {
+    let (fingerprint, mut members) = incoming.members(&MESSAGE_MEMBERS).await?;
     let mut flaws = Vec::new();
     let expected = generation(members.remove("expected_generation"), &mut flaws);
     let submitted = submitted(fingerprint, members, flaws)?;
     // Without one there was a flaw.
     Ok((submitted, expected.unwrap_or_default()))
-}
-
-/// Reads a body that may be left out, as [`members`].
-pub(super) async fn optional_members(
-    headers: &HeaderMap,
-    body: Body,
-    time: Duration,
-    allowed: &[&str],
-) -> Result<(Sha256Digest, Map<String, Value>), Error> {
-    if body.is_end_stream() && !headers.contains_key(header::CONTENT_TYPE) {
-        return Ok((Sha256Digest::of(b"{}"), Map::new()));
-    }
-    members(headers, body, time, allowed).await
-}
-
-/// Reads a JSON object, which must arrive within `time` and have no members but these; and the
-/// digest of its canonical form.
-pub(super) async fn members(
-    headers: &HeaderMap,
-    body: Body,
-    time: Duration,
-    allowed: &[&str],
-) -> Result<(Sha256Digest, Map<String, Value>), Error> {
-    let members = object(headers, body, time).await?;
-    if let Some(unknown) = members.keys().find(|name| !allowed.contains(&name.as_str())) {
-        return Err(Error::unknown_field(unknown));
-    }
-    let value = Value::Object(members);
-    let fingerprint =
-        Sha256Digest::of_json(&value).map_err(|_| Error::malformed_json("The body has no canonical form."))?;
-    let Value::Object(members) = value else { unreachable!("it was made from an object two lines above") };
-    Ok((fingerprint, members))
 }
 
 /// The generation that a caller expects.
@@ -198,70 +160,23 @@ pub(super) fn whole(value: &Value) -> Option<u32> {
     number.map(|number| number as u32)
 }
 
-/// Reads a body that must be one JSON object.
-async fn object(headers: &HeaderMap, body: Body, time: Duration) -> Result<Map<String, Value>, Error> {
-    let is_json = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|text| text.split(';').next())
-        .is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"));
-    if !is_json {
-        return Err(Error::unsupported_media_type());
-    }
-    let too_large = Error::payload_too_large(MAX_BODY);
-    let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    if announced.is_some_and(|length| length > MAX_BODY) {
-        return Err(too_large);
-    }
-    let collected = tokio::time::timeout(time, Limited::new(body, MAX_BODY).collect()).await;
-    let bytes = match collected {
-        Err(_) => return Err(Error::body_timeout(time.as_secs())),
-        Ok(Ok(collected)) => collected.to_bytes(),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => return Err(too_large),
-        Ok(Err(_)) => return Err(Error::malformed_json("The body ended before it was complete.")),
-    };
-    if depth(&bytes) > MAX_DEPTH {
-        return Err(Error::malformed_json(format!("The body is nested deeper than {MAX_DEPTH} levels.")));
-    }
-    match serde_json::from_slice(&bytes) {
-        Ok(Value::Object(members)) => Ok(members),
-        Ok(_) => Err(Refusal::Invalid(vec![Flaw::new("", "wrong_type", "a JSON object")]).into()),
-        Err(error) => Err(Error::malformed_json(format!(
-            "The body is not JSON: it breaks off or errs at line {}, column {}.",
-            error.line(),
-            error.column()
-        ))),
-    }
-}
-
-/// How deep a JSON text is nested, without building it.
-fn depth(json: &[u8]) -> usize {
-    let (mut deepest, mut depth, mut in_string, mut escaped) = (0usize, 0usize, false, false);
-    for byte in json {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            b'[' | b'{' if !in_string => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    deepest
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::http::HeaderValue;
+    use std::time::Duration;
+
+    use axum::body::Body;
+    use axum::http::{HeaderMap, HeaderValue, header};
+    use deskgate_protocol::KeyId;
+
+    use crate::domain::bodies::Bodies;
 
     async fn read(body: &str) -> Result<Submitted, Error> {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json; charset=utf-8"));
-        submission(&headers, Body::from(body.to_owned()), Duration::from_secs(5)).await
+        let room = Bodies::new(&Default::default()).room(KeyId::new(), body.len()).expect("enough");
+        let body = Body::from(body.to_owned());
+        submission(&mut Incoming::new(&headers, body, Duration::from_secs(5), room)).await
     }
 
     #[tokio::test]
@@ -277,11 +192,5 @@ mod tests {
         let one = print(r#"{"input":{"text":"a","n":1},"queue_ttl_s":5}"#).await;
         assert_eq!(one, print(r#" { "queue_ttl_s": 5, "input": { "n": 1.0, "text": "\u0061" } } "#).await);
         assert_ne!(one, print(r#"{"input":{"text":"a","n":1},"queue_ttl_s":6}"#).await);
-    }
-
-    #[test]
-    fn depth_counts_brackets_outside_strings() {
-        assert_eq!(depth(br#"{"a":[[1]],"b":"[[[[\"[["}"#), 3);
-        assert_eq!(depth("]]]]".as_bytes()), 0);
     }
 }

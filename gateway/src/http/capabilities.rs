@@ -14,6 +14,7 @@ use super::openapi::examples;
 use super::openapi::refusals::{EVERY_CALL, refusals};
 use super::{Api, body, run_list, server};
 use crate::domain::access::Authenticated;
+use crate::domain::bodies::MAX_BODY;
 
 /// What can be relied on beyond the calls of the first version.
 const FEATURES: [&str; 7] =
@@ -41,10 +42,18 @@ struct Limits {
     requests_per_second: u32,
     /// Requests that a key may make at once after a while of silence.
     burst: u32,
+    /// Requests of one address a minute that may come without a good key.
+    failed_authentications_per_minute: u32,
     /// Runs of one application that may wait for a start.
     waiting_runs_per_application: u32,
     /// Event streams of one application that may be open on this gateway.
     streams_per_application: usize,
+    /// Reads with `wait` of one application that may wait on this gateway.
+    waits_per_application: usize,
+    /// Requests with a body of one key that may be under way on this gateway at once.
+    bodies_per_key: usize,
+    /// Bytes that these bodies may have together. One that does not announce its length counts as `body_bytes`.
+    body_bytes_per_key: usize,
     /// Bytes of `input.text`.
     input_text_bytes: usize,
     /// Bytes of a body.
@@ -99,10 +108,14 @@ pub(super) fn capabilities(limits: &crate::domain::Limits, listener: &server::Li
         limits: Limits {
             requests_per_second: limits.rate.per_second.get(),
             burst: limits.rate.burst.get(),
+            failed_authentications_per_minute: limits.failed_authentications_per_minute.get(),
             waiting_runs_per_application: limits.waiting_runs_per_application,
             streams_per_application: limits.streams_per_application,
+            waits_per_application: limits.waits_per_application,
+            bodies_per_key: limits.bodies_per_key,
+            body_bytes_per_key: limits.body_bytes_per_key,
             input_text_bytes: body::MAX_TEXT,
-            body_bytes: body::MAX_BODY,
+            body_bytes: MAX_BODY,
             head_bytes: listener.head_bytes,
             body_seconds: listener.body.as_secs(),
             head_seconds: listener.head.as_secs(),

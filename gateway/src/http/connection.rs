@@ -1,10 +1,10 @@
 //! One connection: TLS if there is to be, then HTTP/1.1 or HTTP/2, with a time for every step.
 
+use std::pin::pin;
 use std::time::Duration;
 
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::Watcher;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::first_bytes::FirstBytes;
 use super::guest::Guest;
 use super::server::Limits;
+use super::stall::Streams;
 use super::unread::Unread;
 use crate::tls::Tls;
 
@@ -22,16 +23,17 @@ const HEAD_MARGIN: usize = 8 * 1024;
 
 /// How connections of a listener are spoken with.
 pub(super) struct Protocol {
-    http: auto::Builder<TokioExecutor>,
+    http: auto::Builder<Streams>,
     tls: Option<Tls>,
     time_for_handshake: Duration,
     time_for_first_bytes: Duration,
     time_unread: Duration,
+    time_idle: Duration,
 }
 
 impl Protocol {
     pub(super) fn new(limits: &Limits, tls: Option<Tls>) -> Self {
-        let mut http = auto::Builder::new(TokioExecutor::new());
+        let mut http = auto::Builder::new(Streams { patience: limits.unread });
         let head_bytes = limits.head_bytes + HEAD_MARGIN;
         http.http1().timer(TokioTimer::new()).header_read_timeout(limits.head).max_buf_size(head_bytes);
         http.http2()
@@ -43,16 +45,17 @@ impl Protocol {
             .keep_alive_interval(Some(limits.head / 2))
             .keep_alive_timeout(limits.head);
         let (time_for_handshake, time_for_first_bytes) = (limits.handshake, limits.head / 2);
-        Self { http, tls, time_for_handshake, time_for_first_bytes, time_unread: limits.unread }
+        let (time_unread, time_idle) = (limits.unread, limits.idle);
+        Self { http, tls, time_for_handshake, time_for_first_bytes, time_unread, time_idle }
     }
 
     /// Serves a connection to its end. Told to stop, it finishes what is under way.
-    pub(super) async fn serve(&self, stream: TcpStream, guest: Guest, watcher: Watcher, stop: CancellationToken) {
-        let Some(tls) = &self.tls else { return self.speak(stream, guest, watcher).await };
+    pub(super) async fn serve(&self, stream: TcpStream, guest: Guest, stop: CancellationToken) {
+        let Some(tls) = &self.tls else { return self.speak(stream, guest, stop).await };
         let handshake = TlsAcceptor::from(tls.config()).accept(stream);
         let handshake = tokio::time::timeout(self.time_for_handshake, handshake);
         match stop.run_until_cancelled(handshake).await {
-            Some(Ok(Ok(stream))) => self.speak(stream, guest, watcher).await,
+            Some(Ok(Ok(stream))) => self.speak(stream, guest, stop).await,
             Some(Ok(Err(error))) => tracing::debug!(%error, "a TLS handshake failed"),
             Some(Err(_)) => tracing::debug!("a TLS handshake took too long"),
             None => {}
@@ -63,11 +66,25 @@ impl Protocol {
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         guest: Guest,
-        watcher: Watcher,
+        stop: CancellationToken,
     ) {
         let stream = Unread::new(FirstBytes::new(stream, self.time_for_first_bytes), self.time_unread);
+        let under_way = guest.under_way.clone();
         let connection = self.http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(guest));
-        if let Err(error) = watcher.watch(connection).await {
+        let mut connection = pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+            () = under_way.idle(self.time_idle) => {
+                connection.as_mut().graceful_shutdown();
+                // What was answered may not have been taken; that does not hold the connection for ever.
+                tokio::time::timeout(self.time_unread, connection).await.unwrap_or(Ok(()))
+            }
+        };
+        if let Err(error) = ended {
             tracing::debug!(%error, "a connection ended");
         }
     }

@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::cursor::List;
 use super::error::Error;
+use super::incoming::Incoming;
 use super::openapi::bodies::{Message, NewConversation, NewReset};
 use super::openapi::examples;
 use super::openapi::pages::ConversationPage;
@@ -79,10 +80,10 @@ pub(super) async fn open(
     body: Body,
 ) -> Result<Response, Error> {
     api.admits()?;
-    let caller = authenticated.authorise(Scope::ConversationsWrite)?;
+    let caller = authenticated.authorise_work(&[Scope::ConversationsWrite])?;
     let idempotency_key = caller::idempotency_key(&headers)?;
-    let (fingerprint, mut members) =
-        body::members(&headers, body, api.listener.body, &body::CONVERSATION_MEMBERS).await?;
+    let mut incoming = Incoming::of(&api, &caller, &headers, body)?;
+    let (fingerprint, mut members) = incoming.members(&body::CONVERSATION_MEMBERS).await?;
     let mut flaws = Vec::new();
     let endpoint_id = text(members.remove("endpoint_id"), "/endpoint_id", &mut flaws);
     let conversation_key = text(members.remove("conversation_key"), "/conversation_key", &mut flaws);
@@ -219,7 +220,8 @@ pub(super) async fn say(
     api.admits()?;
     let caller = authenticated.authorise_work(&[Scope::ConversationsWrite, Scope::RunsWrite])?;
     let idempotency_key = caller::idempotency_key(&headers)?;
-    let (submitted, expected_generation) = body::message(&headers, body, api.listener.body).await?;
+    let mut incoming = Incoming::of(&api, &caller, &headers, body)?;
+    let (submitted, expected_generation) = body::message(&mut incoming).await?;
     let conversation_id: ConversationId = identifier(conversation_id)?;
     // The conversation says which service it is.
     let request = request(EndpointId::from(uuid::Uuid::nil()), idempotency_key, submitted, &headers);
@@ -270,9 +272,10 @@ pub(super) async fn reset(
     body: Body,
 ) -> Result<Response, Error> {
     api.admits()?;
-    let caller = authenticated.authorise(Scope::ConversationsControl)?;
+    let caller = authenticated.authorise_work(&[Scope::ConversationsControl])?;
     let idempotency_key = caller::idempotency_key(&headers)?;
-    let (fingerprint, mut members) = body::members(&headers, body, api.listener.body, &body::RESET_MEMBERS).await?;
+    let mut incoming = Incoming::of(&api, &caller, &headers, body)?;
+    let (fingerprint, mut members) = incoming.members(&body::RESET_MEMBERS).await?;
     let mut flaws = Vec::new();
     let Some(expected) = body::generation(members.remove("expected_generation"), &mut flaws) else {
         return Err(Refusal::Invalid(flaws).into());

@@ -153,6 +153,8 @@ impl From<Refusal> for Error {
             }
             Refusal::RateLimited => new(Code::RateLimited),
             Refusal::QueueFull { .. } => new(Code::QueueFull),
+            Refusal::TooManyFailures | Refusal::TooManyWaits { .. } => new(Code::RateLimited),
+            Refusal::TooManyBodies => new(Code::RateLimited),
             Refusal::TooManyStreams { .. } => new(Code::RateLimited),
             Refusal::InvalidCursor => new(Code::InvalidCursor),
             Refusal::Invalid(flaws) => {

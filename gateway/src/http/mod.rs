@@ -5,10 +5,11 @@
 //! | [`server`] | the accept loop: time limits, connection limits, graceful stop |
 //! | `connection` | one connection: TLS, HTTP/1.1 or HTTP/2 |
 //! | `first_bytes` | a connection that must begin in time |
-//! | `unread` | a connection whose peer must take what is sent |
-//! | [`guest`] `sources` | where a caller is, and how much it has under way |
+//! | `unread` `stall` | a connection, and a stream of HTTP/2, whose peer must take what is sent |
+//! | `outgoing` `under_way` | the body of an answer, and whether a connection has any |
+//! | [`guest`] `forwarded` `sources` | where a caller is, and how much it has under way |
 //! | `caller` | the extractor that makes a `Caller` |
-//! | `body` | JSON bodies, with their limits |
+//! | `incoming` `body` | JSON bodies: reading them within limits, and what they say |
 //! | `query` `cursor` | parameters, and the places where pages end |
 //! | [`error`] | every refusal as a problem document |
 //! | [`openapi`] | the document of all calls, and its readable page |
@@ -29,10 +30,13 @@ mod endpoints;
 pub mod error;
 mod events;
 mod first_bytes;
+mod forwarded;
 pub mod guest;
 mod html;
+mod incoming;
 pub mod openapi;
 mod operations;
+mod outgoing;
 pub mod problems;
 mod query;
 mod rates;
@@ -40,6 +44,8 @@ mod run_list;
 mod runs;
 pub mod server;
 mod sources;
+mod stall;
+mod under_way;
 mod unread;
 
 use std::sync::Arc;
@@ -60,6 +66,7 @@ use utoipa_axum::routes;
 
 use crate::domain::access::Access;
 use crate::domain::admission::AdmissionDesk;
+use crate::domain::bodies::Bodies;
 use crate::domain::events::Streams;
 use crate::domain::refusal::Refusal;
 use crate::meters::Meters;
@@ -73,6 +80,8 @@ pub struct Api {
     pub store: Store,
     /// Checks keys.
     pub access: Access,
+    /// Has room for bodies.
+    pub bodies: Bodies,
     /// Admits runs.
     pub desk: AdmissionDesk,
     /// Opens event streams.

@@ -14,6 +14,7 @@ use deskgate_protocol::{OperationId, RunId};
 use serde_json::Value;
 
 use super::error::Error;
+use super::incoming::Incoming;
 use super::openapi::bodies::NewStop;
 use super::openapi::examples;
 use super::openapi::refusals::{EVERY_CALL, JSON_BODY, NEW_WORK, refusals};
@@ -63,10 +64,10 @@ pub(super) async fn stop(
     body: Body,
 ) -> Result<Response, Error> {
     api.admits()?;
-    let caller = authenticated.authorise(Scope::RunsControl)?;
+    let caller = authenticated.authorise_work(&[Scope::RunsControl])?;
     let idempotency_key = caller::idempotency_key(&headers)?;
-    let (fingerprint, mut members) =
-        body::optional_members(&headers, body, api.listener.body, &body::STOP_MEMBERS).await?;
+    let mut incoming = Incoming::of(&api, &caller, &headers, body)?;
+    let (fingerprint, mut members) = incoming.optional_members(&body::STOP_MEMBERS).await?;
     let mut flaws = Vec::new();
     let expected_attempt = members.remove("expected_attempt").and_then(|value| {
         let attempt = body::whole(&value);

@@ -15,6 +15,7 @@ use deskgate_protocol::run::Run;
 use deskgate_protocol::{EndpointId, RunId};
 
 use super::error::Error;
+use super::incoming::Incoming;
 use super::openapi::bodies::Submission;
 use super::openapi::examples;
 use super::openapi::refusals::{EVERY_CALL, JSON_BODY, NEW_WORK, refusals};
@@ -65,7 +66,8 @@ pub(super) async fn submit(
     api.admits()?;
     let caller = authenticated.authorise_work(&[Scope::RunsWrite])?;
     let idempotency_key = caller::idempotency_key(&headers)?;
-    let submitted = body::submission(&headers, body, api.listener.body).await?;
+    let mut incoming = Incoming::of(&api, &caller, &headers, body)?;
+    let submitted = body::submission(&mut incoming).await?;
     let request = request(identifier(endpoint_id)?, idempotency_key, submitted, &headers);
     Ok(accepted(api.desk.admit(&caller, request).await?))
 }
@@ -154,10 +156,10 @@ pub(super) async fn read(
 
 /// The run once it has changed or the time is over; sooner when the gateway stops or the key ends.
 async fn changed(api: &Api, caller: &Caller, run_id: RunId, wait: Duration) -> Result<Run, Refusal> {
-    let key = api.streams.vigil().watch(caller);
+    let waiting = api.streams.wait(caller)?;
     tokio::select! {
         run = runs::read(&api.store, caller, run_id, wait) => run,
-        () = key.ended() => Err(Refusal::CredentialInvalid { hint: String::new() }),
+        () = waiting.ended() => Err(Refusal::CredentialInvalid { hint: String::new() }),
         () = api.draining.cancelled() => runs::read(&api.store, caller, run_id, Duration::ZERO).await,
     }
 }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -17,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 use super::connection::Protocol;
 use super::guest::{Guest, Proxied};
 use super::sources::Sources;
-use crate::networks::Networks;
+use super::under_way::UnderWay;
+use crate::networks::{ForwardedHeader, Networks};
 use crate::tls::Tls;
 
 /// The largest head of a request, in bytes.
@@ -32,8 +32,10 @@ pub struct Limits {
     pub head: Duration,
     /// Time for the body of a request.
     pub body: Duration,
-    /// Time for the peer to take some of what is sent to it.
+    /// Time for the peer to take some of what is sent to it; on a stream of HTTP/2, twice that at most.
     pub unread: Duration,
+    /// Time that a connection of HTTP/2 is kept with nothing under way. (One of HTTP/1.1 has the time for a head.)
+    pub idle: Duration,
     /// Bytes of the head of a request.
     pub head_bytes: usize,
     /// Connections in all.
@@ -53,6 +55,7 @@ impl Default for Limits {
             head: Duration::from_secs(10),
             body: Duration::from_secs(30),
             unread: Duration::from_secs(30),
+            idle: Duration::from_secs(60),
             head_bytes: MAX_HEAD,
             connections: 10_000,
             connections_per_source: 2_000,
@@ -69,13 +72,14 @@ pub struct Entrance {
     pub tls: Option<Tls>,
     /// Proxies whose word is taken for where a caller is.
     pub proxies: Networks,
+    /// Where they say it.
+    pub forwarded: ForwardedHeader,
     /// Whether nobody else may connect.
     pub proxies_only: bool,
 }
 
 /// Serves until `stop`, then finishes what is under way.
 pub async fn serve(listener: TcpListener, entrance: Entrance, router: Router, limits: Limits, stop: CancellationToken) {
-    let graceful = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(limits.connections));
     let (connected, behind_proxies) =
         (Sources::new(limits.connections_per_source), Sources::new(limits.connections_per_source));
@@ -99,16 +103,21 @@ pub async fn serve(listener: TcpListener, entrance: Entrance, router: Router, li
         if (visit.is_none() && !trusted) || stream.set_nodelay(true).is_err() {
             continue;
         }
-        let proxied = trusted.then(|| Proxied { proxies: entrance.proxies.clone(), sources: behind_proxies.clone() });
-        let guest = Guest { router: router.clone(), peer, proxied };
-        let (protocol, watcher, stop) = (protocol.clone(), graceful.watcher(), stop.clone());
+        let proxied = trusted.then(|| Proxied {
+            proxies: entrance.proxies.clone(),
+            header: entrance.forwarded,
+            sources: behind_proxies.clone(),
+        });
+        let guest = Guest { router: router.clone(), peer, under_way: UnderWay::default(), proxied };
+        let (protocol, stop) = (protocol.clone(), stop.clone());
         connections.spawn(async move {
             let _held = (place, visit);
-            protocol.serve(stream, guest, watcher, stop).await;
+            protocol.serve(stream, guest, stop).await;
         });
     }
     drop(listener);
-    if tokio::time::timeout(limits.drain, graceful.shutdown()).await.is_err() {
+    let finished = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(limits.drain, finished).await.is_err() {
         tracing::warn!("requests were still under way when the time to finish them ran out");
     }
     // Whatever is left ends with the set.

@@ -1,7 +1,8 @@
 //! Conversations: get or create, read.
 
 use deskgate_protocol::conversation::{Conversation, ConversationState};
-use deskgate_protocol::{ApplicationId, ConversationId, EndpointId, RunId};
+use deskgate_protocol::management::OwnConversation;
+use deskgate_protocol::{ApplicationId, ConversationId, DeviceId, EndpointId, RunId};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Transaction};
 
@@ -23,6 +24,8 @@ pub struct Opening {
     pub conversation_key: String,
     /// The request.
     pub request: Request,
+    /// Whether it may be answered with something new. What was asked before is found all the same.
+    pub within_rate: bool,
 }
 
 /// What a caller's list of conversations is to show.
@@ -58,6 +61,8 @@ pub enum Opened {
     NoSuchEndpoint,
     /// The desktop user paused access.
     Paused,
+    /// It would be there, but the request is one too many.
+    OverRate,
 }
 
 impl Store {
@@ -94,6 +99,33 @@ impl Store {
         row.as_ref().map(conversation).transpose()
     }
 
+    /// One conversation of this device's applications, whoever the subject is.
+    pub async fn conversation_of_device(
+        &self,
+        device_id: DeviceId,
+        conversation_id: ConversationId,
+    ) -> Result<Option<OwnConversation>, Error> {
+        let sql = "-- conversations::conversation_of_device
+            SELECT * FROM conversations WHERE conversation_id = $1 AND device_id = $2";
+        let row = self.durable_opt(sql, &[&conversation_id.uuid(), &device_id.uuid()]).await?;
+        row.as_ref().map(own).transpose()
+    }
+
+    /// This device's conversations, newest first by their identifiers, older than `before`. Rarely looked at, so
+    /// there is no index but the identifiers'.
+    pub async fn conversations_of_device(
+        &self,
+        device_id: DeviceId,
+        before: Option<ConversationId>,
+        limit: i64,
+    ) -> Result<Vec<OwnConversation>, Error> {
+        let sql = "-- conversations::of_device
+            SELECT * FROM conversations WHERE device_id = $1 AND conversation_id < $2
+            ORDER BY conversation_id DESC LIMIT $3";
+        let before = before.map_or(uuid::Uuid::max(), ConversationId::uuid);
+        self.durable_rows(sql, &[&device_id.uuid(), &before, &limit]).await?.iter().map(own).collect()
+    }
+
     /// At most `limit` conversations of a caller, newest first.
     pub async fn conversations_of_caller(&self, sought: &Sought<'_>, limit: u32) -> Result<Vec<Conversation>, Error> {
         let sql = "-- conversations::of_caller
@@ -112,18 +144,18 @@ impl Store {
 
 /// `None` when something else happened meanwhile: it is to be tried again.
 async fn open(transaction: &Transaction<'_>, opening: &Opening) -> Result<Option<Opened>, Error> {
-    let Opening { conversation_id, app_id, subject, endpoint_id, conversation_key, request } = opening;
+    let Opening { conversation_id, app_id, subject, endpoint_id, conversation_key, request, within_rate } = opening;
     if let Some(known) = requests::known(transaction, request).await? {
-        return replay(transaction, request, &known).await.map(Some);
+        return replay(transaction, request, &known).await;
     }
     let sql = "-- conversations::create
         INSERT INTO conversations (conversation_id, app_id, subject, endpoint_id, device_id, conversation_key)
         SELECT $1, e.app_id, $3, e.endpoint_id, e.device_id, $5
         FROM endpoints e JOIN devices d ON d.device_id = e.device_id AND d.revoked_at IS NULL
-        WHERE e.endpoint_id = $4 AND e.app_id = $2 AND d.access_enabled
+        WHERE e.endpoint_id = $4 AND e.app_id = $2 AND d.access_enabled AND $6
         ON CONFLICT (app_id, subject, endpoint_id, conversation_key) DO NOTHING RETURNING *";
     let (id, app, endpoint) = (conversation_id.uuid(), app_id.uuid(), endpoint_id.uuid());
-    let made = transaction.query_opt(sql, &[&id, &app, subject, &endpoint, conversation_key]).await?;
+    let made = transaction.query_opt(sql, &[&id, &app, subject, &endpoint, conversation_key, within_rate]).await?;
     let there = match &made {
         Some(_) => None,
         None => {
@@ -140,24 +172,39 @@ async fn open(transaction: &Transaction<'_>, opening: &Opening) -> Result<Option
             WHERE e.endpoint_id = $1 AND e.app_id = $2";
         return Ok(match transaction.query_opt(sql, &[&endpoint, &app]).await? {
             None => Some(Opened::NoSuchEndpoint),
-            Some(row) if row.try_get(0)? => None,
-            Some(_) => Some(Opened::Paused),
+            Some(row) if !row.try_get(0)? => Some(Opened::Paused),
+            Some(_) if !within_rate => Some(Opened::OverRate),
+            Some(_) => None,
         });
     };
+    if !within_rate {
+        return Ok(Some(Opened::OverRate));
+    }
     let (conversation, made) = (conversation(row)?, made.is_some());
     let existing = Existing::Conversation(conversation.conversation_id);
     let first = requests::remember(transaction, request, existing, made).await?;
     Ok(first.then_some(Opened::There { conversation, made, replayed: false }))
 }
 
-async fn replay(transaction: &Transaction<'_>, request: &Request, known: &requests::Known) -> Result<Opened, Error> {
-    let Existing::Conversation(id) = known.existing else { return Ok(Opened::Reused(known.existing)) };
+/// `None` when the conversation is not there any more: then the request is not known either.
+async fn replay(
+    transaction: &Transaction<'_>,
+    request: &Request,
+    known: &requests::Known,
+) -> Result<Option<Opened>, Error> {
+    let Existing::Conversation(id) = known.existing else { return Ok(Some(Opened::Reused(known.existing))) };
     if known.fingerprint != request.fingerprint {
-        return Ok(Opened::Reused(known.existing));
+        return Ok(Some(Opened::Reused(known.existing)));
     }
     let sql = "SELECT * FROM conversations WHERE conversation_id = $1 -- conversations::replayed";
-    let row = transaction.query_one(sql, &[&id.uuid()]).await?;
-    Ok(Opened::There { conversation: conversation(&row)?, made: known.made, replayed: true })
+    let row = transaction.query_opt(sql, &[&id.uuid()]).await?;
+    let there = row.as_ref().map(conversation).transpose()?;
+    Ok(there.map(|conversation| Opened::There { conversation, made: known.made, replayed: true }))
+}
+
+fn own(row: &Row) -> Result<OwnConversation, Error> {
+    let app_id = row.try_get::<_, uuid::Uuid>("app_id")?.into();
+    Ok(OwnConversation { app_id, subject: row.try_get("subject")?, conversation: conversation(row)? })
 }
 
 pub(super) fn conversation(row: &Row) -> Result<Conversation, Error> {

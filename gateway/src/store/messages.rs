@@ -81,24 +81,27 @@ impl Store {
         let sql = format!(
             "-- messages::admit
             WITH taken AS (
-                UPDATE conversations c SET active_run_id = $1, updated_at = now()
+                -- This may begin before the message before it ended, wait, and find the conversation idle: then
+                -- it comes behind that end, also where people read the times.
+                UPDATE conversations c SET active_run_id = $1, updated_at = greatest(now(), c.updated_at)
                 FROM endpoints e JOIN devices d ON d.device_id = e.device_id AND d.revoked_at IS NULL
                 WHERE c.conversation_id = $2 AND c.app_id = $3 AND c.subject = $4 AND c.generation = $5
                     AND c.active_run_id IS NULL AND c.reset_operation_id IS NULL
                     AND e.endpoint_id = c.endpoint_id AND d.access_enabled AND $6
                     AND NOT EXISTS (SELECT FROM runs k WHERE k.identity = $7)
-                RETURNING c.endpoint_id, e.version, e.definition_sha256, e.device_id, {PRESENCE} AS presence
+                RETURNING c.endpoint_id, e.version, e.definition_sha256, e.device_id, {PRESENCE} AS presence,
+                    c.updated_at AS moment
             ), admitted AS (
                 INSERT INTO runs (run_id, app_id, subject, endpoint_id, endpoint_version, definition_sha256, device_id,
                     identity, fingerprint, input, metadata, max_duration_s, traceparent, queue_expires_at,
-                    conversation_id, generation)
+                    conversation_id, generation, created_at)
                 SELECT $1, $3, $4, endpoint_id, version, definition_sha256, device_id,
-                    $7, $8, $9::text::json, $10::text::json, $11, $12, now() + make_interval(secs => $13::int),
-                    $2, $5
+                    $7, $8, $9::text::json, $10::text::json, $11, $12, moment + make_interval(secs => $13::int),
+                    $2, $5, moment
                 FROM taken RETURNING created_at, queue_expires_at
             ), first_event AS (
-                INSERT INTO run_events (run_id, sequence, event_id, type, data)
-                SELECT $1, 1, $14, 'run.accepted', '{{}}' FROM admitted)
+                INSERT INTO run_events (run_id, sequence, event_id, type, data, created_at)
+                SELECT $1, 1, $14, 'run.accepted', '{{}}', created_at FROM admitted)
             SELECT t.version, t.device_id, t.presence, a.created_at, a.queue_expires_at FROM taken t, admitted a"
         );
         let Message { submission: s, conversation_id, expected_generation } = message;

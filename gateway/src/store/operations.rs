@@ -27,15 +27,63 @@ use crate::wake::Topic;
 pub struct Asked {
     /// Its identifier, if it is begun.
     pub operation_id: OperationId,
-    /// Who asks.
-    pub app_id: ApplicationId,
-    /// For whom.
-    pub subject: String,
-    /// The request.
-    pub request: Request,
+    /// Who asks, for what is theirs.
+    pub by: By,
     /// What for.
     pub what: What,
 }
+
+/// Who asks for an operation.
+#[derive(Clone, Debug)]
+pub enum By {
+    /// An application, for a subject.
+    Application {
+        /// Which one.
+        app_id: ApplicationId,
+        /// Its subject.
+        subject: String,
+        /// The request, so that a repetition is known.
+        request: Request,
+        /// Whether it may be answered with something new. What was asked before is found all the same.
+        within_rate: bool,
+    },
+    /// The person at this device.
+    DesktopUser(DeviceId),
+}
+
+impl By {
+    fn word(&self) -> RequestedBy {
+        match self {
+            Self::Application { .. } => RequestedBy::Application,
+            Self::DesktopUser(_) => RequestedBy::DesktopUser,
+        }
+    }
+
+    fn request(&self) -> Option<&Request> {
+        match self {
+            Self::Application { request, .. } => Some(request),
+            Self::DesktopUser(_) => None,
+        }
+    }
+
+    fn is_within_rate(&self) -> bool {
+        match self {
+            Self::Application { within_rate, .. } => *within_rate,
+            Self::DesktopUser(_) => true,
+        }
+    }
+
+    /// What a row that is theirs has: this application and subject, or this device.
+    fn owner(&self) -> (Option<uuid::Uuid>, Option<&str>, Option<uuid::Uuid>) {
+        match self {
+            Self::Application { app_id, subject, .. } => (Some(app_id.uuid()), Some(subject), None),
+            Self::DesktopUser(device_id) => (None, None, Some(device_id.uuid())),
+        }
+    }
+}
+
+/// The condition on such a row. Statements have the owner as their second to fourth parameter.
+const THEIRS: &str = "CASE WHEN $4::uuid IS NULL THEN app_id = $2::uuid AND subject = $3::text ELSE device_id = $4 END";
 
 /// What can be asked for.
 #[derive(Clone, Debug)]
@@ -60,6 +108,15 @@ pub enum What {
     },
 }
 
+/// Which open operations a session is to be told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToTell {
+    /// Those it was not told of.
+    New,
+    /// All: a device carries out once what it is told twice.
+    All,
+}
+
 /// What became of it.
 #[derive(Clone, Debug)]
 pub enum Answer {
@@ -74,6 +131,8 @@ pub enum Answer {
     Reused(Existing),
     /// The application and subject have no such run or conversation.
     NoSuchTarget,
+    /// There would be an operation, but the request is one too many.
+    OverRate,
     /// The run is in another attempt.
     OtherAttempt {
         /// This one.
@@ -141,23 +200,39 @@ impl Store {
         row.as_ref().map(stored).transpose()
     }
 
-    /// The open operations that a session has not been told of yet, oldest first; they count as delivered from now on.
-    pub async fn deliver(&self, session: SessionKey) -> Result<Vec<(OperationId, Order)>, Error> {
+    /// One operation on something of this device's, whoever asked for it.
+    pub async fn operation_of_device(
+        &self,
+        device_id: DeviceId,
+        operation_id: OperationId,
+    ) -> Result<Option<ControlOperation>, Error> {
+        let sql = "-- operations::operation_of_device
+            SELECT * FROM control_operations WHERE operation_id = $1 AND device_id = $2";
+        let row = self.durable_opt(sql, &[&operation_id.uuid(), &device_id.uuid()]).await?;
+        Ok(row.as_ref().map(stored).transpose()?.map(|stored| stored.operation))
+    }
+
+    /// The open operations that a session is to be told of, oldest first; they count as delivered from now on.
+    ///
+    /// An error does not say whether they count already, so the call after one asks for `ToTell::All`.
+    pub async fn deliver(&self, session: SessionKey, which: ToTell) -> Result<Vec<(OperationId, Order)>, Error> {
         let sql = "-- operations::deliver
             UPDATE control_operations o SET state = 'delivered', delivered_epoch = $2,
                 delivered_at = coalesce(o.delivered_at, now())
             FROM devices d
-            WHERE o.device_id = $1 AND o.completed_at IS NULL AND o.delivered_epoch IS DISTINCT FROM $2
+            WHERE o.device_id = $1 AND o.completed_at IS NULL AND ($3 OR o.delivered_epoch IS DISTINCT FROM $2)
                 AND d.device_id = $1 AND d.epoch = $2 AND d.revoked_at IS NULL
             RETURNING o.operation_id, o.kind, o.run_id, o.conversation_id, o.generation, o.created_at";
-        let rows = self.relaxed_rows(sql, &[&session.device_id.uuid(), &session.epoch_column()]).await?;
+        let all = which == ToTell::All;
+        let rows = self.relaxed_rows(sql, &[&session.device_id.uuid(), &session.epoch_column(), &all]).await?;
         let mut orders = rows.iter().map(order).collect::<Result<Vec<_>, _>>()?;
         orders.sort_by_key(|(created_at, operation_id, _)| (*created_at, *operation_id));
         Ok(orders.into_iter().map(|(_, operation_id, order)| (operation_id, order)).collect())
     }
 
     /// Writes down what a device says came of an operation. What it says of a stop counts only where
-    /// the run does not say more: a run that ended has completed its stop already.
+    /// the run does not say more: a run that ended has completed its stop already. The device says it
+    /// behind the run's end, so of a run that has none by now, whatever it says, the end is not known.
     pub async fn operation_done(
         &self,
         session: SessionKey,
@@ -170,17 +245,21 @@ impl Store {
             [&operation_id.uuid(), &session.device_id.uuid(), &session.epoch_column()];
         let changed = match outcome {
             OutcomeCode::Reset => self.durable_rows(RESET_DONE, &fence).await?,
-            OutcomeCode::OutcomeUnknown => {
-                let params: Vec<&(dyn ToSql + Sync)> =
-                    fence.into_iter().chain([&event_id as &(dyn ToSql + Sync), &kind]).collect();
-                self.durable_rows(STOP_LOST, &params).await?
+            OutcomeCode::OutcomeUnknown | OutcomeCode::Stopped | OutcomeCode::AlreadyFinal => {
+                let reason = match outcome {
+                    OutcomeCode::OutcomeUnknown => "the device no longer knows this run",
+                    _ => "the device says that this run ended, and no longer knows how",
+                };
+                let data = json!({ "reason": reason }).to_string();
+                let rest: [&(dyn ToSql + Sync); 3] = [&event_id, &kind, &data];
+                self.durable_rows(STOP_LOST, &[&fence[..], &rest[..]].concat()).await?
             }
-            OutcomeCode::Stopped | OutcomeCode::AlreadyFinal => return Ok(()),
         };
         if let Some(run_id) = changed.first().map(|row| row.try_get::<_, Option<uuid::Uuid>>(0)).transpose()?.flatten()
         {
             self.wake().changed(Topic::Run(RunId::from(run_id)));
         }
+        self.wake().changed(Topic::Control(session.device_id));
         Ok(())
     }
 }
@@ -208,7 +287,7 @@ const STOP_LOST: &str = "-- operations::stop_lost
         RETURNING r.run_id, r.last_sequence
     ), told AS (
         INSERT INTO run_events (run_id, sequence, event_id, type, data)
-        SELECT run_id, last_sequence, $4, $5, '{\"reason\":\"the device no longer knows this run\"}' FROM moved)
+        SELECT run_id, last_sequence, $4, $5, $6::text::json FROM moved)
     UPDATE control_operations o SET state = 'completed', outcome = 'outcome_unknown', completed_at = now(),
         run_state = 'awaiting_reconciliation'
     FROM held WHERE o.operation_id = $1 RETURNING o.run_id";
@@ -216,13 +295,17 @@ const STOP_LOST: &str = "-- operations::stop_lost
 /// With the device that is to be told.
 type Answered = (Answer, Option<DeviceId>);
 
-/// `None` when a twin of the request was faster: it is to be tried again.
+/// `None` when something else happened meanwhile: it is to be tried again.
 async fn answer(transaction: &Transaction<'_>, asked: &Asked) -> Result<Option<Answered>, Error> {
-    if let Some(known) = requests::known(transaction, &asked.request).await? {
+    let request = asked.by.request();
+    if let Some(request) = request
+        && let Some(known) = requests::known(transaction, request).await?
+    {
         return match known.existing {
-            Existing::Operation(id) if known.fingerprint == asked.request.fingerprint => {
+            Existing::Operation(id) if known.fingerprint == request.fingerprint => {
+                // Deleted with its run since the line above: next time the request is not known either.
                 let operation = read(transaction, id).await?;
-                Ok(Some((Answer::Operation { operation, replayed: true }, None)))
+                Ok(operation.map(|operation| (Answer::Operation { operation, replayed: true }, None)))
             }
             existing => Ok(Some((Answer::Reused(existing), None))),
         };
@@ -236,11 +319,13 @@ async fn answer(transaction: &Transaction<'_>, asked: &Asked) -> Result<Option<A
         Found::Open(operation_id) => (operation_id, false, None),
         Found::Begun(device) => (asked.operation_id, true, device),
     };
-    if !requests::remember(transaction, &asked.request, Existing::Operation(operation_id), made).await? {
+    if let Some(request) = request
+        && !requests::remember(transaction, request, Existing::Operation(operation_id), made).await?
+    {
         return Ok(None);
     }
     let operation = read(transaction, operation_id).await?;
-    Ok(Some((Answer::Operation { operation, replayed: false }, device)))
+    Ok(operation.map(|operation| (Answer::Operation { operation, replayed: false }, device)))
 }
 
 /// What there is already, or was begun.
@@ -255,20 +340,26 @@ async fn stop(transaction: &Transaction<'_>, asked: &Asked) -> Result<Found, Err
     let What::Stop { run_id, expected_attempt, reason, retention } = &asked.what else {
         unreachable!("`answer` calls this for a stop")
     };
-    let sql = "-- operations::lock_run
-        SELECT state, attempt, device_id, stop_operation_id FROM runs
-        WHERE run_id = $1 AND app_id = $2 AND subject = $3 FOR UPDATE";
-    let target: [&(dyn ToSql + Sync); 3] = [&run_id.uuid(), &asked.app_id.uuid(), &asked.subject];
-    let Some(row) = transaction.query_opt(sql, &target).await? else { return Ok(Found::No(Answer::NoSuchTarget)) };
+    let sql = format!(
+        "-- operations::lock_run
+        SELECT state, attempt, device_id, stop_operation_id FROM runs WHERE run_id = $1 AND {THEIRS} FOR UPDATE"
+    );
+    let (app_id, subject, device_id) = asked.by.owner();
+    let Some(row) = transaction.query_opt(&sql, &[&run_id.uuid(), &app_id, &subject, &device_id]).await? else {
+        return Ok(Found::No(Answer::NoSuchTarget));
+    };
     let (state, current): (RunState, u32) = (word(row.try_get(0)?)?, row.try_get::<_, i32>(1)?.unsigned_abs());
     let device_id = DeviceId::from(row.try_get::<_, uuid::Uuid>(2)?);
     let is_final = EventType::ending(state).is_some();
     if !is_final && expected_attempt.is_some_and(|expected| expected != current) {
         return Ok(Found::No(Answer::OtherAttempt { current }));
     }
+    if !asked.by.is_within_rate() {
+        return Ok(Found::No(Answer::OverRate));
+    }
     // Looked at behind the lock, with a view of its own: a stop that was begun meanwhile is seen.
     if let Some(last) = row.try_get::<_, Option<uuid::Uuid>>(3)?.map(OperationId::from)
-        && read(transaction, last).await?.completed_at.is_none()
+        && read(transaction, last).await?.is_some_and(|last| last.completed_at.is_none())
     {
         return Ok(Found::Open(last));
     }
@@ -285,7 +376,7 @@ async fn stop(transaction: &Transaction<'_>, asked: &Asked) -> Result<Found, Err
     }
     let never_started = state == RunState::Queued;
     let kind = if never_started { EventType::RunCancelled } else { EventType::RunCancelling };
-    let by = RequestedBy::Application;
+    let by = asked.by.word();
     let data = match never_started {
         true => json!({ "effects": "none" }),
         false => json!({ "operation_id": asked.operation_id, "requested_by": by }),
@@ -327,17 +418,25 @@ async fn reset(transaction: &Transaction<'_>, asked: &Asked) -> Result<Found, Er
     let What::Reset { conversation_id, expected_generation } = &asked.what else {
         unreachable!("`answer` calls this for a reset")
     };
-    let sql = "-- operations::lock_conversation
+    let sql = format!(
+        "-- operations::lock_conversation
         SELECT generation, active_run_id, reset_operation_id, device_id FROM conversations
-        WHERE conversation_id = $1 AND app_id = $2 AND subject = $3 FOR UPDATE";
-    let target: [&(dyn ToSql + Sync); 3] = [&conversation_id.uuid(), &asked.app_id.uuid(), &asked.subject];
-    let Some(row) = transaction.query_opt(sql, &target).await? else { return Ok(Found::No(Answer::NoSuchTarget)) };
+        WHERE conversation_id = $1 AND {THEIRS} FOR UPDATE"
+    );
+    let (app_id, subject, device_id) = asked.by.owner();
+    let Some(row) = transaction.query_opt(&sql, &[&conversation_id.uuid(), &app_id, &subject, &device_id]).await?
+    else {
+        return Ok(Found::No(Answer::NoSuchTarget));
+    };
     let current = row.try_get::<_, i32>(0)?.unsigned_abs();
     if current != *expected_generation {
         return Ok(Found::No(Answer::OtherGeneration { current }));
     }
     if let Some(active) = row.try_get::<_, Option<uuid::Uuid>>(1)? {
         return Ok(Found::No(Answer::Busy { active_run_id: active.into() }));
+    }
+    if !asked.by.is_within_rate() {
+        return Ok(Found::No(Answer::OverRate));
     }
     if let Some(open) = row.try_get::<_, Option<uuid::Uuid>>(2)? {
         return Ok(Found::Open(open.into()));
@@ -355,9 +454,10 @@ async fn reset(transaction: &Transaction<'_>, asked: &Asked) -> Result<Found, Er
     Ok(Found::Begun(Some(device_id)))
 }
 
-async fn read(transaction: &Transaction<'_>, operation_id: OperationId) -> Result<ControlOperation, Error> {
+async fn read(transaction: &Transaction<'_>, operation_id: OperationId) -> Result<Option<ControlOperation>, Error> {
     let sql = "SELECT * FROM control_operations WHERE operation_id = $1 -- operations::read";
-    stored(&transaction.query_one(sql, &[&operation_id.uuid()]).await?).map(|stored| stored.operation)
+    let row = transaction.query_opt(sql, &[&operation_id.uuid()]).await?;
+    Ok(row.as_ref().map(stored).transpose()?.map(|stored| stored.operation))
 }
 
 fn order(row: &Row) -> Result<(jiff::Timestamp, OperationId, Order), Error> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use deskgate_protocol::management::OwnConversation;
 use deskgate_protocol::operation::Stop;
 use deskgate_protocol::run::{Run, RunLinks, RunState};
 use deskgate_protocol::{ApplicationId, DeviceId, RunId};
@@ -72,6 +73,17 @@ impl Store {
             select("WHERE r.device_id = $1 AND r.run_id < $2 ORDER BY r.run_id DESC LIMIT $3 -- runs::runs_of_device");
         let before = before.map_or(uuid::Uuid::max(), RunId::uuid);
         let rows = self.durable_rows(&sql, &[&device_id.uuid(), &before, &limit]).await?;
+        rows.iter().map(stored_run).collect()
+    }
+
+    /// The newest messages of a conversation.
+    pub async fn runs_of_conversation(&self, of: &OwnConversation, limit: i64) -> Result<Vec<StoredRun>, Error> {
+        let sql = select(
+            "WHERE r.app_id = $1 AND r.subject = $2 AND r.conversation_id = $3
+            ORDER BY r.created_at DESC, r.run_id DESC LIMIT $4 -- runs::runs_of_conversation",
+        );
+        let conversation_id = of.conversation.conversation_id.uuid();
+        let rows = self.durable_rows(&sql, &[&of.app_id.uuid(), &of.subject, &conversation_id, &limit]).await?;
         rows.iter().map(stored_run).collect()
     }
 

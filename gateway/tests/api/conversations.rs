@@ -2,6 +2,7 @@
 
 use deskgate_gateway::store::attempts::{Record, Recorded, What};
 use deskgate_gateway::store::devices::SessionKey;
+use deskgate_gateway::store::operations::ToTell;
 use deskgate_protocol::operation::OutcomeCode;
 use deskgate_protocol::{ConversationId, EndpointId, RunId};
 use serde_json::{Value, json};
@@ -246,13 +247,13 @@ async fn a_message_names_the_generation_it_means_and_a_reset_raises_it_once() {
     assert_eq!(talk.reset("another", 1).send().await.json()["operation_id"], operation["operation_id"]);
 
     let (session, _) = world.desk.connect().await;
-    let told = world.store().deliver(session).await.expect("delivered");
+    let told = world.store().deliver(session, ToTell::New).await.expect("delivered");
     assert_eq!(told.len(), 1);
-    assert!(world.store().deliver(session).await.expect("delivered").is_empty(), "once in a session");
+    assert!(world.store().deliver(session, ToTell::New).await.expect("delivered").is_empty(), "once in a session");
     let path = asked.header("location").expect("an address").to_owned();
     assert_eq!(world.ask("GET", &path).send().await.json()["state"], "delivered");
     let (newer, _) = world.desk.connect().await;
-    assert_eq!(world.store().deliver(newer).await.expect("delivered"), told, "again in the next");
+    assert_eq!(world.store().deliver(newer, ToTell::New).await.expect("delivered"), told, "again in the next");
     for session in [session, newer, newer] {
         world.store().operation_done(session, told[0].0, OutcomeCode::Reset).await.expect("written");
         let expected = if session == newer { 2 } else { 1 };
@@ -345,5 +346,32 @@ async fn while_access_is_paused_nothing_new_is_said_and_what_was_said_is_found()
     }
     assert_eq!(talk.message("one", 1).send().await.run_id(), run_id);
     assert_eq!(opening(&world, "again", "case").send().await.status, 200);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_message_that_waited_for_the_end_before_it_comes_behind_it_also_by_the_clock() {
+    let world = World::new().await;
+    let talk = Talk::open(&world, "case").await;
+    let (session, _) = world.desk.connect().await;
+    let moment = |time: &Value| time.as_str().and_then(|time| time.parse::<jiff::Timestamp>().ok()).expect("a time");
+    let mut before = talk.message("first", 1).send().await.run_id();
+    // Often enough for every connection of the gateway to know the statement: its first time is spent on understanding it.
+    for round in 0..30 {
+        assert_eq!(start(&world, session).await, before);
+        // The next message begins before this one ends, and looks at the conversation after it.
+        let held = world.database.begin().await;
+        held.execute("LOCK TABLE endpoints IN ACCESS EXCLUSIVE MODE").await;
+        let end = async {
+            world.database.waits_for_a_lock("messages::admit").await;
+            assert_eq!(report(&world, session, before, succeeded(1)).await, Recorded::Done);
+            held.commit().await;
+        };
+        let (next, ()) = tokio::join!(talk.message(&round.to_string(), 1).send(), end);
+        let next = next.run_id();
+        let (ended, began) = (world.read(before).await.json(), world.read(next).await.json());
+        assert!(moment(&began["created_at"]) >= moment(&ended["finished_at"]), "{ended} {began}");
+        before = next;
+    }
     world.stop().await;
 }

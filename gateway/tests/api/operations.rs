@@ -1,6 +1,7 @@
 //! Stops through the public API; the device is played by the store's own calls.
 
 use deskgate_gateway::store::attempts::{Recorded, What};
+use deskgate_gateway::store::operations::ToTell;
 use deskgate_protocol::control::{Order, RevokeCode};
 use deskgate_protocol::operation::OutcomeCode;
 use deskgate_protocol::run::{Effects, EventType, Outcome, Usage};
@@ -62,7 +63,7 @@ async fn what_has_not_started_is_cancelled_at_once_and_never_starts() {
     assert_eq!(outcome(&stop(&world, offered, "stop").send().await.json()), ("completed", "stopped", "cancelled"));
     let revoked = Recorded::Revoked(RevokeCode::AlreadyFinal);
     assert_eq!(report(&world, session, offered, What::Start).await, revoked);
-    assert!(world.store().deliver(session).await.expect("delivered").is_empty(), "nobody has to be told");
+    assert!(world.store().deliver(session, ToTell::New).await.expect("delivered").is_empty(), "nobody has to be told");
     world.stop().await;
 }
 
@@ -82,10 +83,10 @@ async fn a_started_run_is_cancelling_until_the_executor_confirms_it() {
         assert_eq!(id(&repeated), id(&asked), "the same open operation");
         assert_eq!(repeated.header("idempotency-replayed").is_some(), key == "stop");
     }
-    assert_eq!(world.store().deliver(session).await.expect("delivered"), [(id(&asked), Order::Stop { run_id })]);
-    assert_eq!(outcome(&again(&world, &asked).await), ("delivered", "", ""));
-    // A word without the deed counts for nothing.
-    world.store().operation_done(session, id(&asked), OutcomeCode::Stopped).await.expect("written");
+    assert_eq!(
+        world.store().deliver(session, ToTell::New).await.expect("delivered"),
+        [(id(&asked), Order::Stop { run_id })]
+    );
     assert_eq!(outcome(&again(&world, &asked).await), ("delivered", "", ""));
     assert_eq!(report(&world, session, run_id, cancelled(1)).await, Recorded::Done);
     assert_eq!(outcome(&again(&world, &asked).await), ("completed", "stopped", "cancelled"));
@@ -112,7 +113,7 @@ async fn a_run_that_ends_before_the_stop_takes_hold_keeps_its_end() {
     let asked = stop(&world, run_id, "stop").send().await;
     assert_eq!(report(&world, session, run_id, succeeded(1)).await, Recorded::Done);
     assert_eq!(outcome(&again(&world, &asked).await), ("completed", "already_final", "succeeded"));
-    assert!(world.store().deliver(session).await.expect("delivered").is_empty());
+    assert!(world.store().deliver(session, ToTell::New).await.expect("delivered").is_empty());
     world.stop().await;
 }
 
@@ -170,6 +171,57 @@ async fn of_a_run_that_its_device_forgot_nobody_claims_that_it_was_stopped() {
 }
 
 #[tokio::test]
+async fn a_stop_that_is_confirmed_without_the_runs_end_is_completed_and_claims_no_end() {
+    let world = World::new().await;
+    let (session, _) = world.desk.connect().await;
+    for (key, code) in [("one", OutcomeCode::Stopped), ("two", OutcomeCode::AlreadyFinal)] {
+        world.submit(key).await;
+        let run_id = start(&world, session).await;
+        let asked = stop(&world, run_id, "stop").send().await;
+        for _ in 0..2 {
+            world.store().operation_done(session, id(&asked), code).await.expect("written");
+        }
+        assert_eq!(outcome(&again(&world, &asked).await), ("completed", "outcome_unknown", "awaiting_reconciliation"));
+        assert_eq!(world.read(run_id).await.json()["state"], "awaiting_reconciliation");
+        let events = world.store().events_after(run_id, 0, 100).await.expect("read");
+        let last = events.last().expect("it was accepted");
+        assert_eq!(last.kind, EventType::RunAwaitingReconciliation);
+        assert!(last.data["reason"].as_str().is_some_and(|reason| reason.contains("says that this run ended")));
+        // Its end counts whenever it comes; what was said of the operation stays said.
+        assert_eq!(report(&world, session, run_id, cancelled(1)).await, Recorded::Done);
+        assert_eq!(world.read(run_id).await.json()["state"], "cancelled");
+        assert_eq!(outcome(&again(&world, &asked).await), ("completed", "outcome_unknown", "awaiting_reconciliation"));
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_stop_that_is_repeated_while_its_run_is_deleted_is_told_that_the_run_is_gone() {
+    let world = World::new().await;
+    let run_id = world.submit("one").await;
+    assert_eq!(stop(&world, run_id, "stop").send().await.status, 202);
+    let run = run_id.uuid();
+    let deleting = world.database.begin().await;
+    deleting
+        .execute(&format!(
+            "LOCK TABLE control_operations IN ACCESS EXCLUSIVE MODE;
+             INSERT INTO purged_runs (run_id, app_id, subject, endpoint_id, forget_at)
+             SELECT run_id, app_id, subject, endpoint_id, now() + interval '1 hour' FROM runs WHERE run_id = '{run}';
+             DELETE FROM control_operations WHERE run_id = '{run}';
+             DELETE FROM runs WHERE run_id = '{run}';"
+        ))
+        .await;
+    let repeated = stop(&world, run_id, "stop").send();
+    let purge = async {
+        world.database.waits_for_a_lock("operations::read").await;
+        deleting.commit().await;
+    };
+    let (repeated, ()) = tokio::join!(repeated, purge);
+    assert_eq!((repeated.status, repeated.code().as_str()), (410, "run_purged"), "{repeated:?}");
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn what_was_to_be_stopped_while_the_device_was_lost_is_still_to_be_stopped_when_it_is_back() {
     let world = World::new().await;
     world.submit("one").await;
@@ -184,7 +236,7 @@ async fn what_was_to_be_stopped_while_the_device_was_lost_is_still_to_be_stopped
     assert!(held.iter().any(|run| run.run_id == run_id && run.stopping));
     assert_eq!(report(&world, session, run_id, What::Reconcile).await, Recorded::Done);
     assert_eq!(world.read(run_id).await.json()["state"], "cancelling");
-    assert_eq!(world.store().deliver(session).await.expect("delivered").len(), 1);
+    assert_eq!(world.store().deliver(session, ToTell::New).await.expect("delivered").len(), 1);
     // It was cut off before it did anything: no second execution, and nothing to wait for.
     assert_eq!(report(&world, session, run_id, What::Cancel { held: 1 }).await, Recorded::Done);
     assert_eq!(report(&world, session, run_id, What::Cancel { held: 1 }).await, Recorded::Done);

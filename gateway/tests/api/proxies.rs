@@ -1,6 +1,7 @@
 //! Behind a proxy that is trusted, and beside it.
 
 use deskgate_gateway::http::server::{Entrance, Limits};
+use deskgate_gateway::networks::ForwardedHeader;
 
 use crate::support::call::Call;
 use crate::support::door::Door;
@@ -19,6 +20,33 @@ async fn where_only_proxies_may_connect_nobody_else_is_answered() {
         let mut raw = Raw::connect(door.address).await;
         let _ = raw.say("GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
         assert_eq!(raw.hear().await.contains("not_found"), answered, "{proxies}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_caller_cannot_write_itself_another_address_into_either_header() {
+    let world = World::new().await;
+    let key = world.desk.restricted_key(|key| key.allowed_cidrs = vec!["198.51.100.0/24".to_owned()]).await.text;
+    for (forwarded, own, lie) in [
+        (ForwardedHeader::XForwardedFor, "X-Forwarded-For", "Forwarded"),
+        (ForwardedHeader::Forwarded, "Forwarded", "X-Forwarded-For"),
+    ] {
+        let entrance = Entrance { forwarded, ..entrance("127.0.0.1", false) };
+        let door = Door::guarded(world.store(), entrance, Limits::default()).await;
+        let written =
+            |name: &str, address: &str| if name == "Forwarded" { format!("for={address}") } else { address.to_owned() };
+        let asked = || Call::new(door.address, "GET", "/api/v1/agent-endpoints").key(&key).subject("anna");
+        assert_eq!(asked().header(own, written(own, "198.51.100.7")).send().await.status, 200, "{own}");
+        for (name, left) in [(lie, ""), (own, ", "), (own, "\"")] {
+            let value = format!("{}{left}", written(name, "198.51.100.7"));
+            let call = if name == own {
+                asked().header(own, format!("{value}, {}", written(own, "203.0.113.1")))
+            } else {
+                asked().header(own, written(own, "203.0.113.1")).header(lie, value)
+            };
+            assert_eq!(call.send().await.status, 401, "{own}: {name} {left}");
+        }
     }
     world.stop().await;
 }

@@ -69,6 +69,47 @@ async fn a_replay_finds_its_run_whatever_the_rate_is_and_new_work_is_refused_las
 }
 
 #[tokio::test]
+async fn a_repeated_opening_stop_or_reset_finds_what_it_made_whatever_the_rate_is() {
+    let world = strict().await;
+    let opening = |key: &str, name: &str| {
+        let body = json!({ "endpoint_id": world.desk.endpoint, "conversation_key": name });
+        world.ask("POST", "/api/v1/conversations").header("Idempotency-Key", key).json(&body)
+    };
+    let opened = opening("open", "case").send().await.json();
+    let id = opened["conversation_id"].as_str().expect("a text");
+    let run_id = world.submit("one").await;
+    let stop = |key: &str| world.ask("POST", &format!("/api/v1/runs/{run_id}/stop")).header("Idempotency-Key", key);
+    let reset = |key: &str, generation: u32| {
+        let call = world.ask("POST", &format!("/api/v1/conversations/{id}/reset")).header("Idempotency-Key", key);
+        call.json(&json!({ "expected_generation": generation }))
+    };
+    let stopped = stop("stop").send().await.json();
+    let resetting = reset("reset", 1).send().await.json();
+    // More than the burst and what comes back while these are answered: none of them needs the rate.
+    for _ in 0..30 {
+        let again = [opening("open", "case").send().await, stop("stop").send().await, reset("reset", 1).send().await];
+        assert!(again.iter().all(|reply| reply.header("idempotency-replayed") == Some("true")), "{again:?}");
+        assert_eq!(again[0].json()["conversation_id"], opened["conversation_id"]);
+        assert_eq!(again[1].json()["operation_id"], stopped["operation_id"]);
+        assert_eq!(again[2].json()["operation_id"], resetting["operation_id"]);
+    }
+    let mut made = 1;
+    while opening(&format!("new-{made}"), &format!("case-{made}")).send().await.code() != "rate_limited" {
+        made += 1;
+    }
+    let conversations = world.database.value("SELECT count(*) FROM conversations").await;
+    assert_eq!(conversations, made.to_string(), "who is refused made nothing");
+    let tries = std::cell::Cell::new(0);
+    let fresh = || format!("fresh-{}", tries.replace(tries.get() + 1));
+    when_nothing_is_left(&world, || opening(&fresh(), "case"), "rate_limited").await;
+    when_nothing_is_left(&world, || stop(&fresh()), "rate_limited").await;
+    when_nothing_is_left(&world, || reset(&fresh(), 1), "rate_limited").await;
+    when_nothing_is_left(&world, || reset(&fresh(), 7), "generation_mismatch").await;
+    when_nothing_is_left(&world, || opening("open", "another case"), "idempotency_key_reused").await;
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn any_key_learns_the_versions_limits_and_events_of_this_gateway() {
     let world = strict().await;
     let key = world.desk.restricted_key(|key| key.scopes = vec![Scope::EndpointsRead]).await.text;
@@ -77,8 +118,9 @@ async fn any_key_learns_the_versions_limits_and_events_of_this_gateway() {
     let told = reply.json();
     assert_eq!((&told["api_versions"], &told["server_version"]), (&json!(["v1"]), &json!(VERSION)));
     let limits = json!({
-        "requests_per_second": 1, "burst": 5, "waiting_runs_per_application": 10_000,
-        "streams_per_application": 1000, "input_text_bytes": 262_144,
+        "requests_per_second": 1, "burst": 5, "failed_authentications_per_minute": 120, "waiting_runs_per_application": 10_000,
+        "streams_per_application": 1000, "waits_per_application": 1000, "bodies_per_key": 256, "body_bytes_per_key": 33_554_432,
+        "input_text_bytes": 262_144,
         "body_bytes": 1_048_576, "head_bytes": 32_768, "body_seconds": 30, "head_seconds": 10,
         "queue_ttl_seconds": 604_800, "max_duration_seconds": 86_400, "wait_seconds": 60, "page_entries": 100,
         "retention_seconds": 2_592_000,

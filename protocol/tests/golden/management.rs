@@ -61,6 +61,13 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
         ListRuns: ListRuns { limit: 20, before: Some(run_id()) } => RunPage { runs: vec![young_run()], has_more: true };
         ShowRun: ShowRun { run_id: run_id(), after: 5, wait_s: 30 }
             => RunDetail { run: old_run(), events: vec![run_event()] };
+        StopRun: StopRun { run_id: run_id() } => stop_operation();
+        ListConversations: ListConversations { limit: 20, before: Some(id(8)) }
+            => ConversationPage { conversations: vec![own_conversation()], has_more: true };
+        ShowConversation: ShowConversation { conversation_id: id(8) }
+            => ConversationDetail { conversation: own_conversation(), messages: vec![young_run()] };
+        ResetConversation: ResetConversation { conversation_id: id(8), expected_generation: 4 } => reset_operation();
+        ShowOperation: ShowOperation { operation_id: id(9), wait_s: 30 } => reset_operation();
     });
     file.close();
 }
@@ -114,6 +121,10 @@ fn published() -> PublishedEndpoint {
         definition_sha256: digest(),
         published_at: moment(),
     }
+}
+
+fn own_conversation() -> OwnConversation {
+    OwnConversation { app_id: app_id(), subject: "anna".to_owned(), conversation: conversation() }
 }
 
 fn access() -> Access {

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{Refused, RefusedCode};
+use deskgate_protocol::conversation::{Conversation, ConversationState};
 use deskgate_protocol::management::*;
-use deskgate_protocol::operation::{RequestedBy, Stop};
+use deskgate_protocol::operation::*;
 use deskgate_protocol::run::*;
 use deskgate_protocol::*;
 use serde_json::json;
@@ -142,5 +143,44 @@ pub(crate) fn old_run() -> Run {
         finished_at: Some(moment()),
         purge_at: Some(moment()),
         ..young_run()
+    }
+}
+
+pub(crate) fn conversation() -> Conversation {
+    Conversation {
+        conversation_id: id(8),
+        endpoint_id: endpoint_id(),
+        conversation_key: "case 4711".to_owned(),
+        generation: 4,
+        state: ConversationState::Idle,
+        active_run_id: None,
+        created_at: moment(),
+        updated_at: moment(),
+    }
+}
+
+pub(crate) fn stop_operation() -> ControlOperation {
+    ControlOperation {
+        operation_id: id(9),
+        kind: OperationKind::RunStop,
+        target: OperationTarget { run_id: Some(run_id()), conversation_id: None },
+        state: OperationState::Pending,
+        outcome: None,
+        error: None,
+        created_at: moment(),
+        delivered_at: None,
+        completed_at: None,
+    }
+}
+
+pub(crate) fn reset_operation() -> ControlOperation {
+    ControlOperation {
+        kind: OperationKind::ConversationReset,
+        target: OperationTarget { run_id: None, conversation_id: Some(id(8)) },
+        state: OperationState::Completed,
+        outcome: Some(OperationOutcome { code: OutcomeCode::Reset, run_state: None, new_generation: Some(5) }),
+        delivered_at: Some(moment()),
+        completed_at: Some(moment()),
+        ..stop_operation()
     }
 }

@@ -13,7 +13,7 @@ struct Site {
     device: Device,
     backend: Backend,
     folder: Folder,
-    _postgres: Postgres,
+    postgres: Postgres,
 }
 
 /// What the one service answers from now on, and after how many milliseconds.
@@ -28,7 +28,7 @@ async fn site() -> Site {
     let folder = Folder::new();
     let model = answers(&folder, HOURS, "never");
     let backend = device.publish(&gateway, "shop", &folder, &["--model", &model]).await;
-    Site { gateway, device, backend, folder, _postgres: postgres }
+    Site { gateway, device, backend, folder, postgres }
 }
 
 impl Site {
@@ -127,6 +127,52 @@ async fn a_device_that_is_killed_before_a_stop_reaches_it_does_not_execute_again
     answers(&site.folder, 0, "a second execution");
     site.device.start().await;
     site.is_stopped(&run_id, &operation).await;
+}
+
+#[tokio::test]
+async fn a_stop_whose_delivery_is_written_down_and_answered_to_nobody_still_reaches_the_device() {
+    let site = site().await;
+    let run_id = site.running().await;
+    let device_id = site.device.device_id().await;
+    site.device.line().cut();
+    site.gateway.device_is(&device_id, "offline").await;
+    let operation = site.backend.stop(&run_id).await;
+    // The statement waits so long that the gateway gives it up. It is executed all the same when the wait is over.
+    let held = site.postgres.hold("control_operations").await;
+    site.device.line().heal();
+    site.gateway.log().line(&["operations could not be read"]).await;
+    drop(held);
+    site.is_stopped(&run_id, &operation).await;
+}
+
+#[tokio::test]
+async fn a_device_that_is_killed_between_a_stop_and_its_confirmation_confirms_it_once_when_it_is_back() {
+    let mut site = site().await;
+    // Before it could stop anything, and after it did.
+    for moment in ["an operation came", "execution ended"] {
+        let run_id = site.running().await;
+        site.device.line().mute();
+        let operation = site.backend.stop(&run_id).await;
+        site.device.log().line(&["an operation came", text(&operation, "/operation_id")]).await;
+        if moment == "execution ended" {
+            site.device.log().line(&[moment, &run_id]).await;
+        }
+        let path = format!("/control-operations/{}", text(&operation, "/operation_id"));
+        assert_eq!(text(&site.backend.get(&path).await, "/state"), "delivered");
+        site.device.kill_9();
+        // What it said and nobody heard is lost.
+        site.device.line().cut();
+        site.device.line().heal();
+        site.device.start().await;
+        site.is_stopped(&run_id, &operation).await;
+        let completed = site.backend.get(&path).await;
+        let device_id = site.device.device_id().await;
+        site.device.line().cut();
+        site.gateway.device_is(&device_id, "offline").await;
+        site.device.line().heal();
+        site.device.connected().await;
+        assert_eq!(site.backend.get(&path).await, completed, "another session changes nothing");
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use deskgate_tests::gateway::Address;
 use deskgate_tests::stream::{Sent, Stream};
-use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Postgres, Proxy, until};
+use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Postgres, Proxy, others, until};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -146,7 +146,7 @@ async fn waiting(backend: &Backend, run_id: &str) -> Stream {
 
 #[tokio::test]
 async fn the_event_source_from_npm_goes_on_after_a_killed_connection_and_a_killed_replica() {
-    let Some(place) = clients().await else { return };
+    let Some(place) = others::place().await else { return };
     let program = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/follow.mjs");
     let place = place.display().to_string();
     survives(|| ("node".to_owned(), vec![program.display().to_string()], vec![place.clone()])).await;
@@ -154,25 +154,10 @@ async fn the_event_source_from_npm_goes_on_after_a_killed_connection_and_a_kille
 
 #[tokio::test]
 async fn the_event_client_from_pypi_goes_on_after_a_killed_connection_and_a_killed_replica() {
-    let Some(place) = clients().await else { return };
+    let Some(place) = others::place().await else { return };
     let program = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/follow.py");
     let python = place.join("python/bin/python").display().to_string();
     survives(|| (python.clone(), vec![program.display().to_string()], Vec::new())).await;
-}
-
-/// Where the clients of others are installed. `None`, with a word about it, where that is impossible.
-async fn clients() -> Option<std::path::PathBuf> {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("it stands in the repository");
-    let installed = tokio::process::Command::new(root.join("scripts/clients")).output().await.expect("bash is there");
-    if !installed.status.success() {
-        let why = String::from_utf8_lossy(&installed.stderr).into_owned();
-        // Where everything was set up for it, a client that cannot be installed is a failure.
-        assert!(std::env::var_os("CI").is_none(), "scripts/clients: {why}");
-        println!("SKIPPED: scripts/clients cannot install the clients here: {why}");
-        return None;
-    }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into);
-    Some(target.join("clients"))
 }
 
 /// Runs a client against a run, resets its connection, then kills the gateway it talks to; it must

@@ -21,8 +21,8 @@ pub(crate) struct Keeper {
     pub(crate) rule: &'static str,
 }
 
-/// The roots of a crate: they know all and are known by none.
-pub(crate) const ROOTS: [&str; 2] = ["lib", "main"];
+/// The roots of a crate: they know all and are known by none. `root` is what `lib` is made of.
+pub(crate) const ROOTS: [&str; 3] = ["lib", "main", "root"];
 
 pub(crate) const DOORS: [&str; 5] = ["http", "control", "admin", "callbacks", "upkeep"];
 
@@ -98,7 +98,7 @@ pub(crate) const PARTS: [Part; 3] = [
         own_crate: "deskgate",
         rooms: &[
             // The command line asks on local's socket; services and settings are the words it asks in.
-            ("cli", &["local", "services", "settings", "config"]),
+            ("cli", &["local", "services", "settings", "assistant::accounts", "config"]),
             // Local shows the line and tests a connection, signs the identity file, keeps the settings.
             (
                 "local",

@@ -273,7 +273,7 @@ fn answer(text: &str) -> Outcome {
     Outcome::Succeeded { result, usage: Usage::default() }
 }
 
-/// Executions that do as the submitted text says: `say N`, `wait`, `break`, `large`.
+/// Executions that do as the submitted text says: `say N`, `wait`, `linger` (which heeds no stop), `break`, `large`.
 fn scripted(ledger: Ledger, gate: watch::Receiver<bool>) -> Execute {
     Arc::new(move |job, reports, stop| {
         let (ledger, mut gate) = (ledger.clone(), gate.clone());
@@ -292,6 +292,10 @@ fn scripted(ledger: Ledger, gate: watch::Receiver<bool>) -> Execute {
                     _ = gate.wait_for(|open| *open) => answer("waited"),
                     () = stop.cancelled() => Outcome::Cancelled { effects: Effects::None, usage: Usage::default() },
                 },
+                "linger" => {
+                    let _ = gate.wait_for(|open| *open).await;
+                    Outcome::Cancelled { effects: Effects::None, usage: Usage::default() }
+                }
                 _ => answer("done"),
             }
         })

@@ -78,6 +78,40 @@ async fn a_stop_of_an_interrupted_run_holds_for_its_next_attempt() {
 }
 
 #[tokio::test]
+async fn a_stop_while_the_agent_itself_stops_in_haste_is_kept_for_its_next_start() {
+    let mut device = Device::new().await;
+    let service = device.publish(4).await;
+    let (stopped, lingering) = (service.offer("wait 1"), service.offer("linger 1"));
+    let (mut peer, _) = device.connect().await;
+    for offer in [&stopped, &lingering] {
+        peer.start(offer).await;
+        assert!(matches!(peer.frame().await, DeviceFrame::Event { .. }));
+    }
+    let handle = device.handle();
+    let stopping = tokio::spawn(async move { handle.stop(true).await });
+    let run_id = stopped.run_id;
+    let is_cut_off =
+        |status: &Status| status.runs.iter().any(|run| run.run_id == run_id && run.standing == Standing::Interrupted);
+    device.until("one of two is cut off", is_cut_off).await;
+    let operation = OperationId::new();
+    peer.send(stop(operation, run_id)).await;
+    peer.send(GatewayFrame::Ping).await;
+    assert_eq!(peer.frame().await, DeviceFrame::Pong, "nothing is known yet of what becomes of it");
+    device.gate.send_replace(true);
+    soon("the agent stops", stopping).await.expect("no panic");
+
+    device.process = None;
+    device.boot().await;
+    let (mut peer, in_flight) = device.connect().await;
+    let found = in_flight.iter().find(|entry| entry.run_id == run_id).map(|entry| entry.status);
+    assert_eq!(found, Some(InFlightStatus::Interrupted));
+    peer.send(stop(operation, run_id)).await;
+    peer.start(&Offer { attempt: 2, ..stopped }).await;
+    assert_eq!(peer.stopped(operation).await, (cancelled(), OutcomeCode::Stopped));
+    assert_eq!(device.ledger.of(run_id), [1]);
+}
+
+#[tokio::test]
 async fn a_stop_after_the_end_does_not_change_it_also_when_both_were_cut_off_by_a_crash() {
     let mut device = Device::new().await;
     let offer = device.publish(4).await.offer("say");

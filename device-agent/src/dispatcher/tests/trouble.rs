@@ -62,3 +62,40 @@ async fn an_execution_that_breaks_down_still_ends_in_one_outcome() {
     assert!(matches!(outcome, Outcome::Failed { error, .. } if error.code == RunErrorCode::Internal));
     assert_eq!(seq, 3);
 }
+
+#[tokio::test]
+async fn a_taken_run_whose_definition_is_gone_fails_when_it_is_started_and_the_others_go_on() {
+    let mut device = Device::new().await;
+    let (service, damaged) = (device.publish(4).await, device.publish_as("Damaged", 4).await);
+    let gone = Offer { endpoint_version: 9, ..service.offer("say") };
+    let (unreadable, whole) = (damaged.offer("say"), service.offer("say"));
+    let store = &device.process().store;
+    for offer in [&gone, &unreadable, &whole] {
+        store.journal().take(offer).await.expect("taken");
+    }
+    store.damage_versions(damaged.endpoint_id).await;
+    device.crash().await;
+    device.boot().await;
+    let (mut peer, in_flight) = device.connect().await;
+    assert_eq!(in_flight.iter().map(|entry| entry.status).collect::<Vec<_>>(), [InFlightStatus::Taken; 3]);
+    for _ in 0..3 {
+        assert!(matches!(peer.frame().await, DeviceFrame::Accept { .. }));
+    }
+    for (offer, expected) in [
+        (&gone, Some((RunErrorCode::DefinitionMismatch, Effects::None))),
+        (&unreadable, Some((RunErrorCode::DefinitionMismatch, Effects::None))),
+        (&whole, None),
+    ] {
+        let (run_id, attempt) = (offer.run_id, 1);
+        peer.send(GatewayFrame::Start { run_id, attempt }).await;
+        let (finished, _, seq, outcome) = peer.finish().await;
+        let found = match outcome {
+            Outcome::Failed { error, .. } => Some((error.code, error.effects)),
+            _ => None,
+        };
+        assert_eq!((finished, found), (run_id, expected));
+        peer.send(GatewayFrame::Ack { run_id, attempt, through: seq }).await;
+    }
+    device.until("all are settled", |status| status.runs.is_empty()).await;
+    assert_eq!((device.ledger.of(gone.run_id), device.ledger.of(unreadable.run_id)), (vec![], vec![]));
+}

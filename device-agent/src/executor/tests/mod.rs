@@ -15,6 +15,11 @@ use tempfile::TempDir;
 use super::*;
 use crate::services::{Limits, Provider, ToolName};
 
+/// As with a device on which no model provider was configured.
+async fn execute(job: Job, reports: mpsc::Sender<Progress>, stop: CancellationToken) -> Outcome {
+    super::execute(job, Accounts::new("/nonexistent".into()), reports, stop).await
+}
+
 fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, text) in files {
@@ -118,7 +123,7 @@ async fn a_script_reads_with_the_real_tool_and_puts_the_result_into_its_answer()
     let (outcome, events) = run(job(folder.path(), &model, "data.txt")).await;
     assert_eq!(text(&outcome), "It says:\n     1\tseven seals");
     let completed = DeviceEvent::ToolCompleted {
-        call_id: "call_1".into(),
+        call_id: "call_1_1".into(),
         tool: "Read".into(),
         kind: ToolKind::Read,
         status: ToolStatus::Ok,
@@ -323,7 +328,7 @@ async fn a_message_that_is_written_slowly_is_said_in_pieces_that_make_up_the_who
     while let Some(progress) = receiver.recv().await {
         match progress {
             Progress::Delta(delta) => {
-                assert_eq!((delta.message_id.as_str(), delta.offset), ("msg_1", said.len() as u64));
+                assert_eq!((delta.message_id.as_str(), delta.offset), ("msg_1_1", said.len() as u64));
                 assert_eq!(completed, None, "nothing is said after the whole");
                 said.push_str(&delta.text);
                 pieces += 1;

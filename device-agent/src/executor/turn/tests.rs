@@ -17,6 +17,7 @@ fn turn(max_turns: u32) -> Turn {
         messages: vec![Message::User { text: "hello".into(), details: None }],
         tools: vec![(ToolKind::Read, spec("Read")), (ToolKind::Write, spec("Write"))],
         max_turns,
+        run_attempt: 2,
     })
 }
 
@@ -60,7 +61,7 @@ fn ends() -> Event {
 }
 
 fn fails(kind: ErrorKind, retryable: bool) -> Event {
-    Event::Model(ModelEvent::Error(ModelError { kind, message: "out of order".into(), retryable }))
+    Event::Model(ModelEvent::Error(ModelError { kind, message: "out of order".into(), retryable, retry_after: None }))
 }
 
 fn answers(text: &str) -> Event {
@@ -77,26 +78,26 @@ fn a_question_is_answered() {
     assert_eq!(after(&mut turn, [Event::Started]), ["call the model with 1 messages"]);
     assert_eq!(
         after(&mut turn, [says("Good "), says("day."), ends()]),
-        ["msg_1 \"Good day.\"", "usage after 1 calls", "succeeded \"Good day.\""]
+        ["msg_2_1 \"Good day.\"", "usage after 1 calls", "succeeded \"Good day.\""]
     );
 }
 
 #[test]
 fn what_the_model_writes_is_said_at_once_with_its_place_counted_in_characters() {
     let mut turn = turn(9);
-    assert_eq!(after(&mut turn, [Event::Started, says("Größe: ")]), ["msg_1 at 0: \"Größe: \""]);
-    assert_eq!(after(&mut turn, [says("3")]), ["msg_1 at 7: \"3\""]);
+    assert_eq!(after(&mut turn, [Event::Started, says("Größe: ")]), ["msg_2_1 at 0: \"Größe: \""]);
+    assert_eq!(after(&mut turn, [says("3")]), ["msg_2_1 at 7: \"3\""]);
     // A model that is asked again begins the same message anew.
     assert_eq!(after(&mut turn, [fails(ErrorKind::Overloaded, true)]), ["retry in 250 ms"]);
-    assert_eq!(after(&mut turn, [Event::RetryDue, says("Four")]), ["msg_1 at 0: \"Four\""]);
-    assert_eq!(after(&mut turn, [calls("Read"), ends(), answers("text"), says("x")]), ["msg_2 at 0: \"x\""]);
+    assert_eq!(after(&mut turn, [Event::RetryDue, says("Four")]), ["msg_2_1 at 0: \"Four\""]);
+    assert_eq!(after(&mut turn, [calls("Read"), ends(), answers("text"), says("x")]), ["msg_2_2 at 0: \"x\""]);
 }
 
 #[test]
 fn nothing_is_said_that_the_finished_message_will_not_report() {
     let mut turn = turn(9);
     after(&mut turn, [Event::Started, says(&"x".repeat(MESSAGE_LIMIT - 1))]);
-    assert_eq!(after(&mut turn, [says("yz")]), [format!("msg_1 at {}: \"y\"", MESSAGE_LIMIT - 1)]);
+    assert_eq!(after(&mut turn, [says("yz")]), [format!("msg_2_1 at {}: \"y\"", MESSAGE_LIMIT - 1)]);
     assert!(after(&mut turn, [says("more")]).is_empty());
 }
 
@@ -105,13 +106,13 @@ fn tools_run_one_after_the_other_and_their_results_go_back_together() {
     let mut turn = turn(9);
     assert_eq!(
         after(&mut turn, [Event::Started, says("I look."), calls("Read"), calls("Read"), ends()]),
-        ["msg_1 \"I look.\"", "usage after 1 calls", "call_1 Read started", "run Read"]
+        ["msg_2_1 \"I look.\"", "usage after 1 calls", "call_2_1 Read started", "run Read"]
     );
     assert_eq!(
         after(&mut turn, [Event::ToolFinished(Ok(ToolOutput::error("no such file")))]),
-        ["call_1 Read completed Error", "call_2 Read started", "run Read"]
+        ["call_2_1 Read completed Error", "call_2_2 Read started", "run Read"]
     );
-    assert_eq!(after(&mut turn, [answers("text")]), ["call_2 Read completed Ok", "call the model with 3 messages"]);
+    assert_eq!(after(&mut turn, [answers("text")]), ["call_2_2 Read completed Ok", "call the model with 3 messages"]);
     let results = [("no such file", true), ("text", false)].map(|(text, is_error)| ToolAnswer {
         call_id: "id of Read".into(),
         text: text.into(),
@@ -136,7 +137,7 @@ fn a_tool_that_the_service_does_not_have_is_told_to_the_model_and_nothing_runs()
 fn a_model_that_never_stops_calling_meets_the_limit_of_turns() {
     let mut turn = turn(2);
     after(&mut turn, [Event::Started, calls("Read"), ends(), answers("1"), calls("Read"), ends()]);
-    assert_eq!(after(&mut turn, [answers("2")]), ["call_2 Read completed Ok", "failed MaxTurnsExceeded"]);
+    assert_eq!(after(&mut turn, [answers("2")]), ["call_2_2 Read completed Ok", "failed MaxTurnsExceeded"]);
     assert_eq!(turn.usage.model_calls, 2);
 }
 
@@ -186,7 +187,7 @@ fn a_removed_working_directory_ends_the_run_as_a_tool_error() {
     after(&mut turn, [Event::Started, calls("Read"), ends()]);
     assert_eq!(
         after(&mut turn, [Event::ToolFinished(Err(ToolFailure::WorkspaceGone))]),
-        ["call_1 Read completed Error", "failed ToolError"]
+        ["call_2_1 Read completed Error", "failed ToolError"]
     );
 }
 

@@ -291,11 +291,14 @@ impl Code {
                 status: StatusCode::TOO_MANY_REQUESTS,
                 title: "Rate limited",
                 retry: Retry::After("1"),
-                what: "This key has made too many requests in too short a time, its application has too many streams open, or \
-                       its address has too many requests under way.",
+                what: "This key has made too many requests in too short a time or has too many with a body under way, its \
+                       application has too many streams or waiting reads open, or its address has too many requests \
+                       under way or sent too many without a valid key.",
                 why: "Each key has a number of requests per second and a burst; `RateLimit-Policy` names them and `RateLimit` \
-                      what is left. Each application may have so many event streams open, and each address so many \
-                      requests under way.",
+                      what is left. Each key may have so many requests with a body under way, each application so many event \
+                      streams and waiting reads, and each address so many requests under way and so many a minute \
+                      without a valid key. `GET /capabilities` tells the \
+                      limits.",
                 next: "Wait for as many seconds as `Retry-After` says. Read runs with `wait` or stream their events \
                        instead of asking again and again; close streams that nobody reads.",
                 members: &[],

@@ -161,6 +161,8 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["conversations::replayed", "requests::known", "requests::remember", "messages::admit", "messages::why_not"]);
     done(&["operations::lock_run", "operations::begin_stop", "operations::cancel_queued", "operations::cancelling"]);
     done(&["operations::lock_conversation", "operations::begin_reset", "operations::read", "operations::operation"]);
+    done(&["operations::operation_of_device", "conversations::of_device", "conversations::conversation_of_device"]);
+    done(&["runs::runs_of_conversation"]);
     done(&["operations::deliver", "operations::reset_done", "operations::stop_lost"]);
     done(&["attempts::reconcile", "attempts::cancel", "upkeep::fail_resets_of_revoked_devices"]);
 

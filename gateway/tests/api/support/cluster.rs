@@ -5,7 +5,10 @@ use std::sync::{Arc, Weak};
 use deskgate_gateway::store::cluster::{Cluster, Config};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
+use tokio::task::JoinSet;
 use tokio_postgres::NoTls;
+
+use super::until;
 
 /// A cluster that runs for as long as a test holds it.
 pub(crate) struct Shared {
@@ -51,10 +54,45 @@ impl Database {
         }
     }
 
+    /// Begins a transaction that somebody else has to wait for.
+    pub(crate) async fn begin(&self) -> Transaction {
+        let (client, connection) = self.config().connect(NoTls).await.expect("connected");
+        let mut driver = JoinSet::new();
+        driver.spawn(connection);
+        let transaction = Transaction { client, _driver: driver };
+        transaction.execute("BEGIN").await;
+        transaction
+    }
+
+    /// Waits until a statement of this name waits for a lock.
+    pub(crate) async fn waits_for_a_lock(&self, statement: &str) {
+        let waiting = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
+                AND position('-- {statement}' IN query) > 0"
+        );
+        until(&format!("{statement} waits for a lock"), async || self.value(&waiting).await != "0").await;
+    }
+
     fn config(&self) -> tokio_postgres::Config {
         let mut config = self.shared.cluster.connect_config();
         config.dbname(&self.name);
         config
+    }
+}
+
+/// A transaction that is open until it is committed, or dropped.
+pub(crate) struct Transaction {
+    client: tokio_postgres::Client,
+    _driver: JoinSet<Result<(), tokio_postgres::Error>>,
+}
+
+impl Transaction {
+    pub(crate) async fn execute(&self, statements: &str) {
+        self.client.batch_execute(statements).await.expect("executed");
+    }
+
+    pub(crate) async fn commit(self) {
+        self.execute("COMMIT").await;
     }
 }
 

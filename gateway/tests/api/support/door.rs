@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use deskgate_gateway::domain;
 use deskgate_gateway::domain::access::Access;
 use deskgate_gateway::domain::admission::AdmissionDesk;
+use deskgate_gateway::domain::bodies::Bodies;
 use deskgate_gateway::domain::events::Streams;
 use deskgate_gateway::http::server::{Entrance, Limits, serve};
 use deskgate_gateway::http::{Api, router};
@@ -49,13 +50,14 @@ impl Door {
 pub(crate) fn api(store: &Store, limits: Limits, callers: domain::Limits, draining: CancellationToken) -> Api {
     let tasks = Tasks::new(CancellationToken::new());
     let admissions = Admissions::start(store, &tasks, 1);
-    let access = Access::new(store.clone(), patient().rate);
+    let access = Access::new(store.clone(), &domain::Limits { rate: patient().rate, ..callers });
     let (streams, streaming) =
         Streams::new(store.clone(), access.clone(), &callers, draining.clone(), tasks.stopping());
     tasks.spawn("streams", streaming);
     Api {
         store: store.clone(),
         access,
+        bodies: Bodies::new(&callers),
         streams,
         desk: AdmissionDesk::new(store.clone(), admissions, &Default::default()),
         draining,

@@ -47,7 +47,7 @@ impl Desk {
         let seed: [u8; 32] = std::array::from_fn(|_| rand::random());
         let key = PublicKey::of(&ed25519_dalek::SigningKey::from_bytes(&seed));
         let device_id = store.pair_device("a laptop", &key).await.expect("paired").device_id;
-        let desktop = Desktop::new(store.clone(), device_id, "http://gateway".to_owned());
+        let desktop = Desktop::new(store.clone(), device_id, "http://gateway".to_owned(), Duration::from_secs(3600));
         let app = new_application(&desktop, "billing").await;
         let endpoint = publish(&desktop, &app, "invoices", 1, EndpointId::new()).await;
         let desk = Self { store: store.clone(), key, device_id, desktop, app, endpoint };

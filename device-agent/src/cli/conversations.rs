@@ -1,0 +1,116 @@
+//! `conversations`: what callers hold with this device's services.
+
+use std::time::Duration;
+
+use clap::Subcommand;
+use deskgate_gateway::exit::Failure;
+use deskgate_gateway::output::{Output, table};
+use deskgate_protocol::ConversationId;
+use deskgate_protocol::management::{
+    ConversationDetail, ListConversations, OwnConversation, ResetConversation, ShowConversation,
+};
+use deskgate_protocol::run::Run;
+
+use super::operation;
+use super::runs::{duration, first_line};
+use super::socket::Agent;
+
+/// `deskgate conversations …`
+#[derive(Debug, Subcommand)]
+pub(super) enum Conversations {
+    /// Conversations, newest first
+    List {
+        /// At most so many
+        #[arg(long, default_value_t = 20)]
+        limit: u32,
+        /// Only conversations older than this one
+        #[arg(long, value_name = "CONVERSATION")]
+        before: Option<ConversationId>,
+    },
+    /// One conversation with its newest messages
+    Show {
+        /// Which
+        conversation: ConversationId,
+    },
+    /// Begin a conversation anew; the assistant forgets what was said, files and outside effects stay
+    #[command(after_help = "The messages that were sent, and their answers, can still be read at the gateway.")]
+    Reset {
+        /// Which
+        conversation: ConversationId,
+        /// Only if it is still in this generation [default: whichever it is in now]
+        #[arg(long)]
+        generation: Option<u32>,
+        /// Wait until it is done, at most so long, as in 60s
+        #[arg(long, value_name = "TIME", value_parser = duration)]
+        wait: Option<Duration>,
+    },
+}
+
+pub(super) async fn run(agent: Agent, command: Conversations, out: Output) -> Result<(), Failure> {
+    match command {
+        Conversations::List { limit, before } => {
+            let page = agent.manage(ListConversations { limit, before }).await?;
+            out.result("conversations/1", &page, || list(&page.conversations));
+            Ok(())
+        }
+        Conversations::Show { conversation } => {
+            let detail = agent.manage(ShowConversation { conversation_id: conversation }).await?;
+            out.result("conversation/1", &detail, || describe(&detail));
+            Ok(())
+        }
+        Conversations::Reset { conversation, generation, wait } => {
+            let expected_generation = match generation {
+                Some(generation) => generation,
+                None => {
+                    let now = agent.manage(ShowConversation { conversation_id: conversation }).await?;
+                    now.conversation.conversation.generation
+                }
+            };
+            let reset = ResetConversation { conversation_id: conversation, expected_generation };
+            let operation = agent.manage(reset).await?;
+            operation::follow(agent, operation, wait, out).await
+        }
+    }
+}
+
+fn list(conversations: &[OwnConversation]) -> String {
+    if conversations.is_empty() {
+        return "No conversation yet.".to_owned();
+    }
+    let row = |OwnConversation { subject, conversation, .. }: &OwnConversation| {
+        vec![
+            conversation.state.to_string(),
+            conversation.generation.to_string(),
+            first_line(&conversation.conversation_key),
+            first_line(subject),
+            conversation.updated_at.to_string(),
+            conversation.conversation_id.to_string(),
+        ]
+    };
+    table(
+        &["STATE", "GENERATION", "KEY", "SUBJECT", "CHANGED", "ID"],
+        &conversations.iter().map(row).collect::<Vec<_>>(),
+    )
+}
+
+fn describe(detail: &ConversationDetail) -> String {
+    let OwnConversation { app_id, subject, conversation } = &detail.conversation;
+    let head = format!(
+        "{}: {}, generation {}\nkey {:?} of {:?} ({app_id}) with {}\n",
+        conversation.conversation_id,
+        conversation.state,
+        conversation.generation,
+        first_line(&conversation.conversation_key),
+        first_line(subject),
+        conversation.endpoint_id,
+    );
+    if detail.messages.is_empty() {
+        return head + "\nNo message yet.";
+    }
+    let row = |run: &Run| {
+        let generation = run.generation.map(|generation| generation.to_string()).unwrap_or_default();
+        vec![generation, run.state.to_string(), run.created_at.to_string(), run.run_id.to_string()]
+    };
+    let messages = detail.messages.iter().map(row).collect::<Vec<_>>();
+    head + "\n" + &table(&["GENERATION", "STATE", "ACCEPTED", "RUN"], &messages)
+}

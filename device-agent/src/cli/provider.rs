@@ -1,0 +1,125 @@
+//! `provider`: the model providers that services may name.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use deskgate_gateway::exit::{Exit, Failure};
+use deskgate_gateway::output::{Output, table};
+use deskgate_protocol::secret::SecretKind;
+
+use super::no_secret;
+use super::socket::Agent;
+use crate::assistant::accounts::{Configured, Kind};
+use crate::local::{ListProviders, NewKey, RemoveProvider, SetProvider};
+
+/// `deskgate provider …`
+#[derive(Debug, Subcommand)]
+pub(super) enum Provider {
+    /// Add a model provider, or change it; its key stays on this computer
+    Set(Set),
+    /// The model providers of this device
+    List,
+    /// Remove a model provider and its key; services that name it cannot run any more
+    Remove {
+        /// Its name
+        name: String,
+    },
+}
+
+/// `deskgate provider set`
+#[derive(Debug, Args)]
+pub(super) struct Set {
+    /// What services name it by, such as work
+    name: String,
+    /// The API it speaks; openai is also what most other servers speak
+    #[arg(long, value_enum)]
+    kind: Option<KindName>,
+    /// Its address [default: the kind's own]
+    #[arg(long, value_name = "URL")]
+    base_url: Option<String>,
+    /// A file with the key; - for standard input. Without it the saved one stays
+    #[arg(long, value_name = "FILE", conflicts_with = "no_key")]
+    key_file: Option<PathBuf>,
+    /// Forget the saved key, for a server that asks for none
+    #[arg(long)]
+    no_key: bool,
+}
+
+/// The kinds.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum KindName {
+    /// Anthropic's Messages API
+    Anthropic,
+    /// OpenAI's Chat Completions API
+    Openai,
+}
+
+pub(super) async fn run(agent: Agent, command: Provider, out: Output) -> Result<(), Failure> {
+    match command {
+        Provider::Set(set) => {
+            let provider = agent.ask(request(set)?).await?;
+            out.result("provider/1", &provider, || {
+                let next =
+                    format!("Next: deskgate service create NAME --app APP --provider {} --model MODEL", provider.name);
+                match provider.has_key {
+                    true => format!("Saved with its key, in a file that only you can read.\n{next}"),
+                    false => format!("Saved without a key.\n{next}"),
+                }
+            });
+        }
+        Provider::List => {
+            let providers = agent.ask(ListProviders {}).await?;
+            out.result("providers/1", &serde_json::json!({ "providers": providers }), || list(&providers));
+        }
+        Provider::Remove { name } => {
+            agent.ask(RemoveProvider { name: name.clone() }).await?;
+            out.result("provider-removed/1", &serde_json::json!({ "name": name }), || {
+                format!("{name} and its key are gone from this computer.")
+            });
+        }
+    }
+    Ok(())
+}
+
+fn request(set: Set) -> Result<SetProvider, Failure> {
+    for (what, text) in [("NAME", Some(&set.name)), ("--base-url", set.base_url.as_ref())] {
+        no_secret(what, text.map(String::as_str).unwrap_or_default())?;
+    }
+    let key = match &set.key_file {
+        None if set.no_key => Ok(NewKey::Forget),
+        None => Ok(NewKey::Keep),
+        Some(path) if path.as_os_str() == "-" => std::io::read_to_string(std::io::stdin()).map(NewKey::Replace),
+        Some(path) => std::fs::read_to_string(path).map(NewKey::Replace),
+    };
+    let key = key.map_err(|error| {
+        let path = set.key_file.as_deref().unwrap_or(std::path::Path::new("-"));
+        Failure::new(Exit::Failed, format!("{}: {error}", path.display()))
+    })?;
+    if let NewKey::Replace(text) = &key
+        && let Some(kind) = SecretKind::of(text.trim()).filter(|kind| *kind != SecretKind::ModelProviderKey)
+    {
+        return Err(Failure::new(Exit::Usage, format!("--key-file: this is {kind}, not a model provider's key")));
+    }
+    let kind = set.kind.map(|kind| match kind {
+        KindName::Anthropic => Kind::Anthropic,
+        KindName::Openai => Kind::Openai,
+    });
+    Ok(SetProvider { name: set.name, kind, base_url: set.base_url, key })
+}
+
+fn list(providers: &[Configured]) -> String {
+    if providers.is_empty() {
+        return "No model provider yet: services use the scripted assistant. Add one: deskgate provider set NAME --kind \
+                anthropic --key-file -"
+            .to_owned();
+    }
+    let row = |provider: &Configured| {
+        let kind = match provider.kind {
+            Kind::Anthropic => "anthropic",
+            Kind::Openai => "openai",
+        };
+        let key = if provider.has_key { "saved" } else { "none" };
+        vec![provider.name.clone(), kind.to_owned(), provider.base_url.clone(), key.to_owned()]
+    };
+    table(&["NAME", "KIND", "ADDRESS", "KEY"], &providers.iter().map(row).collect::<Vec<_>>())
+}

@@ -1,0 +1,93 @@
+//! What a desktop user orders: stops and resets of what callers began, and what becomes of them.
+
+use std::time::Duration;
+
+use deskgate_protocol::OperationId;
+use deskgate_protocol::management::{
+    ConversationDetail, ConversationPage, ListConversations, ResetConversation, ShowConversation, ShowOperation,
+    StopRun,
+};
+use deskgate_protocol::operation::ControlOperation;
+use deskgate_protocol::run::Run;
+use tokio::time::Instant;
+
+use super::{Answer, Desktop, LONGEST_WAIT, conflict, not_found, page_size, seen};
+use crate::store::operations::{self, Asked, By, What};
+use crate::wake::Topic;
+
+/// Messages that are shown of one conversation.
+const MESSAGES_SHOWN: i64 = 50;
+
+impl Desktop {
+    /// Stops a run, whichever attempt it is in.
+    pub async fn stop_run(&self, request: StopRun) -> Answer<ControlOperation> {
+        let (run_id, retention) = (request.run_id, self.retention);
+        let what = What::Stop { run_id, expected_attempt: None, reason: None, retention };
+        self.order(what, format!("there is no run {run_id}")).await
+    }
+
+    /// A page of conversations, newest first.
+    pub async fn conversations(&self, request: ListConversations) -> Answer<ConversationPage> {
+        let limit = page_size(request.limit);
+        let more = limit as i64 + 1;
+        let mut conversations = self.store.conversations_of_device(self.device_id, request.before, more).await?;
+        let has_more = conversations.len() > limit;
+        conversations.truncate(limit);
+        Ok(ConversationPage { conversations, has_more })
+    }
+
+    /// One conversation with its newest messages.
+    pub async fn conversation(&self, request: ShowConversation) -> Answer<ConversationDetail> {
+        let found = self.store.conversation_of_device(self.device_id, request.conversation_id).await?;
+        let conversation =
+            found.ok_or_else(|| not_found(format!("there is no conversation {}", request.conversation_id)))?;
+        let messages = self.store.runs_of_conversation(&conversation, MESSAGES_SHOWN).await?;
+        let short = |stored| Run { input: None, result: None, ..seen(stored) };
+        Ok(ConversationDetail { conversation, messages: messages.into_iter().map(short).collect() })
+    }
+
+    /// Begins a conversation anew.
+    pub async fn reset_conversation(&self, request: ResetConversation) -> Answer<ControlOperation> {
+        let ResetConversation { conversation_id, expected_generation } = request;
+        let what = What::Reset { conversation_id, expected_generation };
+        self.order(what, format!("there is no conversation {conversation_id}")).await
+    }
+
+    async fn order(&self, what: What, unknown: String) -> Answer<ControlOperation> {
+        let asked = Asked { operation_id: OperationId::new(), by: By::DesktopUser(self.device_id), what };
+        match self.store.ask(&asked).await? {
+            operations::Answer::Operation { operation, .. } => {
+                let (operation_id, kind, state) = (operation.operation_id, operation.kind, operation.state);
+                tracing::info!(%operation_id, %kind, %state, device_id = %self.device_id, "operation asked for");
+                Ok(operation)
+            }
+            operations::Answer::NoSuchTarget => Err(not_found(unknown)),
+            operations::Answer::OtherGeneration { current } => Err(conflict(format!(
+                "the conversation is in generation {current}; look at it and decide whether it is still to be reset"
+            ))),
+            operations::Answer::Busy { active_run_id } => Err(conflict(format!(
+                "the conversation is busy with {active_run_id}; wait for its end, or stop it with: deskgate runs stop {active_run_id}"
+            ))),
+            operations::Answer::OtherAttempt { .. } | operations::Answer::Reused(_) => {
+                unreachable!("a desktop user names no attempt and no key")
+            }
+        }
+    }
+
+    /// One operation. With `wait_s`, waits until it has ended.
+    pub async fn operation(&self, request: ShowOperation) -> Answer<ControlOperation> {
+        let deadline = Instant::now() + Duration::from_secs(request.wait_s.into()).min(LONGEST_WAIT);
+        let mut watcher = self.store.wake().watch(Topic::Control(self.device_id));
+        loop {
+            let found = self.store.operation_of_device(self.device_id, request.operation_id).await?;
+            let operation =
+                found.ok_or_else(|| not_found(format!("there is no operation {}", request.operation_id)))?;
+            if operation.completed_at.is_some() || Instant::now() >= deadline {
+                return Ok(operation);
+            }
+            // A hint can be lost, or go to another replica only as a look at the run.
+            let look_again = (Instant::now() + Duration::from_secs(1)).min(deadline);
+            let _ = tokio::time::timeout_at(look_again, watcher.changed()).await;
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Why a gateway did not start, and what the program's exit code says about it.
+
+use crate::exit::{Exit, Failure};
+use crate::store::OpenError;
+use crate::store::cluster::ClusterError;
+use crate::store::migrate::MigrateError;
+use crate::{tls, token, tunnel};
+
+/// Why a gateway did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The private cluster.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// The database.
+    #[error(transparent)]
+    Database(#[from] OpenError),
+    /// The SSH host key.
+    #[error(transparent)]
+    HostKey(#[from] tunnel::KeyFileError),
+    /// The control token.
+    #[error(transparent)]
+    Token(#[from] token::TokenError),
+    /// The certificate or its key.
+    #[error(transparent)]
+    Tls(#[from] tls::TlsError),
+    /// A listener.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Where.
+        address: String,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+impl From<StartError> for Failure {
+    /// What only a person can mend is "not set up", after which nothing tries again by itself.
+    fn from(error: StartError) -> Self {
+        let exit = match &error {
+            StartError::Cluster(error) if error.needs_a_person() => Exit::NotSetUp,
+            StartError::Cluster(_) => Exit::CannotReach,
+            StartError::HostKey(_) | StartError::Token(_) | StartError::Tls(_) => Exit::NotSetUp,
+            StartError::Database(OpenError::Migrate(MigrateError::Ahead { .. }) | OpenError::Behind { .. }) => {
+                Exit::VersionMismatch
+            }
+            StartError::Database(OpenError::Migrate(MigrateError::Store(_))) => Exit::CannotReach,
+            StartError::Database(_) => Exit::NotSetUp,
+            StartError::Listen { .. } => Exit::Failed,
+        };
+        Self::new(exit, error.to_string())
+    }
+}

@@ -1,0 +1,66 @@
+//! Everything a gateway listens on, bound before anything is served.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use tokio::net::{TcpListener, UnixListener};
+
+use super::{Settings, StartError};
+use crate::addresses::Addresses;
+use crate::socket;
+use crate::tunnel::HostKey;
+
+/// The bound listeners, and where they are reached.
+pub(super) struct Listeners {
+    pub(super) http: TcpListener,
+    pub(super) ssh: Option<(TcpListener, HostKey)>,
+    pub(super) ops: Option<TcpListener>,
+    pub(super) control: Option<UnixListener>,
+    pub(super) admin: Option<UnixListener>,
+    pub(super) addresses: Addresses,
+}
+
+impl Listeners {
+    /// Binds what the settings ask for.
+    pub(super) async fn bind(settings: &Settings) -> Result<Self, StartError> {
+        let http = listen(settings.listen).await?;
+        let ssh = match settings.ssh_listen {
+            Some(address) => {
+                let host_key = HostKey::load_or_create(&settings.state_dir.join("ssh_host_ed25519_key"))?;
+                Some((listen(address).await?, host_key))
+            }
+            None => None,
+        };
+        let ops = match settings.ops_listen {
+            Some(address) => Some(listen(address).await?),
+            None => None,
+        };
+        let (http_address, ssh_address) = (bound(&http)?, ssh.as_ref().map(|(ssh, _)| bound(ssh)).transpose()?);
+        let scheme = if settings.tls.is_some() { "https" } else { "http" };
+        let addresses = Addresses {
+            http: http_address,
+            public_url: settings.public_url.clone().unwrap_or_else(|| format!("{scheme}://{http_address}")),
+            ssh: ssh_address,
+            ops: ops.as_ref().map(bound).transpose()?,
+            ssh_public: settings.ssh_public_address.clone().or(ssh_address.map(|address| address.to_string())),
+        };
+        let private = |path: &Path, mode, group| {
+            let listener = socket::bind_for(path, mode, group);
+            listener.map_err(|source| StartError::Listen { address: path.display().to_string(), source })
+        };
+        let control = settings.control_socket.as_deref().map(|path| private(path, 0o660, None)).transpose()?;
+        let (mode, group) = if settings.admin_group.is_some() { (0o660, settings.admin_group) } else { (0o600, None) };
+        let admin = settings.admin_socket.as_deref().map(|path| private(path, mode, group)).transpose()?;
+        Ok(Self { http, ssh, ops, control, admin, addresses })
+    }
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    let listener = TcpListener::bind(address).await;
+    listener.map_err(|source| StartError::Listen { address: address.to_string(), source })
+}
+
+fn bound(listener: &TcpListener) -> Result<SocketAddr, StartError> {
+    let address = listener.local_addr();
+    address.map_err(|source| StartError::Listen { address: "a bound socket".to_owned(), source })
+}

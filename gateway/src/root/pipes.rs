@@ -1,0 +1,28 @@
+//! Control channels inside the gateway's own process, for the built-in mode.
+
+use tokio::io::DuplexStream;
+
+use crate::control::door::Door;
+use crate::tasks::Tasks;
+
+/// Bytes in an in-memory pipe.
+const PIPE: usize = 64 * 1024;
+
+/// Opens control channels inside the gateway's process.
+#[derive(Clone)]
+pub struct Pipes {
+    pub(super) doors: Tasks,
+    pub(super) door: Door,
+}
+
+impl Pipes {
+    /// The device's end of a fresh pipe. Once the gateway has stopped, it is closed at once.
+    pub fn open(&self) -> DuplexStream {
+        let (ours, theirs) = tokio::io::duplex(PIPE);
+        let door = self.door.clone();
+        if !door.stop.is_cancelled() {
+            self.doors.spawn("pipe", async move { door.serve(ours, None).await });
+        }
+        theirs
+    }
+}

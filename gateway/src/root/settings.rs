@@ -1,0 +1,96 @@
+//! What a gateway is started with.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use deskgate_protocol::secret::ControlToken;
+
+use crate::domain::Limits;
+use crate::domain::devices::Clocks;
+use crate::networks::{ForwardedHeader, Networks};
+use crate::tls;
+
+/// What a gateway is started with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where keys, the control token and the private database are kept.
+    pub state_dir: PathBuf,
+    /// The public API's address; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Certificate and key of the public API; without them it is plain HTTP.
+    pub tls: Option<tls::Files>,
+    /// Proxies whose word is taken for where a caller is. Without TLS, nobody else may connect
+    /// beyond loopback.
+    pub trusted_proxies: Networks,
+    /// Where they say it.
+    pub forwarded_header: ForwardedHeader,
+    /// What backends use, without `/api/v1`; otherwise the listening address.
+    pub public_url: Option<String>,
+    /// How long the public API goes on listening, and says that it drains, before it stops.
+    pub drain: Duration,
+    /// The SSH listener for devices.
+    pub ssh_listen: Option<SocketAddr>,
+    /// The operations listener: health and metrics.
+    pub ops_listen: Option<SocketAddr>,
+    /// What devices dial; otherwise the listening address.
+    pub ssh_public_address: Option<String>,
+    /// The private control socket.
+    pub control_socket: Option<PathBuf>,
+    /// The administrator's socket.
+    pub admin_socket: Option<PathBuf>,
+    /// The number of the group that may administer, beside root and the gateway's own user.
+    pub admin_group: Option<u32>,
+    /// The control token, when it is not the gateway's own.
+    pub control_token: Option<ControlToken>,
+    /// Where the database is; otherwise a private cluster.
+    pub database: Option<DatabaseSettings>,
+    /// What callers can meet.
+    pub limits: Limits,
+    /// The times of the control channel.
+    pub clocks: Clocks,
+}
+
+/// An external database.
+#[derive(Clone)]
+pub struct DatabaseSettings {
+    /// Its URL.
+    pub url: String,
+    /// The URL for LISTEN, when a pooler stands between.
+    pub listen_url: Option<String>,
+    /// Certificates to trust.
+    pub ca_file: Option<PathBuf>,
+    /// Whether to apply missing migrations instead of refusing.
+    pub migrate: bool,
+}
+
+impl std::fmt::Debug for DatabaseSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DatabaseSettings").field("migrate", &self.migrate).finish_non_exhaustive()
+    }
+}
+
+impl Settings {
+    /// A gateway inside another process: loopback, a private cluster, no sockets.
+    pub fn built_in(state_dir: PathBuf, listen: SocketAddr) -> Self {
+        Self {
+            state_dir,
+            listen,
+            tls: None,
+            trusted_proxies: Networks::default(),
+            forwarded_header: ForwardedHeader::default(),
+            public_url: None,
+            drain: Duration::ZERO,
+            ssh_listen: None,
+            ops_listen: None,
+            ssh_public_address: None,
+            control_socket: None,
+            admin_socket: None,
+            admin_group: None,
+            control_token: None,
+            database: None,
+            limits: Limits::default(),
+            clocks: Clocks::default(),
+        }
+    }
+}

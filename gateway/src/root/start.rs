@@ -1,0 +1,194 @@
+//! Starts a gateway: opens the database, binds the listeners, and hands every room what it needs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::listeners::Listeners;
+use super::tunnel::{PairedDevices, receive};
+use super::{Gateway, Settings, StartError};
+use crate::addresses::Addresses;
+use crate::admin::office::{self, Office};
+use crate::control::door::Door;
+use crate::domain::access::Access;
+use crate::domain::admission::AdmissionDesk;
+use crate::domain::bodies::Bodies;
+use crate::domain::events::Streams;
+use crate::http::server::{self, Entrance};
+use crate::ops::Ops;
+use crate::pulse::Pulse;
+use crate::store::admissions::Admissions;
+use crate::store::cluster::{self, Cluster};
+use crate::store::{Database, OpenError, Store};
+use crate::tasks::Tasks;
+use crate::tls::Tls;
+use crate::tunnel::HostKey;
+use crate::wake::Wake;
+use crate::{control, http, ops, store, token, tunnel, upkeep};
+
+/// What the forward is called where no socket is configured.
+const CONTROL_SOCKET: &str = "/run/deskgate/control.sock";
+
+impl Gateway {
+    /// Starts everything and returns when it is ready.
+    ///
+    /// # Errors
+    /// See [`StartError`]. Nothing is left running.
+    pub async fn start(settings: Settings) -> Result<Self, StartError> {
+        let cluster = match settings.database {
+            None => Some(Cluster::start(cluster::Config::new(&settings.state_dir)).await?),
+            Some(_) => None,
+        };
+        let started = Self::start_on(settings, cluster.as_ref().map(Cluster::url)).await;
+        match (started, cluster) {
+            (Ok(mut gateway), cluster) => {
+                gateway.cluster = cluster;
+                Ok(gateway)
+            }
+            (Err(error), Some(cluster)) => {
+                cluster.stop().await;
+                Err(error)
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    async fn start_on(settings: Settings, cluster_url: Option<String>) -> Result<Self, StartError> {
+        let tls = settings.tls.clone().map(Tls::load).transpose()?;
+        let (wake, outgoing) = Wake::new();
+        let (database, migrate) = database(&settings, cluster_url.as_deref())?;
+        let store = database.open(migrate, wake.clone()).await?;
+        let token = match &settings.control_token {
+            Some(token) => token.clone(),
+            None => token::load_or_create(&settings.state_dir)?,
+        };
+        store.add_control_token(token.digest()).await.map_err(OpenError::from)?;
+        let gateway_id = store.gateway_id().await.map_err(OpenError::from)?;
+        let Listeners { http, ssh, ops, control, admin, addresses } = Listeners::bind(&settings).await?;
+
+        let broken = CancellationToken::new();
+        let (doors, works) = (Tasks::new(broken.clone()), Tasks::new(broken.clone()));
+        let draining = CancellationToken::new();
+        let door = Door {
+            store: store.clone(),
+            gateway_id,
+            clocks: settings.clocks,
+            limits: settings.limits,
+            public_url: addresses.public_url.clone(),
+            stop: draining.clone(),
+        };
+        let queue = Pulse::default();
+        works.spawn("listen", store::listen::run(database, wake, outgoing, works.stopping()));
+        let upkeep = upkeep::run(store.clone(), settings.limits.retention, queue.clone(), works.stopping());
+        works.spawn("upkeep", upkeep);
+
+        let start = Start { settings, store, doors, works, draining, tls };
+        if let Some(listener) = ops {
+            start.operations(listener, queue);
+        }
+        start.api(http, &addresses);
+        let host_key = ssh.as_ref().map(|(_, key)| (key.fingerprint(), key.public_key()));
+        if let Some((listener, host_key)) = ssh {
+            start.tunnel(listener, host_key, door.clone());
+        }
+        if let Some(listener) = control {
+            start.doors.spawn("control socket", control::socket::serve(listener, door.clone()));
+        }
+        if let Some(listener) = admin {
+            start.office(listener, addresses.clone(), host_key);
+        }
+        let Start { settings, doors, works, draining, tls, .. } = start;
+        Ok(Self { draining, drain: settings.drain, doors, works, broken, addresses, door, token, tls, cluster: None })
+    }
+}
+
+/// The database, and whether to apply missing migrations. Nobody else looks after a private cluster.
+fn database(settings: &Settings, cluster_url: Option<&str>) -> Result<(Database, bool), StartError> {
+    Ok(match &settings.database {
+        Some(external) => {
+            let ca_file = external.ca_file.as_ref();
+            (Database::new(&external.url, external.listen_url.as_deref(), ca_file)?, external.migrate)
+        }
+        None => (Database::new(cluster_url.unwrap_or_default(), None, None)?, true),
+    })
+}
+
+/// A gateway that is being started: what every door is made from.
+struct Start {
+    settings: Settings,
+    store: Store,
+    doors: Tasks,
+    works: Tasks,
+    draining: CancellationToken,
+    tls: Option<Tls>,
+}
+
+impl Start {
+    /// Health and metrics.
+    fn operations(&self, listener: TcpListener, queue: Pulse) {
+        let router = ops::router(Ops { store: self.store.clone(), queue, draining: self.draining.clone() });
+        let (open, limits) = (Entrance::default(), server::Limits::default());
+        self.works.spawn("operations", server::serve(listener, open, router, limits, self.works.stopping()));
+    }
+
+    /// The public API.
+    fn api(&self, listener: TcpListener, addresses: &Addresses) {
+        let (store, limits) = (&self.store, self.settings.limits);
+        let admissions = Admissions::start(store, &self.works, limits.concurrent_commits);
+        let access = Access::new(store.clone(), &limits);
+        let (streams, streaming) =
+            Streams::new(store.clone(), access.clone(), &limits, self.draining.clone(), self.works.stopping());
+        self.works.spawn("streams", streaming);
+        let http_limits = server::Limits::default();
+        let api = http::Api {
+            store: store.clone(),
+            access,
+            bodies: Bodies::new(&limits),
+            streams,
+            desk: AdmissionDesk::new(store.clone(), admissions, &limits),
+            draining: self.draining.clone(),
+            limits,
+            listener: http_limits,
+        };
+        let entrance = Entrance {
+            tls: self.tls.clone(),
+            proxies: self.settings.trusted_proxies.clone(),
+            forwarded: self.settings.forwarded_header,
+            proxies_only: self.tls.is_none() && !addresses.http.ip().is_loopback(),
+        };
+        let serving = server::serve(listener, entrance, http::router(api), http_limits, self.doors.stopping());
+        self.doors.spawn("http", serving);
+    }
+
+    /// The SSH listener for devices.
+    fn tunnel(&self, listener: TcpListener, host_key: HostKey, door: Door) {
+        let name = self.settings.control_socket.clone().unwrap_or_else(|| PathBuf::from(CONTROL_SOCKET));
+        let config = tunnel::Config::new(name.display().to_string());
+        let (arrivals, arrived) = mpsc::channel(16);
+        let admission = Arc::new(PairedDevices(self.store.clone()));
+        let serving = tunnel::serve(listener, host_key, config, admission, arrivals, self.works.stopping());
+        self.works.spawn("tunnel", serving);
+        self.doors.spawn("arrivals", receive(arrived, door));
+    }
+
+    /// The administrator's socket.
+    fn office(&self, listener: UnixListener, addresses: Addresses, host_key: Option<(String, String)>) {
+        let settings = &self.settings;
+        let office = Office {
+            store: self.store.clone(),
+            addresses,
+            host_key,
+            control_socket: settings.control_socket.clone(),
+            token_file: settings.control_token.is_none().then(|| settings.state_dir.join(token::FILE)),
+            retention: settings.limits.retention,
+            tls: self.tls.clone(),
+        };
+        self.works.spawn(
+            "admin socket",
+            office::serve(listener, settings.admin_group.is_some(), office, self.works.stopping()),
+        );
+    }
+}

@@ -1,0 +1,47 @@
+//! Joins the tunnel to the rest: whom it lets in, and where what it lets in goes.
+
+use std::pin::Pin;
+
+use deskgate_protocol::identity::PublicKey;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::control::door::Door;
+use crate::store::Store;
+use crate::tunnel::{Admission, Arrival, Verdict};
+
+/// Serves the devices that came in through the tunnel, until the doors close.
+pub(super) async fn receive(mut arrivals: mpsc::Receiver<Arrival>, door: Door) {
+    let mut sessions = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = door.stop.cancelled() => break,
+            Some(_) = sessions.join_next() => {}
+            arrival = arrivals.recv() => match arrival {
+                Some(Arrival { public_key, stream, .. }) => {
+                    let door = door.clone();
+                    sessions.spawn(async move { door.serve(stream, Some(public_key)).await });
+                }
+                None => break,
+            },
+        }
+    }
+    // Sessions say goodbye by themselves when the gateway stops.
+    while sessions.join_next().await.is_some() {}
+}
+
+/// The tunnel lets in what is paired.
+pub(super) struct PairedDevices(pub(super) Store);
+
+impl Admission for PairedDevices {
+    fn admit<'a>(&'a self, key: &'a PublicKey) -> Pin<Box<dyn Future<Output = Verdict> + Send + 'a>> {
+        Box::pin(async move {
+            match self.0.device_by_key(key).await {
+                Ok(Some(device)) if device.revoked_at.is_some() => Verdict::Revoked,
+                Ok(Some(_)) => Verdict::Admit,
+                Ok(None) => Verdict::Unknown,
+                Err(_) => Verdict::Unavailable,
+            }
+        })
+    }
+}

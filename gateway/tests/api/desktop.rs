@@ -1,0 +1,145 @@
+//! What a desktop user sees of callers' runs and conversations, and orders; the device is played by the store's calls.
+
+use deskgate_gateway::store::attempts::Recorded;
+use deskgate_gateway::store::operations::ToTell;
+use deskgate_protocol::control::Order;
+use deskgate_protocol::management::{
+    ListConversations, ManagementErrorCode, ResetConversation, ShowConversation, ShowOperation, StopRun,
+};
+use deskgate_protocol::operation::{OperationState, OutcomeCode};
+use deskgate_protocol::run::EventType;
+use deskgate_protocol::{ConversationId, OperationId, RunId};
+use serde_json::json;
+
+use crate::conversations::{Talk, report, start};
+use crate::store::succeeded;
+use crate::support::world::{Desk, World};
+
+#[tokio::test]
+async fn a_desktop_user_stops_a_run_and_its_application_reads_who_did() {
+    let world = World::new().await;
+    let desktop = &world.desk.desktop;
+    let waiting = world.submit("one").await;
+    let stopped = desktop.stop_run(StopRun { run_id: waiting }).await.expect("stopped");
+    assert_eq!(stopped.outcome.map(|outcome| outcome.code), Some(OutcomeCode::Stopped), "it had not started");
+    assert_eq!(world.read(waiting).await.json()["stop"]["requested_by"], "desktop_user");
+
+    world.submit("two").await;
+    let (session, _) = world.desk.connect().await;
+    let run_id = start(&world, session).await;
+    let operation = desktop.stop_run(StopRun { run_id }).await.expect("asked for");
+    let again = desktop.stop_run(StopRun { run_id }).await.expect("open already");
+    assert_eq!((operation.state, again.operation_id), (OperationState::Pending, operation.operation_id));
+    let path = format!("/api/v1/runs/{run_id}/stop");
+    let theirs = world.ask("POST", &path).header("Idempotency-Key", "stop").send().await.json();
+    assert_eq!(theirs["operation_id"], json!(operation.operation_id), "there is one open stop, whoever asks");
+    let run = world.read(run_id).await.json();
+    assert_eq!((&run["state"], &run["stop"]["requested_by"]), (&json!("cancelling"), &json!("desktop_user")));
+    let told = world.store().deliver(session, ToTell::New).await.expect("delivered");
+    assert_eq!(told, [(operation.operation_id, Order::Stop { run_id })]);
+    let events = world.store().events_after(run_id, 0, 100).await.expect("read");
+    let cancelling = events.iter().find(|event| event.kind == EventType::RunCancelling).expect("it says so");
+    assert_eq!(cancelling.data["requested_by"], "desktop_user");
+
+    let waiting = ShowOperation { operation_id: operation.operation_id, wait_s: 60 };
+    let (ended, written) = tokio::join!(desktop.operation(waiting), report(&world, session, run_id, succeeded(1)));
+    let outcome = ended.expect("there").outcome.expect("it ended").code;
+    assert_eq!((written, outcome), (Recorded::Done, OutcomeCode::AlreadyFinal), "the end was first");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_desktop_user_sees_the_conversations_of_all_subjects_with_their_messages() {
+    let world = World::new().await;
+    let desktop = &world.desk.desktop;
+    let (first, second) = (Talk::open(&world, "first").await, Talk::open(&world, "second").await);
+    let body = json!({ "endpoint_id": world.desk.endpoint, "conversation_key": "first" });
+    let opening =
+        world.ask("POST", "/api/v1/conversations").subject("berta").header("Idempotency-Key", "b").json(&body);
+    let of_berta: ConversationId =
+        opening.send().await.json()["conversation_id"].as_str().expect("text").parse().expect("id");
+    let page = async |before, limit| {
+        let page = desktop.conversations(ListConversations { limit, before }).await.expect("listed");
+        let shown = page.conversations.into_iter().map(|own| (own.conversation.conversation_id, own.subject));
+        (shown.collect::<Vec<_>>(), page.has_more)
+    };
+    let anna = |talk: &Talk<'_>| (talk.id, "anna".to_owned());
+    assert_eq!(page(None, 2).await, (vec![(of_berta, "berta".to_owned()), anna(&second)], true));
+    assert_eq!(page(Some(second.id), 2).await, (vec![anna(&first)], false));
+
+    let (session, _) = world.desk.connect().await;
+    let mut said = Vec::new();
+    for key in ["one", "two"] {
+        let run_id = first.message(key, 1).send().await.run_id();
+        assert_eq!(start(&world, session).await, run_id);
+        assert_eq!(report(&world, session, run_id, succeeded(1)).await, Recorded::Done);
+        said.insert(0, run_id);
+    }
+    second.message("elsewhere", 1).send().await.run_id();
+    let detail = desktop.conversation(ShowConversation { conversation_id: first.id }).await.expect("there");
+    assert_eq!(detail.messages.iter().map(|run| run.run_id).collect::<Vec<_>>(), said, "newest first");
+    assert!(detail.messages.iter().all(|run| run.input.is_none() && run.result.is_none()));
+    assert_eq!((detail.conversation.app_id, detail.conversation.subject.as_str()), (world.desk.app.id, "anna"));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_desktop_users_reset_is_fenced_by_the_generation_and_by_what_is_under_way() {
+    let world = World::new().await;
+    let desktop = &world.desk.desktop;
+    let talk = Talk::open(&world, "case").await;
+    let reset = |expected_generation| {
+        desktop.reset_conversation(ResetConversation { conversation_id: talk.id, expected_generation })
+    };
+    let run_id = talk.message("one", 1).send().await.run_id();
+    let no = reset(1).await.expect_err("busy");
+    assert_eq!(no.code, ManagementErrorCode::Conflict);
+    assert!(no.message.contains(&format!("deskgate runs stop {run_id}")), "{no}");
+    desktop.stop_run(StopRun { run_id }).await.expect("stopped");
+    let no = reset(2).await.expect_err("another generation");
+    assert_eq!(no.code, ManagementErrorCode::Conflict);
+    assert!(no.message.contains("generation 1"), "{no}");
+
+    let asked = reset(1).await.expect("asked for");
+    assert_eq!(reset(1).await.expect("open already").operation_id, asked.operation_id);
+    assert_eq!(talk.stands().await.0, "resetting");
+    let (session, _) = world.desk.connect().await;
+    let order = Order::Reset { conversation: talk.id, generation: 1 };
+    assert_eq!(world.store().deliver(session, ToTell::New).await.expect("told"), [(asked.operation_id, order)]);
+    let waiting = ShowOperation { operation_id: asked.operation_id, wait_s: 60 };
+    let done = world.store().operation_done(session, asked.operation_id, OutcomeCode::Reset);
+    let (ended, done) = tokio::join!(desktop.operation(waiting), done);
+    done.expect("written");
+    let outcome = ended.expect("there").outcome.expect("it ended");
+    assert_eq!((outcome.code, outcome.new_generation), (OutcomeCode::Reset, Some(2)));
+    assert_eq!((talk.stands().await.0.as_str(), talk.stands().await.1), ("idle", 2));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn another_device_sees_and_orders_nothing_of_it() {
+    let world = World::new().await;
+    let talk = Talk::open(&world, "case").await;
+    let run_id = talk.message("one", 1).send().await.run_id();
+    let (session, _) = world.desk.connect().await;
+    start(&world, session).await;
+    let operation = world.desk.desktop.stop_run(StopRun { run_id }).await.expect("asked for");
+    let other = Desk::pair(world.store()).await.desktop;
+    assert_eq!(
+        other.conversations(ListConversations { limit: 9, before: None }).await.expect("listed").conversations,
+        []
+    );
+    let (stranger, nobody) =
+        ((run_id, talk.id, operation.operation_id), (RunId::new(), ConversationId::new(), OperationId::new()));
+    for (desktop, (run_id, conversation_id, operation_id)) in [(&other, stranger), (&world.desk.desktop, nobody)] {
+        let reset = ResetConversation { conversation_id, expected_generation: 1 };
+        let refusals = [
+            desktop.stop_run(StopRun { run_id }).await.expect_err("no such run"),
+            desktop.conversation(ShowConversation { conversation_id }).await.expect_err("no such conversation"),
+            desktop.reset_conversation(reset).await.expect_err("no such conversation"),
+            desktop.operation(ShowOperation { operation_id, wait_s: 0 }).await.expect_err("no such operation"),
+        ];
+        assert!(refusals.iter().all(|no| no.code == ManagementErrorCode::NotFound), "{refusals:?}");
+    }
+    world.stop().await;
+}

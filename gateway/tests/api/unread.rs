@@ -1,0 +1,179 @@
+//! Peers that speak HTTP/2 and do not take what they asked for, or ask for nothing, over TLS and without.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use deskgate_gateway::domain;
+use deskgate_gateway::http::server::{Entrance, Limits};
+use deskgate_gateway::tls::Tls;
+use deskgate_protocol::RunId;
+use h2::Reason;
+use h2::client::{Builder, SendRequest};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::support::call::Call;
+use crate::support::certificate::Certificate;
+use crate::support::door::Door;
+use crate::support::raw::Stream;
+use crate::support::stream::events;
+use crate::support::until;
+use crate::support::world::World;
+
+const SECOND: Duration = Duration::from_secs(1);
+/// With room for a busy machine.
+const LONG: Duration = Duration::from_secs(30);
+
+/// A client that answers pings, and says how it ended.
+struct Client {
+    sender: SendRequest<Bytes>,
+    ended: JoinHandle<Result<(), h2::Error>>,
+}
+
+/// A door, and clients of it whose streams have room for so many bytes.
+struct Site {
+    world: World,
+    door: Door,
+    certificate: Option<Certificate>,
+}
+
+impl Site {
+    async fn new(over_tls: bool, limits: Limits) -> Self {
+        let world = World::new().await;
+        let certificate = over_tls.then(Certificate::new);
+        let tls = certificate.as_ref().map(|certificate| Tls::load(certificate.files()).expect("good"));
+        let callers = domain::Limits { streams_per_application: 1, ..Default::default() };
+        let door = Door::with(world.store(), Entrance { tls, ..Entrance::default() }, limits, callers).await;
+        Self { world, door, certificate }
+    }
+
+    async fn client(&self, window: u32) -> Client {
+        let stream: Box<dyn Stream> = match &self.certificate {
+            Some(certificate) => Box::new(certificate.connect(self.door.address, "h2").await.expect("a handshake")),
+            None => Box::new(TcpStream::connect(self.door.address).await.expect("connected")),
+        };
+        let (sender, connection) =
+            Builder::new().initial_window_size(window).handshake::<_, Bytes>(stream).await.expect("HTTP/2");
+        Client { sender, ended: tokio::spawn(connection) }
+    }
+}
+
+impl Client {
+    /// Asks, and has the head of the answer.
+    async fn ask(&mut self, site: &Site, path: &str) -> h2::RecvStream {
+        let request = http::Request::get(format!("http://localhost{path}"))
+            .header("Authorization", format!("Bearer {}", site.world.desk.app.key))
+            .header("X-Gateway-Subject", "anna");
+        let (answer, _) = self.sender.send_request(request.body(()).expect("a request"), true).expect("sent");
+        let answer = timeout(LONG, answer).await.expect("in time").expect("answered");
+        assert_eq!(answer.status(), 200, "{path}");
+        answer.into_body()
+    }
+}
+
+/// All of a body.
+async fn whole(mut body: h2::RecvStream) -> Vec<u8> {
+    let mut whole = Vec::new();
+    while let Some(piece) = timeout(LONG, body.data()).await.expect("in time") {
+        let piece = piece.expect("not reset");
+        body.flow_control().release_capacity(piece.len()).expect("received");
+        whole.extend_from_slice(&piece);
+    }
+    whole
+}
+
+async fn reset(mut body: h2::RecvStream) {
+    let ended = timeout(LONG, body.data()).await.expect("ended in time").expect("it did not end well");
+    assert_eq!(ended.expect_err("nothing was to be taken").reason(), Some(Reason::CANCEL));
+}
+
+async fn a_stream_that_is_not_read_is_reset(over_tls: bool) {
+    let site = Site::new(over_tls, Limits { unread: SECOND, ..Limits::default() }).await;
+    let run_id: RunId = site.world.submit("followed").await;
+    let mut client = site.client(0).await;
+    let followed = client.ask(&site, &events(run_id)).await;
+    let answered = client.ask(&site, "/api/v1/agent-endpoints").await;
+    reset(followed).await;
+    reset(answered).await;
+    // The connection is as good as before; its only place is free again.
+    until("the place is free", async || {
+        let request = http::Request::get(format!("http://localhost{}", events(run_id)))
+            .header("Authorization", format!("Bearer {}", site.world.desk.app.key))
+            .header("X-Gateway-Subject", "anna");
+        let (answer, _) =
+            client.sender.send_request(request.body(()).expect("a request"), true).expect("the connection is there");
+        answer.await.expect("answered").status() == 200
+    })
+    .await;
+    site.world.stop().await;
+}
+
+#[tokio::test]
+async fn a_stream_whose_reader_has_no_room_is_reset_and_its_connection_goes_on() {
+    a_stream_that_is_not_read_is_reset(false).await;
+}
+
+#[tokio::test]
+async fn a_stream_over_tls_whose_reader_has_no_room_is_reset_and_its_connection_goes_on() {
+    a_stream_that_is_not_read_is_reset(true).await;
+}
+
+#[tokio::test]
+async fn a_reader_to_whom_nothing_is_to_be_told_is_not_taken_for_one_that_does_not_read() {
+    let site = Site::new(false, Limits { unread: SECOND, idle: SECOND, ..Limits::default() }).await;
+    let run_id = site.world.submit("followed").await;
+    let mut client = site.client(1 << 20).await;
+    let mut body = client.ask(&site, &events(run_id)).await;
+    let (mut heard, began) = (Vec::new(), Instant::now());
+    // The comment comes after a silence that is longer than a peer's patience by far.
+    while !String::from_utf8_lossy(&heard).contains(": nothing new\n\n") {
+        let piece = timeout(LONG, body.data()).await.expect("in time").expect("not at its end");
+        heard.extend_from_slice(&piece.expect("not reset"));
+    }
+    assert!(began.elapsed() > 4 * SECOND, "{:?}", began.elapsed());
+    assert!(!client.ended.is_finished());
+    site.world.stop().await;
+}
+
+async fn with_nothing_under_way_a_connection_ends(over_tls: bool) {
+    let site = Site::new(over_tls, Limits { unread: SECOND, idle: SECOND, ..Limits::default() }).await;
+    let run_id = site.world.submit("waited-for").await;
+    let mut client = site.client(1 << 16).await;
+    let document = whole(client.ask(&site, "/api/v1/openapi.json").await).await;
+    let url = Call::new(site.door.address, "GET", "/api/v1/openapi.json");
+    if !over_tls {
+        assert_eq!(document, url.send().await.text.as_bytes(), "a long answer arrives whole");
+    }
+    let waited = whole(client.ask(&site, &format!("/api/v1/runs/{run_id}?wait=3")).await).await;
+    assert!(!waited.is_empty(), "who waits for an answer is not idle");
+    let began = Instant::now();
+    let ended = timeout(LONG, client.ended).await.expect("it ends").expect("no panic");
+    assert!(ended.is_ok(), "it is told before: {ended:?}");
+    assert!(began.elapsed() > SECOND / 2, "{:?}", began.elapsed());
+    site.world.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_with_nothing_under_way_is_ended_in_good_order() {
+    with_nothing_under_way_a_connection_ends(false).await;
+}
+
+#[tokio::test]
+async fn a_connection_over_tls_with_nothing_under_way_is_ended_in_good_order() {
+    with_nothing_under_way_a_connection_ends(true).await;
+}
+
+#[tokio::test]
+async fn answers_that_are_never_taken_do_not_hold_a_connection_for_ever() {
+    let site = Site::new(false, Limits { unread: SECOND, idle: SECOND, ..Limits::default() }).await;
+    // A byte of each answer has room; the rest is given away, and stays in our buffers.
+    let mut client = site.client(1).await;
+    let mut kept = Vec::new();
+    for _ in 0..3 {
+        kept.push(client.ask(&site, "/api/v1/agent-endpoints").await);
+    }
+    let _ = timeout(LONG, client.ended).await.expect("it ends").expect("no panic");
+    drop(kept);
+    site.world.stop().await;
+}

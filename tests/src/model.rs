@@ -1,0 +1,67 @@
+//! A model provider that others wrote, and that answers as it is told to: aimock, from npm.
+//!
+//! It speaks the wire formats of Anthropic and OpenAI, and remembers what it was asked.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::others;
+use crate::process::{self, Process};
+use crate::wait::until;
+
+/// The one key it takes.
+pub const KEY: &str = "sk-model-key-of-the-tests";
+
+/// A running server.
+#[derive(Debug)]
+pub struct ModelServer {
+    folder: TempDir,
+    _process: Process,
+    address: String,
+    http: reqwest::Client,
+}
+
+impl ModelServer {
+    /// Starts it with fixtures in its own words: what to answer to which request. `None` when it
+    /// cannot be installed here; on a build server that is a failure.
+    pub async fn start(fixtures: Value) -> Option<Self> {
+        let program = others::place().await?.join("node_modules/@copilotkit/aimock/dist/cli.js");
+        let folder = TempDir::with_prefix("deskgate-model-").expect("a temporary folder");
+        let file = folder.path().join("fixtures.json");
+        std::fs::write(&file, serde_json::json!({ "fixtures": fixtures }).to_string()).expect("writable");
+        let mut command = process::command(Path::new("node"), folder.path());
+        command.arg(program).args(["--port", "0", "--strict", "--validate-on-load", "--journal-max", "0"]);
+        command.arg("--fixtures").arg(&file).env("AIMOCK_API_KEYS", KEY);
+        let process = Process::start(command, &folder.path().join("model.log"));
+        let address = until("the model server to listen", async || {
+            let log = process.log.own();
+            let line =
+                log.lines().find_map(|line| line.split_once("listening on ")).map(|(_, url)| url.trim().to_owned());
+            line.ok_or(log)
+        })
+        .await;
+        Some(Self { folder, _process: process, address, http: reqwest::Client::new() })
+    }
+
+    /// Where it listens, without a path.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// A file with a key, for the command line.
+    pub fn key_file(&self, key: &str) -> PathBuf {
+        let path = self.folder.path().join("key");
+        std::fs::write(&path, key).expect("writable");
+        path
+    }
+
+    /// What it was asked so far: the bodies, oldest first.
+    pub async fn asked(&self) -> Vec<Value> {
+        let journal = self.http.get(format!("{}/__aimock/journal", self.address)).bearer_auth(KEY);
+        let text = journal.send().await.expect("it runs").text().await.expect("a whole answer");
+        let entries: Vec<Value> = serde_json::from_str(&text).expect("JSON");
+        entries.into_iter().map(|entry| entry["body"].clone()).collect()
+    }
+}

@@ -1,0 +1,99 @@
+//! Runs with a model behind a network, in the wire formats of both kinds of providers.
+
+use deskgate_tests::model::{KEY, ModelServer};
+use deskgate_tests::{Backend, Device, Folder};
+use serde_json::{Value, json};
+
+use crate::text;
+
+/// One turn that looks, one that reads, one that answers.
+fn looks_and_answers() -> Value {
+    json!([
+        { "match": { "userMessage": "Say: ready" }, "response": { "content": "ready" } },
+        { "match": { "userMessage": "lamps", "turnIndex": 0 }, "response": { "blocks": [
+            { "type": "text", "text": "I will look." },
+            { "type": "toolCall", "name": "Grep", "arguments": "{\"pattern\":\"lamps\",\"output_mode\":\"content\"}" },
+            { "type": "toolCall", "name": "NoSuchTool", "arguments": "{}" } ] } },
+        { "match": { "userMessage": "lamps", "turnIndex": 1, "toolResultContains": "no such tool" }, "response":
+            { "toolCalls": [{ "name": "Read", "arguments": "{\"file_path\":\"orders.txt\"}" }] } },
+        { "match": { "userMessage": "lamps", "turnIndex": 2, "toolResultContains": "4711" }, "response":
+            { "content": "Order 4711 asks for three green lamps.",
+              "usage": { "prompt_tokens": 70, "completion_tokens": 9, "input_tokens": 70, "output_tokens": 9 } } },
+    ])
+}
+
+/// A device with a service whose model is at this server.
+async fn served_by(model: &ModelServer, kind: &str, path: &str) -> (Device, Folder, Backend) {
+    let device = Device::built_in().await;
+    let folder = Folder::new();
+    configure(&device, model, kind, path, KEY).await;
+    let backend = device.publish_here("shop", &folder, &["--provider", "work", "--model", "m-1"]).await;
+    (device, folder, backend)
+}
+
+async fn configure(device: &Device, model: &ModelServer, kind: &str, path: &str, key: &str) {
+    let base_url = format!("{}{path}", model.address());
+    let key_file = model.key_file(key);
+    let key_file = key_file.to_str().expect("a plain name");
+    let set = ["provider", "set", "work", "--kind", kind, "--base-url", &base_url, "--key-file", key_file];
+    assert_eq!(device.cli(&set).await.ok()["has_key"], true);
+}
+
+#[tokio::test]
+async fn a_run_reads_files_with_real_tools_through_either_wire_format() {
+    for (kind, path) in [("anthropic", ""), ("openai", "/v1")] {
+        let Some(model) = ModelServer::start(looks_and_answers()).await else { return };
+        let (device, _folder, backend) = served_by(&model, kind, path).await;
+        let run_id = backend.submit("How many lamps?").await;
+        let run = backend.ended(&run_id).await;
+        assert_eq!(run["result"]["text"], "Order 4711 asks for three green lamps.", "{kind}: {run}");
+        assert_eq!((&run["usage"]["model_calls"], &run["usage"]["tool_calls"]), (&json!(3), &json!(2)), "{run}");
+        // One of them also estimates what the fixtures say nothing of.
+        assert!(run["usage"]["output_tokens"].as_u64() >= Some(9), "{kind}: {run}");
+        let events = device.events(&run_id).await;
+        let tools = events.iter().filter(|event| *event == "tool.completed").count();
+        assert_eq!(tools, 2, "{events:?}");
+        // The witness: what the model was told. Its own words and calls came back to it, with the results.
+        let asked = model.asked().await;
+        let last = asked.last().expect("asked").to_string();
+        for part in ["How many lamps?", "I will look.", "three green lamps for Ms Meier", "There is no such tool"] {
+            assert!(last.contains(part), "{kind}: {part} in {last}");
+        }
+        assert_eq!(asked.last().expect("asked")["model"], "m-1");
+        let logs = device.log().own();
+        assert!(!logs.contains(KEY) && !logs.contains("Ms Meier"), "neither keys nor contents are logged");
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_is_refused_ends_runs_as_model_auth_and_fails_the_check() {
+    let Some(model) = ModelServer::start(looks_and_answers()).await else { return };
+    let (device, _folder, backend) = served_by(&model, "anthropic", "").await;
+    configure(&device, &model, "anthropic", "", "sk-another-key").await;
+    let run = backend.ended(&backend.submit("How many lamps?").await).await;
+    assert_eq!((&run["state"], &run["error"]["code"]), (&json!("failed"), &json!("model_auth")), "{run}");
+    assert_eq!(run["error"]["effects"], "none", "{run}");
+    let checked = device.cli(&["service", "check", "shop"]).await;
+    assert_eq!(checked.exit, 10, "{}", checked.stderr);
+    let checks = checked.value["checks"].as_array().expect("a list");
+    let check = checks.iter().find(|check| check["name"] == "provider and model").expect("made");
+    assert_eq!(check["verdict"], "FAIL", "{check}");
+    assert!(text(check, "/cause").contains("refused") && text(check, "/next").contains("deskgate provider"), "{check}");
+    let shown = device.cli(&["provider", "list"]).await.stdout;
+    assert!(!shown.contains("sk-another-key") && shown.contains("\"has_key\":true"), "{shown}");
+}
+
+#[tokio::test]
+async fn a_provider_that_is_busy_is_asked_again_and_the_run_succeeds() {
+    let busy = json!({ "error": { "message": "later", "type": "rate_limit_error", "code": "rate_limit_exceeded" },
+        "status": 429 });
+    let fixtures = json!([
+        { "match": { "userMessage": "Say: ready" }, "response": { "content": "ready" } },
+        { "match": { "userMessage": "lamps", "sequenceIndex": 0 }, "response": busy },
+        { "match": { "userMessage": "lamps", "sequenceIndex": 1 }, "response": { "content": "Three." } },
+    ]);
+    let Some(model) = ModelServer::start(fixtures).await else { return };
+    let (_device, _folder, backend) = served_by(&model, "openai", "/v1").await;
+    let run = backend.ended(&backend.submit("How many lamps?").await).await;
+    assert_eq!((&run["result"]["text"], &run["usage"]["model_calls"]), (&json!("Three."), &json!(2)), "{run}");
+}
