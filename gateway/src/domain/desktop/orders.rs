@@ -68,8 +68,8 @@ impl Desktop {
             operations::Answer::Busy { active_run_id } => Err(conflict(format!(
                 "the conversation is busy with {active_run_id}; wait for its end, or stop it with: deskgate runs stop {active_run_id}"
             ))),
-            operations::Answer::OtherAttempt { .. } | operations::Answer::Reused(_) => {
-                unreachable!("a desktop user names no attempt and no key")
+            operations::Answer::OtherAttempt { .. } | operations::Answer::Reused(_) | operations::Answer::OverRate => {
+                unreachable!("a desktop user names no attempt and no key, and has no rate")
             }
         }
     }
