@@ -142,3 +142,21 @@ async fn another_way_is_gone_at_once_whether_the_line_is_up_waiting_or_being_dia
     let _side = old.greet(stream).await.expect("let in");
     soon("welcomed", waiting).await.expect("no panic");
 }
+
+#[tokio::test]
+async fn after_sleep_the_line_is_hung_up_and_dialled_anew_without_a_pause() {
+    let gateway = Gateway::new();
+    let (connector, mut streams) = pipe();
+    // Whoever waited after a lost line would wait for longer than this test.
+    let pace = Pace { first: Duration::from_secs(3600), longest: Duration::from_secs(3600), ..Pace::default() };
+    let mut link = Link::new(connector, somebody(&gateway)).with_pace(pace);
+    let handle = link.handle();
+    for _ in 0..3 {
+        let dialled = async { gateway.greet(streams.recv().await.expect("dialled")).await };
+        let (mut session, _side) = soon("welcomed", async { tokio::join!(link.connect(nothing), dialled) }).await;
+        // The other side hears and says nothing: this side cannot know that the line is dead.
+        handle.redial();
+        assert_eq!(soon("the line is given up", session.next()).await, None);
+        assert_eq!(session.lost(), Some(&Lost::Slept));
+    }
+}
