@@ -41,10 +41,16 @@ impl Answer {
     }
 }
 
+/// A client, to be built. Built together with the agent, it wants a provider of cryptography even without TLS.
+pub fn client() -> reqwest::ClientBuilder {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client::builder()
+}
+
 impl Backend {
     /// A caller of a service.
     pub fn new(address: Address, key: &str, endpoint_id: &str) -> Self {
-        let http = Client::builder().timeout(Duration::from_secs(70)).build().expect("a client without TLS");
+        let http = client().timeout(Duration::from_secs(70)).build().expect("a client without TLS");
         let (key, endpoint_id) = (key.to_owned(), endpoint_id.to_owned());
         Self { http, address, key, subject: "customer-1".to_owned(), endpoint_id, accepted: Arc::default() }
     }

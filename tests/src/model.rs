@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::others;
 use crate::process::{self, Process};
 use crate::wait::until;
+use crate::{backend, others};
 
 /// The one key it takes.
 pub const KEY: &str = "sk-model-key-of-the-tests";
@@ -42,7 +42,7 @@ impl ModelServer {
             line.ok_or(log)
         })
         .await;
-        Some(Self { folder, _process: process, address, http: reqwest::Client::new() })
+        Some(Self { folder, _process: process, address, http: backend::client().build().expect("a client") })
     }
 
     /// Where it listens, without a path.

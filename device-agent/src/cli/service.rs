@@ -10,7 +10,7 @@ use deskgate_protocol::DraftId;
 use super::socket::Agent;
 use super::{app, no_secret};
 use crate::local::{CheckService, CreateService, EditService, ListServices, PublishService, ShowService};
-use crate::services::{Definition, Limits, Provider, Report, Service as Record, Stage, ToolName, Verdict};
+use crate::services::{Definition, Limits, Provider, Report, Service as Record, Skill, Stage, ToolName, Verdict};
 
 /// `deskgate service …`
 #[derive(Debug, Subcommand)]
@@ -78,6 +78,9 @@ pub(super) struct Fields {
     /// The tools, separated by commas; "none" for conversation only [default: Read,Grep,Glob]
     #[arg(long, value_name = "TOOLS")]
     tools: Option<String>,
+    /// A folder with a SKILL.md, whose instructions are taken over now; may be repeated, "none" for no skills
+    #[arg(long, value_name = "FOLDER")]
+    skill: Vec<PathBuf>,
     /// Model calls in one run
     #[arg(long)]
     max_turns: Option<u32>,
@@ -101,6 +104,7 @@ pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(
                 model: "folder".to_owned(),
                 instructions: "Answer the caller's question about the files in the working directory.".to_owned(),
                 tools: ToolName::ALL.to_vec(),
+                skills: Vec::new(),
                 limits: Limits::default(),
             })?;
             let service = agent.ask(CreateService { app_id, definition }).await?;
@@ -178,6 +182,9 @@ impl Fields {
         if let Some(tools) = self.tools {
             definition.tools = tools_of(&tools)?;
         }
+        if !self.skill.is_empty() {
+            definition.skills = skills_in(&self.skill)?;
+        }
         definition.provider = self.provider.map_or(definition.provider, Provider::from);
         definition.description = self.description.unwrap_or(definition.description);
         definition.instructions = self.instructions.unwrap_or(definition.instructions);
@@ -188,6 +195,17 @@ impl Fields {
         limits.concurrency = self.concurrency.unwrap_or(limits.concurrency);
         Ok(definition)
     }
+}
+
+fn skills_in(folders: &[PathBuf]) -> Result<Vec<Skill>, Failure> {
+    if let [none] = folders
+        && none.as_os_str() == "none"
+    {
+        return Ok(Vec::new());
+    }
+    let read =
+        |folder: &PathBuf| Skill::read(folder).map_err(|error| Failure::new(Exit::Failed, format!("--skill: {error}")));
+    folders.iter().map(read).collect()
 }
 
 fn tools_of(text: &str) -> Result<Vec<ToolName>, Failure> {
@@ -263,8 +281,9 @@ fn list(services: &[Record]) -> String {
 fn show(service: &Record) -> String {
     let definition = &service.draft;
     let tools: Vec<_> = definition.tools.iter().map(|tool| tool.as_str()).collect();
+    let skills: Vec<_> = definition.skills.iter().map(|skill| skill.name.as_str()).collect();
     let mut text = format!(
-        "{} ({})\nstage         {}\nfolder        {}\nprovider      {}, model {}\ntools         {}\nlimits        {} turns, {} s, {} at once\ninstructions  {}\n",
+        "{} ({})\nstage         {}\nfolder        {}\nprovider      {}, model {}\ntools         {}\nskills        {}\nlimits        {} turns, {} s, {} at once\ninstructions  {}\n",
         definition.name,
         service.draft_id,
         stage(service),
@@ -272,6 +291,7 @@ fn show(service: &Record) -> String {
         definition.provider,
         definition.model,
         if tools.is_empty() { "none: conversation only".to_owned() } else { tools.join(", ") },
+        if skills.is_empty() { "none".to_owned() } else { skills.join(", ") },
         definition.limits.max_turns,
         definition.limits.max_duration_s,
         definition.limits.concurrency,

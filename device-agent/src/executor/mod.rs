@@ -119,10 +119,11 @@ async fn prepare(
         outcome::failed(code, Effects::None, usage)
     };
     let open = tokio::task::spawn_blocking(move || {
-        let toolbox = Toolbox::open(&definition.tools, &definition.working_directory).map_err(|error| {
-            tracing::warn!(%run_id, %error, "working directory");
-            RunErrorCode::ToolError
-        })?;
+        let toolbox =
+            Toolbox::open(&definition.tools, &definition.skills, &definition.working_directory).map_err(|error| {
+                tracing::warn!(%run_id, %error, "working directory");
+                RunErrorCode::ToolError
+            })?;
         let assistant = assistant::open(&accounts, &definition.provider, &definition.model).map_err(|error| {
             tracing::warn!(%run_id, %error, "assistant");
             RunErrorCode::ModelError

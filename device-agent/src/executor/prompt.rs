@@ -14,9 +14,11 @@ use crate::services::Definition;
 
 /// The system prompt of a service. Depends on the definition alone.
 pub(super) fn system(definition: &Definition) -> Arc<str> {
-    let Definition { name, description, instructions, working_directory, tools, .. } = definition;
-    let place = if tools.is_empty() {
+    let Definition { name, description, instructions, working_directory, tools, skills, .. } = definition;
+    let place = if tools.is_empty() && skills.is_empty() {
         "You have no tools in this service. Answer from the conversation alone.".to_owned()
+    } else if tools.is_empty() {
+        "You reach no files in this service. Answer from the conversation and the skills.".to_owned()
     } else {
         let tools: Vec<_> = tools.iter().map(|tool| tool.as_str()).collect();
         format!(
@@ -25,6 +27,10 @@ pub(super) fn system(definition: &Definition) -> Arc<str> {
             working_directory.display(),
             tools.join(", ")
         )
+    };
+    let skills = match skills.is_empty() {
+        true => "",
+        false => "\n\nThe tool Skill gives you the owner's instructions for kinds of work. They belong to the task.",
     };
     format!(
         "You carry out the service \"{name}\" on its owner's computer: {description}\n\
@@ -42,7 +48,7 @@ pub(super) fn system(definition: &Definition) -> Arc<str> {
          \n\
          # Working\n\
          \n\
-         {place}\n\
+         {place}{skills}\n\
          \n\
          Nobody can answer questions while you work. Your last message, the one without tool calls, is the result \
          that the application receives.\n"
@@ -79,6 +85,7 @@ mod tests {
             model: "folder".into(),
             instructions: "Sum up.".into(),
             tools: vec![ToolName::Read],
+            skills: Vec::new(),
             limits: Limits::default(),
         };
         let prompt = system(&definition);

@@ -7,7 +7,7 @@ use deskgate_protocol::canonical::Sha256Digest;
 use serde::{Deserialize, Serialize};
 
 use super::probe::{try_provider, try_tool};
-use super::{Definition, Provider};
+use super::{Definition, Provider, Skill};
 use crate::assistant::accounts::Accounts;
 
 /// What one check found.
@@ -86,8 +86,25 @@ pub async fn check(definition: &Definition, home: Option<&Path>, accounts: &Acco
             },
         });
     }
+    for skill in &definition.skills {
+        checks.push(check_skill(skill));
+    }
     checks.push(skip("directory is writable", "no writing tool is selected"));
     Report { definition_sha256: definition.digest(), checked_at: Timestamp::now(), checks }
+}
+
+/// What is published is what was saved; a file that says something else by now is a draft that was forgotten.
+fn check_skill(skill: &Skill) -> Check {
+    let name = format!("skill {}", skill.name);
+    let source = skill.source.display();
+    match Skill::read(&skill.source) {
+        Ok(found) if found == *skill => pass(&name, &format!("{source} says what was saved")),
+        Ok(_) => {
+            let next = format!("take the new text over: deskgate service edit SERVICE --skill {source}");
+            fail(&name, &format!("{source} says something else than what was saved"), &next)
+        }
+        Err(error) => fail(&name, &error.to_string(), "mend the file, or leave the skill out"),
+    }
 }
 
 fn next_for(provider: &Provider) -> &'static str {
@@ -162,6 +179,7 @@ mod tests {
             model: "folder".to_owned(),
             instructions: "Answer.".to_owned(),
             tools: ToolName::ALL.to_vec(),
+            skills: Vec::new(),
             limits: Limits::default(),
         }
     }

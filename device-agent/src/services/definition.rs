@@ -6,6 +6,7 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::service;
 use serde::{Deserialize, Serialize};
 
+use super::Skill;
 use crate::assistant::accounts;
 
 /// Everything that decides how a run of this service is executed.
@@ -29,6 +30,9 @@ pub struct Definition {
     pub instructions: String,
     /// The tools the assistant may call; none means conversation only.
     pub tools: Vec<ToolName>,
+    /// Instructions for kinds of work, which the assistant asks for when it finds them of use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skills: Vec<Skill>,
     /// What one run may take.
     pub limits: Limits,
 }
@@ -47,6 +51,7 @@ impl Definition {
             ("model", self.check_model()),
             ("instructions", self.check_instructions()),
             ("tools", self.check_tools()),
+            ("skills", self.check_skills()),
             ("limits", self.limits.check()),
         ]
         .into_iter()
@@ -119,11 +124,27 @@ impl Definition {
         }
     }
 
+    fn check_skills(&self) -> Result<(), String> {
+        if self.skills.len() > SKILLS {
+            return Err(format!("a service has at most {SKILLS} skills; this one has {}", self.skills.len()));
+        }
+        for (at, skill) in self.skills.iter().enumerate() {
+            skill.check().map_err(|problem| format!("{}: {problem}", skill.source.display()))?;
+            if self.skills[..at].iter().any(|other| other.name == skill.name) {
+                return Err(format!("two skills are named {}; a name is what the assistant asks by", skill.name));
+            }
+        }
+        Ok(())
+    }
+
     /// The digest that a published version is known by.
     pub fn digest(&self) -> Sha256Digest {
         Sha256Digest::of_json(self).expect("a definition is text, numbers and lists, all of which JSON can hold")
     }
 }
+
+/// The most skills of a service.
+const SKILLS: usize = 32;
 
 /// The most characters of a model's name.
 const MODEL_LIMIT: usize = 200;
@@ -268,6 +289,7 @@ mod tests {
             model: "folder".to_owned(),
             instructions: "Answer from the folder.".to_owned(),
             tools: ToolName::ALL.to_vec(),
+            skills: Vec::new(),
             limits: Limits::default(),
         }
     }
@@ -284,6 +306,7 @@ mod tests {
             model: "gpt".to_owned(),
             instructions: "x".repeat(INSTRUCTIONS_LIMIT + 1),
             tools: vec![ToolName::Read, ToolName::Glob, ToolName::Read],
+            skills: Vec::new(),
             limits: Limits { max_turns: 0, max_duration_s: 0, concurrency: 0 },
         };
         let InvalidDefinition(errors) = wrong.validate().expect_err("all wrong");

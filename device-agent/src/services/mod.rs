@@ -14,6 +14,7 @@ pub mod definition;
 pub mod gateway;
 pub mod probe;
 mod publish;
+pub mod skill;
 
 use std::path::PathBuf;
 
@@ -27,6 +28,7 @@ use crate::store;
 pub use checks::{Check, Report, Verdict};
 pub use definition::{Definition, FieldError, InvalidDefinition, Limits, Provider, ToolName};
 pub use gateway::{CallError, Gateway};
+pub use skill::{Skill, SkillError};
 
 /// How far a service has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

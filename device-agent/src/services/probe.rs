@@ -47,7 +47,7 @@ pub async fn try_tool(tool: ToolName, directory: &Path) -> Result<String, String
 
 async fn open(directory: &Path) -> Result<Toolbox, String> {
     let directory = directory.to_owned();
-    let opened = tokio::task::spawn_blocking(move || Toolbox::open(&ToolName::ALL, &directory)).await;
+    let opened = tokio::task::spawn_blocking(move || Toolbox::open(&ToolName::ALL, &[], &directory)).await;
     opened.map_err(|_| "the tools failed unexpectedly".to_owned())?.map_err(|error| error.to_string())
 }
 

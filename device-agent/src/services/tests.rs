@@ -122,6 +122,7 @@ impl Desk {
             model: "folder".to_owned(),
             instructions: instructions.to_owned(),
             tools: ToolName::ALL.to_vec(),
+            skills: Vec::new(),
             limits: Limits::default(),
         }
     }

@@ -1,7 +1,7 @@
 //! The tools an assistant may call, confined to the working directory.
 //!
 //! ```text
-//! Toolbox::open(definition.tools, working_directory)   once for each run
+//! Toolbox::open(tools, skills, working_directory)       once for each run
 //!    specs()                what the model is told it may call
 //!    kind(name)             whether a call may change something; None: there is no such tool here
 //!    call(name, arguments)  runs it; what it says goes back to the model, also when it is an error
@@ -16,6 +16,7 @@ mod grep;
 mod nearest;
 mod output;
 mod read;
+mod skill;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -31,7 +32,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::services::ToolName;
+use crate::services::{Skill, ToolName};
 use workspace::{AccessError, Workspace, WorkspaceError};
 
 /// What a model is told of a tool.
@@ -96,11 +97,12 @@ pub struct Toolbox {
 }
 
 impl Toolbox {
-    /// Opens the working directory, once, and puts `names` to work in it. Without tools the
-    /// directory is not touched. Blocks for a few system calls.
-    pub fn open(names: &[ToolName], working_directory: &Path) -> Result<Self, WorkspaceError> {
+    /// Opens the working directory, once, and puts `names` to work in it, and the skills beside them. Without
+    /// tools the directory is not touched. Blocks for a few system calls.
+    pub fn open(names: &[ToolName], skills: &[Skill], working_directory: &Path) -> Result<Self, WorkspaceError> {
+        let skills = (!skills.is_empty()).then(|| -> Box<dyn Tool> { Box::new(skill::Skill::new(skills)) });
         if names.is_empty() {
-            return Ok(Self::with(Vec::new()));
+            return Ok(Self::with(skills.into_iter().collect()));
         }
         let workspace = Arc::new(Workspace::open(working_directory)?);
         let make = |name: &ToolName| -> Box<dyn Tool> {
@@ -111,7 +113,7 @@ impl Toolbox {
                 ToolName::Glob => Box::new(glob::Glob::new(workspace)),
             }
         };
-        Ok(Self::with(names.iter().map(make).collect()))
+        Ok(Self::with(names.iter().map(make).chain(skills).collect()))
     }
 
     /// A toolbox of tools that stand ready.
@@ -163,7 +165,7 @@ where
     let stop = stop.child_token();
     async move {
         let guard = stop.clone().drop_guard();
-        let outcome = tokio::task::spawn_blocking(move || match parse(tool, arguments) {
+        let outcome = tokio::task::spawn_blocking(move || match parse(tool.as_str(), arguments) {
             Ok(arguments) => told(work(arguments, &stop)),
             Err(complaint) => Ok(ToolOutput::error(complaint)),
         })
@@ -182,7 +184,7 @@ where
 }
 
 /// Arguments that do not fit are an answer to the model, not a failure of the run.
-fn parse<A: DeserializeOwned>(tool: ToolName, arguments: Value) -> Result<A, String> {
+fn parse<A: DeserializeOwned>(tool: &str, arguments: Value) -> Result<A, String> {
     if !arguments.is_object() {
         return Err(format!("The arguments of {tool} must be one JSON object."));
     }

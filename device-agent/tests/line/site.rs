@@ -66,6 +66,7 @@ impl Site {
             model: "folder".to_owned(),
             instructions: "Answer.".to_owned(),
             tools: Vec::new(),
+            skills: Vec::new(),
             limits: Limits::default(),
         };
         let desk = ServiceDesk::new(

@@ -13,7 +13,7 @@ use deskgate_protocol::run::EventType;
 use serde_json::{Value, json};
 
 use crate::store::{events as messages, succeeded};
-use crate::support::call::{Call, Problem, not_found};
+use crate::support::call::{Call, Problem, client, not_found};
 use crate::support::door::Door;
 use crate::support::raw::Raw;
 use crate::support::stream::{Sent, Stream, events};
@@ -317,7 +317,7 @@ async fn an_application_opens_so_many_streams_and_a_place_is_free_when_one_is_le
     ask().send().await.assert_problem(&problem);
     assert_eq!(ask().header("Accept", "application/json").send().await.status, 200);
     drop(first);
-    let client = reqwest::Client::new();
+    let client = client().build().expect("a client");
     until("a place is free", async || ask().open(&client).await.status() == 200).await;
     world.stop().await;
 }
@@ -436,7 +436,7 @@ async fn whoever_reads_nothing_is_dropped_and_its_place_is_free() {
     raw.hear_until(|heard| heard.contains("run.snapshot")).await;
     let ask = || world.ask("GET", "").to(door.address, &events(run_id));
     assert_eq!(ask().send().await.code(), "rate_limited");
-    let client = reqwest::Client::new();
+    let client = client().build().expect("a client");
     until("the place is free", async || ask().open(&client).await.status() == 200).await;
     until("the place is free again", async || ask().open(&client).await.status() == 200).await;
     // Whoever reads gets everything, however long it is.

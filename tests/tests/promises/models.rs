@@ -1,4 +1,4 @@
-//! Runs with a model behind a network, in the wire formats of both kinds of providers.
+//! Runs with a model behind a network, in the wire formats of both kinds of providers; and with skills.
 
 use deskgate_tests::model::{KEY, ModelServer};
 use deskgate_tests::{Backend, Device, Folder};
@@ -96,4 +96,35 @@ async fn a_provider_that_is_busy_is_asked_again_and_the_run_succeeds() {
     let (_device, _folder, backend) = served_by(&model, "openai", "/v1").await;
     let run = backend.ended(&backend.submit("How many lamps?").await).await;
     assert_eq!((&run["result"]["text"], &run["usage"]["model_calls"]), (&json!("Three."), &json!(2)), "{run}");
+}
+
+#[tokio::test]
+async fn a_skill_is_published_as_it_was_read_and_a_file_that_changed_since_fails_the_check() {
+    let device = Device::built_in().await;
+    let folder = Folder::new();
+    let place = folder.path().join("skills/refunds");
+    let skill = place.to_str().expect("a plain name");
+    std::fs::create_dir_all(&place).expect("a fresh folder");
+    let write = |instructions: &str| {
+        let text = format!("---\nname: refunds\ndescription: Use when: money goes back.\n---\n{instructions}\n");
+        std::fs::write(place.join("SKILL.md"), text).expect("writable");
+    };
+    write("Be kind.");
+    let asks = json!([
+        { "tool": "Skill", "arguments": { "skill": "refunds" } },
+        { "text": "{{last_tool_result}}" },
+    ]);
+    let model = folder.script("asks", asks);
+    let backend = device.publish_here("shop", &folder, &["--model", &model, "--skill", skill]).await;
+    write("Be strict.");
+    let run = backend.ended(&backend.submit("Money back!").await).await;
+    assert_eq!(run["result"]["text"], "Be kind.", "what was published stays: {run}");
+    let checked = device.cli(&["service", "check", "shop"]).await;
+    assert_eq!(checked.exit, 10, "{}", checked.stderr);
+    assert!(checked.stdout.contains("something else than what was saved"), "{}", checked.stdout);
+    device.cli(&["service", "edit", "shop", "--skill", skill]).await.ok();
+    device.cli(&["service", "check", "shop"]).await.ok();
+    device.cli(&["service", "publish", "shop"]).await.ok();
+    let run = backend.ended(&backend.submit("Money back!").await).await;
+    assert_eq!(run["result"]["text"], "Be strict.", "{run}");
 }

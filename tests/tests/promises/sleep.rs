@@ -1,6 +1,7 @@
 //! Sleep that is announced, wake, and what is kept in between.
 
 use deskgate_protocol::control::{DeviceFrame, GatewayFrame, InFlight, InFlightStatus};
+use deskgate_tests::backend::client;
 use deskgate_tests::raw::{Persona, RawLine};
 use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Logind, Postgres};
 use rustix::process::Signal;
@@ -114,7 +115,8 @@ async fn a_sleeping_device_is_counted_as_asleep_and_can_be_removed() {
     let mut sleeper = Sleeper::at(&gateway).await;
     sleeper.falls_asleep(&gateway).await;
     let page = format!("http://{}/metrics", gateway.ops().get());
-    let metrics = reqwest::get(page).await.expect("answers").text().await.expect("text");
+    let metrics =
+        client().build().expect("a client").get(page).send().await.expect("answers").text().await.expect("text");
     assert!(metrics.contains("deskgate_devices_asleep 1"), "{metrics}");
     assert!(metrics.contains("deskgate_queue_depth{state=\"waiting_for_device\"} 1"), "{metrics}");
 

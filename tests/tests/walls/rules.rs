@@ -105,12 +105,23 @@ pub(crate) const PARTS: [Part; 3] = [
         folder: "device-agent",
         own_crate: "deskgate",
         rooms: &[
-            // The command line asks on local's socket; services and settings are the words it asks in.
+            // The command line asks on local's socket; services, settings and accounts are the words it asks in.
             ("cli", &["local", "services", "settings", "assistant::accounts", "config"]),
             // Local shows the line and tests a connection, signs the identity file, keeps the settings.
             (
                 "local",
-                &["dispatcher", "services", "settings", "link", "identity", "store", "secrets", "power", "config"],
+                &[
+                    "dispatcher",
+                    "services",
+                    "assistant::accounts",
+                    "settings",
+                    "link",
+                    "identity",
+                    "store",
+                    "secrets",
+                    "power",
+                    "config",
+                ],
             ),
             ("dispatcher", &["link", "executor", "store", "services", "identity", "power", "config"]),
             ("executor", &["tools", "assistant", "services", "config"]),

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::services::{Limits, Provider, ToolName};
+use crate::services::{Limits, Provider, Skill, ToolName};
 
 /// As with a device on which no model provider was configured.
 async fn execute(job: Job, reports: mpsc::Sender<Progress>, stop: CancellationToken) -> Outcome {
@@ -37,6 +37,7 @@ fn job(folder: &Path, model: &str, text: &str) -> Job {
         model: model.into(),
         instructions: "Answer.".into(),
         tools: ToolName::ALL.to_vec(),
+        skills: Vec::new(),
         limits: Limits::default(),
     };
     let offer = Offer {
@@ -185,6 +186,29 @@ async fn a_conversation_without_tools_needs_no_working_directory() {
     let mut job = job(Path::new("/nonexistent"), &model, "x");
     Arc::make_mut(&mut job.definition).tools = Vec::new();
     assert_eq!(text(&run(job).await.0), "hello");
+}
+
+#[tokio::test]
+async fn a_skill_gives_its_instructions_when_asked_for_also_without_other_tools() {
+    let ask = |name: &str| json!({ "tool": "Skill", "arguments": { "skill": name } });
+    let (_place, model) = script(json!([ask("magic"), ask("refunds"), { "text": "{{last_tool_result}}" }]));
+    let mut job = job(Path::new("/nonexistent"), &model, "x");
+    let definition = Arc::make_mut(&mut job.definition);
+    definition.tools = Vec::new();
+    definition.skills = vec![Skill {
+        name: "refunds".to_owned(),
+        description: "Use when money goes back.".to_owned(),
+        instructions: "Be kind.".to_owned(),
+        source: "/srv/skills/refunds".into(),
+    }];
+    let (outcome, events) = run(job).await;
+    assert_eq!(text(&outcome), "Be kind.");
+    let completed = |event: &DeviceEvent| match event {
+        DeviceEvent::ToolCompleted { tool, status, .. } => Some((tool.clone(), *status)),
+        _ => None,
+    };
+    let tools: Vec<_> = events.iter().filter_map(completed).collect();
+    assert_eq!(tools, [("Skill".to_owned(), ToolStatus::Error), ("Skill".to_owned(), ToolStatus::Ok)]);
 }
 
 #[tokio::test]

@@ -28,7 +28,7 @@ pub(super) fn write(path: &Path, text: impl AsRef<[u8]>) {
 }
 
 pub(super) fn toolbox(directory: &Path) -> Toolbox {
-    Toolbox::open(&ToolName::ALL, directory).expect("opens")
+    Toolbox::open(&ToolName::ALL, &[], directory).expect("opens")
 }
 
 pub(super) async fn call(directory: &Path, tool: &str, arguments: Value) -> ToolOutput {

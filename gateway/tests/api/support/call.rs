@@ -18,6 +18,12 @@ pub(crate) struct Call {
     body: Option<Vec<u8>>,
 }
 
+/// A client, to be built. Built together with the agent, it wants a provider of cryptography even without TLS.
+pub(crate) fn client() -> reqwest::ClientBuilder {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client::builder()
+}
+
 impl Call {
     pub(crate) fn new(address: SocketAddr, method: &str, path: &str) -> Self {
         let method = method.parse().expect("a method");
@@ -66,13 +72,13 @@ impl Call {
     }
 
     pub(crate) async fn send(self) -> Reply {
-        let builder = Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
+        let builder = client().no_proxy().redirect(reqwest::redirect::Policy::none());
         self.send_by(&builder.build().expect("a client")).await
     }
 
     /// Over HTTP/2 without asking first.
     pub(crate) async fn send_by_http2(self) -> Reply {
-        let builder = Client::builder().no_proxy().http2_prior_knowledge();
+        let builder = client().no_proxy().http2_prior_knowledge();
         self.send_by(&builder.build().expect("a client")).await
     }
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use deskgate_protocol::RunId;
-use reqwest::{Client, Response};
+use reqwest::Response;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::call::Call;
+use super::call::{Call, client};
 
 /// One event as it was sent.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,7 +30,7 @@ pub(crate) struct Stream {
 impl Stream {
     /// Opens one, which must work.
     pub(crate) async fn open(call: Call) -> Self {
-        let client = Client::builder().no_proxy().build().expect("a client");
+        let client = client().no_proxy().build().expect("a client");
         let response = call.open(&client).await;
         assert_eq!(response.status().as_u16(), 200, "{response:?}");
         Self { response, text: String::new(), comments: 0, retry: None }

@@ -1,0 +1,188 @@
+//! Skills: instructions for a kind of work, as people write them in a SKILL.md file.
+//!
+//! A service takes the text itself, so that what was published stays what it is whatever happens to the
+//! file. Only the instructions count: scripts and other files beside a SKILL.md are not used.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// The file in a skill's folder.
+const FILE: &str = "SKILL.md";
+/// The most bytes of a SKILL.md.
+const LIMIT: usize = 64 * 1024;
+/// The most characters of a name.
+const NAME: usize = 64;
+/// The most characters of a description.
+const DESCRIPTION: usize = 1024;
+
+/// One skill of a service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Skill {
+    /// What the assistant calls it by.
+    pub name: String,
+    /// When it is of use: all the assistant sees of it until it asks for more.
+    pub description: String,
+    /// What to do.
+    pub instructions: String,
+    /// The folder it was read from.
+    pub source: PathBuf,
+}
+
+/// Why a folder holds no skill.
+#[derive(Debug, thiserror::Error)]
+pub enum SkillError {
+    /// The file cannot be read.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is not what a SKILL.md is.
+    #[error("{path}: {problem}")]
+    Invalid {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it, and what it must be.
+        problem: String,
+    },
+}
+
+impl Skill {
+    /// Reads the skill in a folder, or the one whose SKILL.md is named itself.
+    pub fn read(place: &Path) -> Result<Self, SkillError> {
+        let folder = if place.ends_with(FILE) { place.parent().unwrap_or(place) } else { place };
+        let path = folder.join(FILE);
+        let io = |source| SkillError::Io { path: path.clone(), source };
+        let invalid = |problem| SkillError::Invalid { path: path.clone(), problem };
+        let size = std::fs::metadata(&path).map_err(io)?.len();
+        if size > LIMIT as u64 {
+            return Err(invalid(format!("it has {size} bytes, and a skill has at most {LIMIT}")));
+        }
+        let text = std::fs::read_to_string(&path).map_err(io)?;
+        let source = std::path::absolute(folder).map_err(io)?;
+        let Written { name, description, instructions } = parse(&text).map_err(invalid)?;
+        let skill = Self { name, description, instructions, source };
+        skill.check().map_err(invalid)?;
+        Ok(skill)
+    }
+
+    /// Checks a skill as a definition holds it.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let Self { name, description, instructions, .. } = self;
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        match () {
+            () if name.is_empty() || name.len() > NAME || !name.chars().all(plain) => {
+                Err(format!("its name has 1 to {NAME} characters from a-z, 0-9 and -"))
+            }
+            () if description.trim().is_empty() || description.chars().count() > DESCRIPTION => {
+                Err(format!("its description has 1 to {DESCRIPTION} characters, and says when it is of use"))
+            }
+            () if description.chars().any(char::is_control) => Err("its description is one line".to_owned()),
+            () if instructions.trim().is_empty() => Err("it has no instructions below its front matter".to_owned()),
+            () if instructions.len() > LIMIT => Err(format!("its instructions have at most {LIMIT} bytes")),
+            () => Ok(()),
+        }
+    }
+}
+
+struct Written {
+    name: String,
+    description: String,
+    instructions: String,
+}
+
+/// The front matter is YAML, of which two keys with text are wanted. They are read line by line: real files
+/// hold what a YAML reader refuses, such as `description: Use when: …`, and nothing else of YAML is needed.
+fn parse(text: &str) -> Result<Written, String> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut lines = text.lines();
+    if lines.next().map(str::trim_end) != Some("---") {
+        return Err("it does not begin with front matter between two lines of ---".to_owned());
+    }
+    let mut front = Vec::new();
+    loop {
+        match lines.next().map(str::trim_end) {
+            Some("---") => break,
+            Some(line) => front.push(line),
+            None => return Err("its front matter does not end with a line of ---".to_owned()),
+        }
+    }
+    let value = |key| value(&front, key).ok_or_else(|| format!("its front matter has no {key}"));
+    let instructions = lines.collect::<Vec<_>>().join("\n").trim().to_owned();
+    Ok(Written { name: value("name")?, description: value("description")?, instructions })
+}
+
+/// The text of a key: behind its colon, quoted or not, or in the indented lines below it, as one line.
+fn value(front: &[&str], key: &str) -> Option<String> {
+    let at =
+        front.iter().position(|line| line.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with(':')))?;
+    let first = front[at].split_once(':')?.1.trim();
+    let is_block = matches!(first.trim_end_matches(['-', '+']), ">" | "|");
+    let below = front[at + 1..].iter().take_while(|line| line.is_empty() || line.starts_with([' ', '\t']));
+    let words = (!is_block).then_some(first).into_iter().chain(below.map(|line| line.trim()));
+    let text = words.filter(|words| !words.is_empty()).collect::<Vec<_>>().join(" ");
+    Some(match (text.chars().next(), text.len()) {
+        (Some(quote @ ('"' | '\'')), 2..) if text.ends_with(quote) => unquoted(&text[1..text.len() - 1], quote),
+        _ => text,
+    })
+}
+
+/// A quoted YAML text, as far as such texts are written by people.
+fn unquoted(text: &str, quote: char) -> String {
+    match quote {
+        '"' => text.replace("\\\"", "\"").replace("\\\\", "\\"),
+        _ => text.replace("''", "'"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Skill, SkillError> {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join(FILE), text).expect("written");
+        Skill::read(folder.path())
+    }
+
+    #[test]
+    fn skills_are_read_as_people_write_them() {
+        for (front, description) in [
+            (
+                "name: refunds\ndescription: Use when: a customer wants money back.",
+                "Use when: a customer wants money back.",
+            ),
+            ("description: \"Say \\\"sorry\\\" first\"\nname: 'refunds'", "Say \"sorry\" first"),
+            ("name: refunds\ndescription: >-\n  Use it for\n  refunds.\nlicense: MIT", "Use it for refunds."),
+            ("license: x\nname:   refunds\nallowed-tools: Read\ndescription: 'It''s for refunds'", "It's for refunds"),
+            ("name: refunds\ndescription: Long texts\n  go on below.", "Long texts go on below."),
+        ] {
+            let skill = read(&format!("---\n{front}\n---\n\n# Refunds\n\nBe kind.\n")).expect(front);
+            assert_eq!((skill.name.as_str(), skill.description.as_str()), ("refunds", description));
+            assert_eq!(skill.instructions, "# Refunds\n\nBe kind.");
+            assert!(skill.source.is_absolute());
+        }
+        assert!(read("\u{feff}---\r\nname: a\r\ndescription: b\r\n---\r\nc\r\n").is_ok(), "written on Windows");
+    }
+
+    #[test]
+    fn what_is_no_skill_is_refused_with_what_it_lacks() {
+        for (text, part) in [
+            ("# Refunds", "begin with front matter"),
+            ("---\nname: a\n", "does not end"),
+            ("---\nname: a\n---\nc", "no description"),
+            ("---\nname: A b\ndescription: c\n---\nd", "1 to 64"),
+            ("---\nname: a\ndescription:\n---\nd", "1 to 1024"),
+            ("---\nname: a\ndescription: b\n---\n \n", "no instructions"),
+            (&"x".repeat(LIMIT + 1), "at most"),
+        ] {
+            let error = read(text).expect_err(part).to_string();
+            assert!(error.contains(part) && error.contains("SKILL.md"), "{error}");
+        }
+        assert!(Skill::read(Path::new("/nonexistent")).is_err());
+    }
+}
