@@ -1,7 +1,7 @@
 //! The public API and the store, against a real gateway on a real PostgreSQL.
 
-mod alike;
 mod acme;
+mod alike;
 mod arbitrary;
 mod bodies;
 mod conversations;
