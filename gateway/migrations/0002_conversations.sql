@@ -50,6 +50,7 @@ CREATE TABLE control_operations (
         AND (state = 'failed') = (error IS NOT NULL))
 );
 CREATE INDEX control_operations_open ON control_operations (device_id, created_at) WHERE completed_at IS NULL;
+CREATE INDEX control_operations_to_forget ON control_operations (completed_at) WHERE kind = 'conversation.reset';
 -- A run's operations go when it is deleted.
 CREATE INDEX control_operations_by_run ON control_operations (run_id) WHERE run_id IS NOT NULL;
 
@@ -66,6 +67,7 @@ CREATE TABLE request_identities (
     created_at      timestamptz NOT NULL DEFAULT now(),
     CHECK ((conversation_id IS NULL) <> (operation_id IS NULL))
 );
+CREATE INDEX request_identities_of_openings ON request_identities (created_at) WHERE conversation_id IS NOT NULL;
 CREATE INDEX request_identities_by_operation ON request_identities (operation_id) WHERE operation_id IS NOT NULL;
 
 ALTER TABLE runs

@@ -49,6 +49,10 @@ pub struct Round {
     pub purged: usize,
     /// Deleted runs of which nothing is left now.
     pub forgotten: usize,
+    /// Resets that ended long ago and were deleted.
+    pub resets_forgotten: usize,
+    /// Requests that opened a conversation long ago and are not known any more.
+    pub openings_forgotten: usize,
 }
 
 /// Statements of one pass that deletes runs: enough to keep up with what is accepted, and few enough that
@@ -65,6 +69,8 @@ pub async fn run_once(store: &Store, retention: Duration) -> Result<Round, Error
         resets_failed: store.fail_resets_of_revoked_devices().await?,
         purged: purge(store).await?,
         forgotten: store.forget_purged_runs().await?,
+        resets_forgotten: store.forget_resets(retention).await?,
+        openings_forgotten: store.forget_openings(retention).await?,
     };
     if round != Round::default() {
         tracing::info!(?round, "upkeep");

@@ -1,5 +1,7 @@
-//! The end of ended runs: they are deleted when their time is over, and for as long again their owners
-//! are told so.
+//! The end of what has ended. Runs are deleted when their time is over, and for as long again their owners
+//! are told so; resets, and the requests that opened conversations, are deleted after the same time.
+
+use std::time::Duration;
 
 use deskgate_protocol::{ApplicationId, EndpointId, RunId};
 
@@ -43,6 +45,29 @@ impl Store {
                 SELECT run_id FROM purged_runs WHERE forget_at <= now() LIMIT $1 FOR UPDATE SKIP LOCKED)
             RETURNING run_id";
         Ok(self.durable_rows(sql, &[&FORGOTTEN]).await?.len())
+    }
+
+    /// Deletes resets that ended so long ago, with the requests that asked for them. Returns how many.
+    /// (Stops go with their runs.)
+    pub async fn forget_resets(&self, retention: Duration) -> Result<usize, Error> {
+        let sql = "-- retention::forget_resets
+            DELETE FROM control_operations WHERE operation_id IN (
+                SELECT operation_id FROM control_operations
+                WHERE kind = 'conversation.reset' AND completed_at <= now() - make_interval(secs => $1)
+                LIMIT $2 FOR UPDATE SKIP LOCKED)
+            RETURNING operation_id";
+        Ok(self.durable_rows(sql, &[&retention.as_secs_f64(), &FORGOTTEN]).await?.len())
+    }
+
+    /// Forgets requests that opened a conversation so long ago; the conversation stays. Returns how many.
+    pub async fn forget_openings(&self, retention: Duration) -> Result<usize, Error> {
+        let sql = "-- retention::forget_openings
+            DELETE FROM request_identities WHERE identity IN (
+                SELECT identity FROM request_identities
+                WHERE conversation_id IS NOT NULL AND created_at <= now() - make_interval(secs => $1)
+                LIMIT $2 FOR UPDATE SKIP LOCKED)
+            RETURNING identity";
+        Ok(self.durable_rows(sql, &[&retention.as_secs_f64(), &FORGOTTEN]).await?.len())
     }
 
     /// The service of a deleted run of this application and subject, while it is remembered.

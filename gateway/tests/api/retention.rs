@@ -139,6 +139,33 @@ async fn deletions_are_bounded_by_events_and_go_on_until_nothing_is_left() {
 }
 
 #[tokio::test]
+async fn openings_and_ended_resets_are_forgotten_in_time_and_the_conversation_and_open_resets_stay() {
+    let quiet = Quiet::new().await;
+    let open = |key: &str, conversation_key: &str| {
+        let body = json!({ "endpoint_id": quiet.shelf.desk.endpoint, "conversation_key": conversation_key });
+        quiet.ask("POST", "/api/v1/conversations").header("Idempotency-Key", key).json(&body).send()
+    };
+    for (key, conversation_key) in [("one", "case 1"), ("two", "case 2")] {
+        let opened = open(key, conversation_key).await;
+        assert_eq!(opened.status, 201, "{opened:?}");
+        let id = opened.json()["conversation_id"].as_str().expect("a text").to_owned();
+        let reset = quiet.ask("POST", &format!("/api/v1/conversations/{id}/reset")).header("Idempotency-Key", key);
+        assert_eq!(reset.json(&json!({ "expected_generation": 1 })).send().await.status, 202);
+    }
+    let database = &quiet.shelf.database;
+    database.execute("UPDATE request_identities SET created_at = now() - interval '1 day'").await;
+    let end = "UPDATE control_operations SET state = 'completed', outcome = 'reset', completed_at = now() - interval '1 day'
+        WHERE operation_id = (SELECT min(operation_id::text)::uuid FROM control_operations)";
+    database.execute(end).await;
+    let done = quiet.round().await;
+    assert_eq!(done, Round { resets_forgotten: 1, openings_forgotten: 2, ..Round::default() });
+    let left = "SELECT (SELECT count(*) FROM control_operations) || ' ' || (SELECT count(*) FROM request_identities)
+        || ' ' || (SELECT count(*) FROM conversations)";
+    assert_eq!(database.value(left).await, "1 1 2", "the reset that waits, its request, both conversations");
+    assert_eq!(open("one", "case 1").await.status, 200, "the key asks anew and finds the conversation");
+}
+
+#[tokio::test]
 async fn replicas_that_purge_together_delete_each_run_once_and_leave_none() {
     let quiet = Quiet::new().await;
     let mut runs = Vec::new();

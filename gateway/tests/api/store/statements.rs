@@ -188,6 +188,8 @@ async fn every_statement_is_understood_by_the_database() {
 
     store.purge_runs().await.expect("purge_runs");
     store.forget_purged_runs().await.expect("forget_purged_runs");
+    store.forget_resets(LEASE).await.expect("forget_resets");
+    store.forget_openings(LEASE).await.expect("forget_openings");
     assert_eq!(store.purged_run(desk.app.id, "anna", run_id).await.expect("purged_run"), None);
     done(&["retention::purge_runs", "retention::forget_purged_runs", "retention::purged_run"]);
 
