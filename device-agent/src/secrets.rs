@@ -1,4 +1,4 @@
-//! Where secrets live on this computer: in files of mode 0600, one for each.
+//! Where secrets live on this computer: in files of mode 0600.
 
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -8,7 +8,9 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 /// The most bytes of a secret. No provider's key comes near it.
-const LIMIT: u64 = 8 * 1024;
+const LIMIT: usize = 8 * 1024;
+/// The most bytes of a file that holds one.
+const FILE_LIMIT: u64 = 64 * 1024;
 
 /// A secret that somebody else issued. Cloning shares it; `Debug` shows nothing of it, and it is
 /// overwritten when the last one is dropped.
@@ -43,36 +45,13 @@ impl Secret {
     /// Takes a secret as it was typed or read, without the white space around it.
     pub fn new(text: &str) -> Result<Self, SecretError> {
         let text = text.trim();
-        let is_one = !text.is_empty() && text.len() as u64 <= LIMIT && text.bytes().all(|byte| byte.is_ascii_graphic());
+        let is_one = !text.is_empty() && text.len() <= LIMIT && text.bytes().all(|byte| byte.is_ascii_graphic());
         if is_one { Ok(Self(Arc::new(Zeroizing::new(text.to_owned())))) } else { Err(SecretError::NotAKey) }
     }
 
     /// The secret itself, for the request that needs it.
     pub fn reveal(&self) -> &str {
         &self.0
-    }
-
-    /// Reads a secret from a file that only its owner can read; `None` when there is no file.
-    pub fn load(path: &Path) -> Result<Option<Self>, SecretError> {
-        let io = |source| SecretError::Io { path: path.to_owned(), source };
-        let file = match std::fs::File::open(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(io(error)),
-        };
-        let mode = file.metadata().map_err(io)?.permissions().mode() & 0o777;
-        if mode & 0o077 != 0 {
-            return Err(SecretError::Loose { path: path.to_owned(), mode });
-        }
-        let mut text = Zeroizing::new(String::new());
-        file.take(LIMIT + 2).read_to_string(&mut text).map_err(io)?;
-        Self::new(&text).map(Some)
-    }
-
-    /// Writes it, replacing what was there in one step.
-    pub fn save(&self, path: &Path) -> Result<(), SecretError> {
-        write_private(path, self.reveal().as_bytes())
-            .map_err(|source| SecretError::Io { path: path.to_owned(), source })
     }
 }
 
@@ -82,14 +61,35 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// Writes a file of mode 0600 in one step: either the old content is there, or the new.
-pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
+/// Reads a file that only its owner can read; `None` when there is none.
+pub fn read_private(path: &Path) -> Result<Option<Zeroizing<String>>, SecretError> {
+    let io = |source| SecretError::Io { path: path.to_owned(), source };
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io(error)),
+    };
+    let mode = file.metadata().map_err(io)?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(SecretError::Loose { path: path.to_owned(), mode });
+    }
+    let mut text = Zeroizing::new(String::new());
+    file.take(FILE_LIMIT).read_to_string(&mut text).map_err(io)?;
+    Ok(Some(text))
+}
+
+/// Writes a file of mode 0600 in one step: either the old content is there, or the new. Two that write
+/// the same file at once are kept apart by their caller.
+pub fn write_private(path: &Path, content: &[u8]) -> Result<(), SecretError> {
     let partial = path.with_extension("new");
-    let _ = std::fs::remove_file(&partial);
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    std::fs::rename(&partial, path)
+    let written = || -> io::Result<()> {
+        let _ = std::fs::remove_file(&partial);
+        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        std::fs::rename(&partial, path)
+    };
+    written().map_err(|source| SecretError::Io { path: path.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -97,22 +97,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_comes_back_from_its_file_and_is_never_shown() {
+    fn a_private_file_comes_back_and_one_that_others_can_read_is_refused_without_its_content() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("key");
-        assert!(Secret::load(&path).expect("no file is no error").is_none());
-        let secret = Secret::new("  sk-canary-1\n").expect("a key");
-        assert!(!format!("{secret:?}").contains("canary"));
-        secret.save(&path).expect("saved");
-        assert_eq!(Secret::load(&path).expect("read").expect("there").reveal(), "sk-canary-1");
+        assert!(read_private(&path).expect("no file is no error").is_none());
+        write_private(&path, b"sk-canary-1").expect("saved");
+        assert_eq!(read_private(&path).expect("read").expect("there").as_str(), "sk-canary-1");
         assert_eq!(path.metadata().expect("there").permissions().mode() & 0o777, 0o600);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).expect("own file");
-        let error = Secret::load(&path).expect_err("others can read it").to_string();
+        let error = read_private(&path).expect_err("others can read it").to_string();
         assert!(error.contains("chmod 600") && !error.contains("canary"), "{error}");
     }
 
     #[test]
     fn what_cannot_be_a_key_is_refused_without_being_repeated() {
+        let secret = Secret::new("  sk-canary-1\n").expect("a key");
+        assert!(!format!("{secret:?}").contains("canary"));
         for text in ["", " \n", "two words", "line\nline", "schlüssel", &"x".repeat(9000)] {
             let error = Secret::new(text).expect_err(text).to_string();
             assert!(text.trim().is_empty() || !error.contains(text.trim()), "{error}");

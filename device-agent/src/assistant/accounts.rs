@@ -1,12 +1,14 @@
 //! The model providers that the desktop user configured: what kind, where, and with which key.
 //!
-//! One file for each in a folder of its own, and its key in another beside it. A service names an
-//! account; the key never enters a definition.
+//! One private file for each, so that a key is never beside another address than the one it was given for.
+//! A service names an account; the key never enters a definition.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use super::remote::Account;
 use crate::secrets::{self, Secret, SecretError};
@@ -48,11 +50,24 @@ pub struct Configured {
 }
 
 /// What stands in the file.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
     kind: Kind,
     base_url: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<Zeroizing<String>>,
+}
+
+/// A change of an account, or a new one.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// Which API it speaks; `None` keeps it.
+    pub kind: Option<Kind>,
+    /// Where; `None` keeps it, or takes the kind's own address.
+    pub base_url: Option<String>,
+    /// What happens to its key.
+    pub key: KeyChange,
 }
 
 /// What is to be done with the key.
@@ -80,32 +95,31 @@ pub enum AccountError {
     /// Its address.
     #[error("the base URL {0:?} cannot be used: {1}")]
     BaseUrl(String, &'static str),
+    /// The saved key was given for another place.
+    #[error("the saved key was given for {0}; give the new place's key with --key-file, or --no-key")]
+    KeyOfAnotherPlace(String),
     /// There is none.
     #[error("there is no provider {0:?} on this device; see: deskgate provider list")]
     Unknown(String),
-    /// Its key.
+    /// Its file says something else.
+    #[error("{0} is damaged; set the provider anew, with its key")]
+    Damaged(PathBuf),
+    /// Its key, or its file.
     #[error(transparent)]
     Secret(#[from] SecretError),
-    /// Its files.
-    #[error("{path}: {source}")]
-    Io {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
 }
 
-/// The accounts of this device. Every call does file work and may block.
+/// The accounts of this device. Every call does file work and may block. Clones share their lock.
 #[derive(Clone, Debug)]
 pub struct Accounts {
     folder: PathBuf,
+    changing: Arc<Mutex<()>>,
 }
 
 impl Accounts {
     /// The accounts in a folder, which is made when it is first needed.
     pub fn new(folder: PathBuf) -> Self {
-        Self { folder }
+        Self { folder, changing: Arc::default() }
     }
 
     /// All, by name.
@@ -113,82 +127,88 @@ impl Accounts {
         let entries = match std::fs::read_dir(&self.folder) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(source) => return Err(AccountError::Io { path: self.folder.clone(), source }),
+            Err(source) => return Err(SecretError::Io { path: self.folder.clone(), source }.into()),
         };
         let names = entries.flatten().filter_map(|entry| {
             Some(entry.file_name().to_str()?.strip_suffix(".json")?.to_owned()).filter(|name| check_name(name).is_ok())
         });
         let mut names: Vec<_> = names.collect();
         names.sort();
-        names.iter().map(|name| self.get(name)).collect()
+        names.into_iter().map(|name| Ok(shown(&name, &self.read(&name)?))).collect()
     }
 
-    /// One of them.
-    pub fn get(&self, name: &str) -> Result<Configured, AccountError> {
-        let Written { kind, base_url } = self.read(name)?;
-        Ok(Configured { name: name.to_owned(), kind, base_url, has_key: Secret::load(&self.key_file(name))?.is_some() })
-    }
-
-    /// Adds an account or changes it. Its address is checked and brought into one form.
-    pub fn set(&self, name: &str, kind: Kind, base_url: &str, key: KeyChange) -> Result<Configured, AccountError> {
+    /// Adds an account or changes it; what is not said stays. A saved key never moves to another place.
+    pub fn set(&self, name: &str, change: Change) -> Result<Configured, AccountError> {
         check_name(name)?;
-        let base_url = check_base_url(base_url)?;
-        let io = |path: &PathBuf| {
-            let path = path.clone();
-            move |source| AccountError::Io { path, source }
+        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let saved = match self.read(name) {
+            Ok(saved) => Some(saved),
+            Err(AccountError::Unknown(_)) => None,
+            // Said anew as a whole, it needs nothing of what was there.
+            Err(AccountError::Damaged(_)) if change.kind.is_some() => None,
+            Err(error) => return Err(error),
         };
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).map_err(io(&self.folder))?;
-        match key {
-            KeyChange::Keep => {}
-            KeyChange::Forget => remove(&self.key_file(name))?,
-            KeyChange::Replace(key) => key.save(&self.key_file(name))?,
-        }
-        let file = self.file(name);
-        let text = serde_json::to_vec_pretty(&Written { kind, base_url }).expect("words are JSON");
-        secrets::write_private(&file, &text).map_err(io(&file))?;
-        self.get(name)
+        let kind = change.kind.or(saved.as_ref().map(|saved| saved.kind)).ok_or(AccountError::KindMissing)?;
+        let (place, key) = saved.map(|Written { kind, base_url, key }| ((kind, base_url), key)).unzip();
+        let kept = || place.as_ref().filter(|(saved, _)| *saved == kind).map(|(_, base_url)| base_url.clone());
+        let base_url = change.base_url.or_else(kept).unwrap_or(kind.base_url().to_owned());
+        let base_url = check_base_url(&base_url)?;
+        let key = match (change.key, key.flatten()) {
+            (KeyChange::Replace(key), _) => Some(Zeroizing::new(key.reveal().to_owned())),
+            (KeyChange::Forget, _) | (KeyChange::Keep, None) => None,
+            (KeyChange::Keep, Some(key)) => match place {
+                Some((saved, at)) if saved != kind || at != base_url => {
+                    return Err(AccountError::KeyOfAnotherPlace(at));
+                }
+                _ => Some(key),
+            },
+        };
+        let written = Written { kind, base_url, key };
+        let mut folder = std::fs::DirBuilder::new();
+        let made = folder.recursive(true).mode(0o700).create(&self.folder);
+        made.map_err(|source| SecretError::Io { path: self.folder.clone(), source })?;
+        let text = Zeroizing::new(serde_json::to_vec_pretty(&written).expect("words are JSON"));
+        secrets::write_private(&self.file(name), &text)?;
+        Ok(shown(name, &written))
     }
 
     /// Removes an account and its key. Services that name it cannot run any more.
     pub fn remove(&self, name: &str) -> Result<(), AccountError> {
-        self.read(name)?;
-        remove(&self.key_file(name))?;
-        remove(&self.file(name))
+        check_name(name).map_err(|_| unknown(name))?;
+        let path = self.file(name);
+        std::fs::remove_file(&path).map_err(|source| match source.kind() {
+            std::io::ErrorKind::NotFound => unknown(name),
+            _ => SecretError::Io { path, source }.into(),
+        })
     }
 
     /// What a call needs.
     pub(super) fn open(&self, name: &str) -> Result<(Kind, Account), AccountError> {
-        let Written { kind, base_url } = self.read(name)?;
-        Ok((kind, Account { base_url, key: Secret::load(&self.key_file(name))? }))
+        let Written { kind, base_url, key } = self.read(name)?;
+        let key = key.map(|key| Secret::new(&key)).transpose()?;
+        Ok((kind, Account { base_url, key }))
     }
 
     fn read(&self, name: &str) -> Result<Written, AccountError> {
-        let unknown = || AccountError::Unknown(name.chars().take(100).collect());
-        check_name(name).map_err(|_| unknown())?;
+        check_name(name).map_err(|_| unknown(name))?;
         let path = self.file(name);
-        let text = std::fs::read(&path).map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound => unknown(),
-            _ => AccountError::Io { path: path.clone(), source },
-        })?;
-        serde_json::from_slice(&text).map_err(|error| AccountError::Io { path, source: error.into() })
+        let text = secrets::read_private(&path)?.ok_or_else(|| unknown(name))?;
+        // Not shown: it may be a key that does not stand where it should.
+        serde_json::from_str(&text).map_err(|_| AccountError::Damaged(path))
     }
 
     fn file(&self, name: &str) -> PathBuf {
         self.folder.join(format!("{name}.json"))
     }
-
-    fn key_file(&self, name: &str) -> PathBuf {
-        self.folder.join(format!("{name}.key"))
-    }
 }
 
-fn remove(path: &PathBuf) -> Result<(), AccountError> {
-    match std::fs::remove_file(path) {
-        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-            Err(AccountError::Io { path: path.clone(), source })
-        }
-        _ => Ok(()),
-    }
+fn shown(name: &str, written: &Written) -> Configured {
+    let Written { kind, base_url, key } = written;
+    Configured { name: name.to_owned(), kind: *kind, base_url: base_url.clone(), has_key: key.is_some() }
+}
+
+fn unknown(name: &str) -> AccountError {
+    AccountError::Unknown(name.chars().take(100).collect())
 }
 
 /// A name is also a part of a file's name.
@@ -224,24 +244,71 @@ fn check_base_url(text: &str) -> Result<String, AccountError> {
 mod tests {
     use super::*;
 
+    fn change(kind: Option<Kind>, base_url: Option<&str>, key: KeyChange) -> Change {
+        Change { kind, base_url: base_url.map(str::to_owned), key }
+    }
+
+    fn key() -> KeyChange {
+        KeyChange::Replace(Secret::new("sk-canary").expect("a key"))
+    }
+
     #[test]
-    fn an_account_is_kept_with_its_key_apart_and_goes_with_it() {
+    fn an_account_is_kept_and_its_key_never_moves_to_another_place() {
         let folder = tempfile::tempdir().expect("a folder");
         let accounts = Accounts::new(folder.path().join("providers"));
         assert_eq!(accounts.list().expect("no folder is no account"), []);
-        let key = Secret::new("sk-canary").expect("a key");
-        let base_url = "https://models.example.com/v1/";
-        let set = accounts.set("work", Kind::Openai, base_url, KeyChange::Replace(key)).expect("saved");
+        let keep = || KeyChange::Keep;
+        assert!(matches!(accounts.set("work", change(None, None, key())), Err(AccountError::KindMissing)));
+        let place = "https://models.example.com/v1/";
+        let set = accounts.set("work", change(Some(Kind::Openai), Some(place), key())).expect("saved");
         assert_eq!((set.base_url.as_str(), set.has_key), ("https://models.example.com/v1", true));
-        let changed = accounts.set("work", Kind::Openai, Kind::Openai.base_url(), KeyChange::Keep).expect("changed");
-        assert!(changed.has_key, "the key stays when nothing is said about it");
-        assert_eq!(accounts.list().expect("listed"), [changed]);
-        let written = std::fs::read_to_string(folder.path().join("providers/work.json")).expect("there");
-        assert!(!written.contains("canary"));
-        assert!(!accounts.set("work", Kind::Openai, base_url, KeyChange::Forget).expect("changed").has_key);
+        assert_eq!(accounts.set("work", change(None, Some(place), keep())).expect("the same"), set);
+        for elsewhere in [
+            change(Some(Kind::Anthropic), None, keep()),
+            change(Some(Kind::Anthropic), Some(place), keep()),
+            change(None, Some("https://other.example.com/v1"), keep()),
+        ] {
+            let error = accounts.set("work", elsewhere).expect_err("the key belongs to the old place").to_string();
+            assert!(error.contains("--key-file") && !error.contains("canary"), "{error}");
+        }
+        assert_eq!(accounts.list().expect("listed"), [set]);
+        let moved = accounts.set("work", change(Some(Kind::Anthropic), None, key())).expect("with a key of its own");
+        assert_eq!((moved.base_url.as_str(), moved.has_key), ("https://api.anthropic.com", true));
+        assert!(!accounts.set("work", change(None, None, KeyChange::Forget)).expect("changed").has_key);
         accounts.remove("work").expect("removed");
-        assert!(matches!(accounts.get("work"), Err(AccountError::Unknown(_))));
+        assert!(matches!(accounts.remove("work"), Err(AccountError::Unknown(_))));
         assert_eq!(std::fs::read_dir(folder.path().join("providers")).expect("there").count(), 0);
+    }
+
+    #[test]
+    fn a_damaged_file_is_named_without_its_content_and_can_be_set_anew() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let accounts = Accounts::new(folder.path().to_owned());
+        secrets::write_private(&folder.path().join("work.json"), b"{ sk-canary").expect("written");
+        let error = accounts.list().expect_err("damaged").to_string();
+        assert!(error.contains("work.json") && !error.contains("canary"), "{error}");
+        assert!(accounts.set("work", change(None, None, key())).is_err(), "of what kind nobody knows any more");
+        assert!(accounts.set("work", change(Some(Kind::Openai), None, key())).expect("anew").has_key);
+        assert_eq!(accounts.list().expect("sound").len(), 1);
+    }
+
+    #[test]
+    fn changes_at_once_leave_one_of_them_whole() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let accounts = Accounts::new(folder.path().to_owned());
+        std::thread::scope(|scope| {
+            for kind in [Kind::Openai, Kind::Anthropic] {
+                let accounts = accounts.clone();
+                scope.spawn(move || {
+                    for _ in 0..50 {
+                        let key = KeyChange::Replace(Secret::new(kind.base_url()).expect("visible characters"));
+                        accounts.set("work", change(Some(kind), None, key)).expect("saved");
+                        let (kind, account) = accounts.open("work").expect("whole");
+                        assert_eq!(account.key.expect("there").reveal(), kind.base_url());
+                    }
+                });
+            }
+        });
     }
 
     #[test]

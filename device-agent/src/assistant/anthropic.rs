@@ -96,18 +96,14 @@ fn stop_reason(word: &str) -> StopReason {
 fn message(message: &Message) -> Value {
     match message {
         Message::User { text, details } => {
-            let blocks: Vec<_> =
-                [Some(text), details.as_ref()].into_iter().flatten().map(|text| text_block(text)).collect();
-            json!({ "role": "user", "content": blocks })
+            let blocks = [Some(text), details.as_ref()].into_iter().flatten().filter_map(|text| text_block(text));
+            json!({ "role": "user", "content": something(blocks.collect()) })
         }
         Message::Assistant { text, tool_calls } => {
-            // The API takes neither an empty text nor a message without any block.
-            let is_silent = text.is_empty() && tool_calls.is_empty();
-            let text = (!text.is_empty()).then(|| text_block(text)).or(is_silent.then(|| text_block("(nothing)")));
             let calls = tool_calls.iter().map(|ToolCall { id, name, arguments }| {
                 json!({ "type": "tool_use", "id": id, "name": name, "input": input(arguments) })
             });
-            json!({ "role": "assistant", "content": text.into_iter().chain(calls).collect::<Vec<_>>() })
+            json!({ "role": "assistant", "content": something(text_block(text).into_iter().chain(calls).collect()) })
         }
         Message::ToolResults(answers) => {
             let blocks: Vec<_> = answers
@@ -124,8 +120,14 @@ fn message(message: &Message) -> Value {
     }
 }
 
-fn text_block(text: &str) -> Value {
-    json!({ "type": "text", "text": text })
+/// The API takes no text of white space alone.
+fn text_block(text: &str) -> Option<Value> {
+    (!text.trim().is_empty()).then(|| json!({ "type": "text", "text": text }))
+}
+
+/// Nor a message without any block.
+fn something(blocks: Vec<Value>) -> Vec<Value> {
+    if blocks.is_empty() { vec![json!({ "type": "text", "text": "(nothing)" })] } else { blocks }
 }
 
 /// Arguments that were no JSON object are shown to the model as what they were, in one.

@@ -208,14 +208,16 @@ pub enum OpenError {
     Account(#[from] AccountError),
 }
 
-/// All calls share connections.
-static CLIENT: LazyLock<reqwest::Client> = LazyLock::new(remote::client);
+/// All calls share connections: those to this computer, and those elsewhere.
+static HERE: LazyLock<reqwest::Client> = LazyLock::new(|| remote::client(true));
+static ELSEWHERE: LazyLock<reqwest::Client> = LazyLock::new(|| remote::client(false));
 
 /// Opens the assistant that a definition names, for one run. Reads files and so may block.
 pub fn open(accounts: &Accounts, provider: &Provider, model: &str) -> Result<Box<dyn Assistant>, OpenError> {
     let Provider::Account(name) = provider else { return Ok(Box::new(Scripted::open(model)?)) };
     let (kind, account) = accounts.open(name)?;
-    let client = CLIENT.clone();
+    // Plain HTTP is spoken with this computer only.
+    let client = if account.base_url.starts_with("http://") { HERE.clone() } else { ELSEWHERE.clone() };
     Ok(match kind {
         Kind::Anthropic => Box::new(Remote::<Anthropic>::new(client, account, model)),
         Kind::Openai => Box::new(Remote::<OpenAi>::new(client, account, model)),

@@ -62,7 +62,8 @@ impl Dialect for OpenAi {
         for call in delta.tool_calls.unwrap_or_default() {
             self.call(call)?;
         }
-        if let Some(word) = finish_reason {
+        // Some servers say an empty one with every piece.
+        if let Some(word) = finish_reason.filter(|word| !word.is_empty()) {
             self.stop = Some(stop_reason(&word));
             if self.stop != Some(StopReason::Length) {
                 self.calls.end_all();

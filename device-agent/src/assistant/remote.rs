@@ -81,11 +81,13 @@ impl<D: Dialect> Assistant for Remote<D> {
     }
 }
 
-/// The client that all calls share.
-pub(super) fn client() -> Client {
+/// The client that all calls share. Proxies of the environment are for addresses elsewhere: what is on this
+/// computer is asked directly, so that nothing said to it in plain HTTP leaves.
+pub(super) fn client(to_this_computer: bool) -> Client {
     // Fails when another part of the program was faster, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    Client::builder()
+    let builder = if to_this_computer { Client::builder().no_proxy() } else { Client::builder() };
+    builder
         .connect_timeout(CONNECT)
         .read_timeout(SILENCE)
         // A key must not follow to another place.

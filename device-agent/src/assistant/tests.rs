@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::accounts::KeyChange;
+use super::accounts::{Change, KeyChange};
 use super::*;
 use crate::secrets::Secret;
 
@@ -59,7 +59,8 @@ fn opened(kind: Kind, base_url: &str) -> (tempfile::TempDir, Box<dyn Assistant>)
     let folder = tempfile::tempdir().expect("a folder");
     let accounts = Accounts::new(folder.path().to_owned());
     let key = KeyChange::Replace(Secret::new(KEY).expect("a key"));
-    accounts.set("work", kind, base_url, key).expect("saved");
+    let change = Change { kind: Some(kind), base_url: Some(base_url.to_owned()), key };
+    accounts.set("work", change).expect("saved");
     let assistant = open(&accounts, &Provider::Account("work".to_owned()), "m-1-high").expect("opens");
     (folder, assistant)
 }
@@ -291,7 +292,31 @@ async fn a_tool_call_that_a_limit_cut_off_is_not_made() {
 }
 
 #[tokio::test]
+async fn texts_of_white_space_alone_are_left_out_where_they_would_be_refused() {
+    let (address, served) = server(ok(ANTHROPIC), 4096).await;
+    let (_folder, assistant) = opened(Kind::Anthropic, &address);
+    let call = ToolCall { id: "t1".to_owned(), name: "Grep".to_owned(), arguments: json!({}) };
+    let said = |text: &str| Message::User { text: text.to_owned(), details: None };
+    let messages = vec![
+        said(" "),
+        Message::Assistant { text: "\n\n".to_owned(), tool_calls: Vec::new() },
+        said("now"),
+        Message::Assistant { text: "\n\n".to_owned(), tool_calls: vec![call] },
+    ];
+    let request = ModelRequest { messages: Arc::new(messages), ..request() };
+    let _heard: Vec<_> = assistant.respond(request).collect().await;
+    let asked = served.await.expect("no panic");
+    let body: Value = serde_json::from_str(asked.split_once("\r\n\r\n").expect("whole").1).expect("JSON");
+    let nothing = json!([{ "type": "text", "text": "(nothing)" }]);
+    assert_eq!((&body["messages"][0]["content"], &body["messages"][1]["content"]), (&nothing, &nothing), "{body}");
+    assert_eq!(body["messages"][3]["content"][0]["type"], "tool_use", "{body}");
+}
+
+#[tokio::test]
 async fn servers_that_speak_openai_a_little_differently_are_understood() {
+    // An empty reason with every piece says nothing: this one breaks off.
+    let broken = "data: {\"choices\":[{\"delta\":{\"content\":\"half\"},\"finish_reason\":\"\"}]}\n\n";
+    assert_eq!(events(Kind::Openai, ok(broken)).await, [text("half")]);
     // Whole calls that are all numbered 0, no usage, no farewell.
     let other = concat!(
         "data: {\"choices\":[{\"delta\":{\"content\":null,\"tool_calls\":[",

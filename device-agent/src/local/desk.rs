@@ -23,7 +23,7 @@ use super::{
     AgentStatus, Ask, LineView, NewKey, No, NoCode, Reply, Request, SaveConnection, SetProvider, Stop, TestConnection,
     Tested,
 };
-use crate::assistant::accounts::{AccountError, Accounts, Configured, KeyChange, Kind};
+use crate::assistant::accounts::{AccountError, Accounts, Change, KeyChange};
 use crate::dispatcher::DispatcherHandle;
 use crate::identity::DeviceKey;
 use crate::link::{self, Connector, Credentials, LinkError, LinkHandle, LinkStatus};
@@ -111,7 +111,10 @@ impl Desk {
             Request::ListProviders(ask) => give(ask, self.with_accounts(Accounts::list).await),
             Request::SetProvider(ask) => {
                 let SetProvider { name, kind, base_url, key } = ask.clone();
-                give(ask, self.with_accounts(move |accounts| set_provider(accounts, &name, kind, base_url, key)).await)
+                let set = move |accounts: &Accounts| {
+                    accounts.set(&name, Change { kind, base_url, key: key_change(&key)? })
+                };
+                give(ask, self.with_accounts(set).await)
             }
             Request::RemoveProvider(ask) => {
                 let name = ask.name.clone();
@@ -395,28 +398,13 @@ impl From<ServiceError> for No {
     }
 }
 
-/// What is not said stays as it is; a new account has its kind's own address.
-fn set_provider(
-    accounts: &Accounts,
-    name: &str,
-    kind: Option<Kind>,
-    base_url: Option<String>,
-    key: NewKey,
-) -> Result<Configured, AccountError> {
-    let saved = match accounts.get(name) {
-        Ok(saved) => Some(saved),
-        Err(AccountError::Unknown(_)) => None,
-        Err(error) => return Err(error),
-    };
-    let key = match key {
+/// The key of a change, as it was given.
+fn key_change(key: &NewKey) -> Result<KeyChange, SecretError> {
+    Ok(match key {
         NewKey::Keep => KeyChange::Keep,
         NewKey::Forget => KeyChange::Forget,
-        NewKey::Replace(text) => KeyChange::Replace(Secret::new(&text)?),
-    };
-    let kind = kind.or(saved.as_ref().map(|saved| saved.kind)).ok_or(AccountError::KindMissing)?;
-    let same_kind = saved.filter(|saved| saved.kind == kind);
-    let base_url = base_url.or(same_kind.map(|saved| saved.base_url)).unwrap_or(kind.base_url().to_owned());
-    accounts.set(name, kind, &base_url, key)
+        NewKey::Replace(text) => KeyChange::Replace(Secret::new(text)?),
+    })
 }
 
 impl From<AccountError> for No {
@@ -424,8 +412,8 @@ impl From<AccountError> for No {
         let message = error.to_string();
         match error {
             AccountError::Unknown(_) => Self { code: NoCode::NotFound, message },
-            AccountError::Io { .. } | AccountError::Secret(SecretError::Io { .. }) => failed(message),
-            AccountError::Secret(SecretError::Loose { .. }) => refused(message),
+            AccountError::Secret(SecretError::Io { .. }) => failed(message),
+            AccountError::Damaged(_) | AccountError::Secret(SecretError::Loose { .. }) => refused(message),
             _ => invalid(message),
         }
     }
