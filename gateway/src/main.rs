@@ -391,8 +391,8 @@ fn log(config: &Config) -> Result<(), Failure> {
     let terminal = std::io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match config.text("log.format") {
-        "json" => builder.json().flatten_event(true).init(),
-        "auto" if !terminal => builder.json().flatten_event(true).init(),
+        "json" => builder.json().flatten_event(true).with_span_list(false).init(),
+        "auto" if !terminal => builder.json().flatten_event(true).with_span_list(false).init(),
         _ => builder.with_ansi(terminal && std::env::var_os("NO_COLOR").is_none()).with_target(false).init(),
     }
     Ok(())

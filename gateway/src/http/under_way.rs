@@ -1,41 +1,94 @@
 //! What is under way on one connection, and how long there was nothing.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, sleep_until};
 
-/// The requests under way on a connection.
-#[derive(Clone, Debug, Default)]
-pub(super) struct UnderWay(watch::Sender<usize>);
+/// The requests under way on a connection. A request only counts; nobody is woken for it.
+#[derive(Clone, Debug)]
+pub(super) struct UnderWay(Arc<Mutex<Count>>);
+
+#[derive(Debug)]
+struct Count {
+    requests: usize,
+    /// When the last one ended, or the connection began.
+    since: Instant,
+}
 
 /// One request, until it is dropped.
 #[derive(Debug)]
 pub(super) struct OneMore(UnderWay);
 
+impl Default for UnderWay {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Count { requests: 0, since: Instant::now() })))
+    }
+}
+
 impl UnderWay {
     /// One more request.
     pub(super) fn enter(&self) -> OneMore {
-        self.0.send_modify(|count| *count += 1);
+        self.count().requests += 1;
         OneMore(self.clone())
     }
 
     /// Waits until nothing was under way for so long.
     pub(super) async fn idle(&self, time: Duration) {
-        let mut count = self.0.subscribe();
         loop {
-            let busy = *count.borrow_and_update() > 0;
-            let time = if busy { Duration::MAX } else { time };
-            // Also a request that came and went between two looks is a change.
-            if timeout(time, count.changed()).await.is_err() {
-                return;
+            let quiet_since = Some(self.count()).filter(|count| count.requests == 0).map(|count| count.since);
+            match quiet_since {
+                Some(since) if since.elapsed() >= time => return,
+                Some(since) => sleep_until(since + time).await,
+                // Whatever is under way now, it is not over for so long before then.
+                None => sleep(time).await,
             }
         }
+    }
+
+    fn count(&self) -> MutexGuard<'_, Count> {
+        // Nothing panics while it holds the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for OneMore {
     fn drop(&mut self) {
-        self.0.0.send_modify(|count| *count -= 1);
+        let mut count = self.0.count();
+        count.requests -= 1;
+        count.since = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIME: Duration = Duration::from_millis(100);
+
+    #[tokio::test]
+    async fn a_connection_is_not_idle_before_so_long_after_its_last_request() {
+        let under_way = UnderWay::default();
+        let first = under_way.enter();
+        let waiting = tokio::spawn({
+            let under_way = under_way.clone();
+            async move { under_way.idle(TIME).await }
+        });
+        sleep(TIME * 2).await;
+        assert!(!waiting.is_finished(), "a request is under way");
+        drop(first);
+        sleep(TIME / 2).await;
+        // One that came and went between two looks counts too.
+        drop(under_way.enter());
+        let last = Instant::now();
+        waiting.await.expect("no panic");
+        assert!(last.elapsed() >= TIME, "after {:?}", last.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_connection_on_which_nothing_was_asked_is_idle_too() {
+        let began = Instant::now();
+        UnderWay::default().idle(TIME).await;
+        assert!(began.elapsed() >= TIME);
     }
 }
