@@ -192,6 +192,7 @@ async fn every_statement_is_understood_by_the_database() {
     store.forget_openings(LEASE).await.expect("forget_openings");
     assert_eq!(store.purged_run(desk.app.id, "anna", run_id).await.expect("purged_run"), None);
     done(&["retention::purge_runs", "retention::forget_purged_runs", "retention::purged_run"]);
+    done(&["retention::forget_resets", "retention::forget_openings"]);
 
     let subject = Subject { directory_url: "https://ca/directory".to_owned(), domains: "a.example.com".to_owned() };
     assert!(store.certificate(&subject).await.expect("certificate").due);
