@@ -167,6 +167,8 @@ const REMEMBERED: usize = 10_000;
 #[derive(Default)]
 struct Slot {
     last: Mutex<Option<Reading>>,
+    /// The key that the last reading found which did not fail.
+    known: Mutex<Option<Arc<StoredKey>>>,
     reading: tokio::sync::Mutex<()>,
     /// When its use was noted.
     noted: Mutex<Option<Instant>>,
@@ -229,10 +231,10 @@ impl Access {
         Ok(Authenticated { key, subject, standing })
     }
 
-    /// Whether this key was good from there when it was last read.
+    /// Whether this key was good from there when it was last read; a reading that failed makes no key unknown.
     fn was_good(&self, sent: &ApplicationKey, from: Option<IpAddr>) -> bool {
         let slot = lock(&self.slots).get(&sent.id()).cloned();
-        slot.and_then(|slot| slot.found()).is_some_and(|known| is_good(&known, sent, from))
+        slot.and_then(|slot| slot.known()).is_some_and(|known| is_good(&known, sent, from))
     }
 
     async fn key(&self, slot: &Slot, key_id: KeyId) -> Result<Option<Arc<StoredKey>>, Refusal> {
@@ -247,7 +249,7 @@ impl Access {
         }
         let began = Instant::now();
         let found = self.store.key(key_id).await.map(|key| key.map(Arc::new)).map_err(Refusal::from);
-        *lock(&slot.last) = Some(Reading { began, ended: Instant::now(), found: found.clone() });
+        slot.note(Reading { began, ended: Instant::now(), found: found.clone() });
         found
     }
 
@@ -256,7 +258,7 @@ impl Access {
         if slots.len() >= REMEMBERED {
             let now = Instant::now();
             // What nobody has is forgotten first.
-            slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.found().is_some());
+            slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.known().is_some());
             if slots.len() >= REMEMBERED {
                 slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.good_for(now).is_some());
             }
@@ -276,9 +278,15 @@ impl Slot {
         due
     }
 
-    /// The key that the last reading found.
-    fn found(&self) -> Option<Arc<StoredKey>> {
-        lock(&self.last).as_ref().and_then(|reading| reading.found.clone().ok().flatten())
+    fn note(&self, reading: Reading) {
+        if let Ok(found) = &reading.found {
+            lock(&self.known).clone_from(found);
+        }
+        *lock(&self.last) = Some(reading);
+    }
+
+    fn known(&self) -> Option<Arc<StoredKey>> {
+        lock(&self.known).clone()
     }
 
     /// The last reading, if somebody who came at this moment may rely on it.

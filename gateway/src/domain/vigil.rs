@@ -22,8 +22,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// How long the database may take for one look.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// After so long without a confirmation a key counts as gone. That is seen after a pause and a
-/// look that failed, so what is open ends within 4.5 s.
-const UNCONFIRMED: Duration = Duration::from_secs(3);
+/// look that failed, so what is open ends within 3.5 s.
+const UNCONFIRMED: Duration = Duration::from_secs(2);
 
 /// Watches the keys with which something is open.
 #[derive(Clone)]
@@ -96,16 +96,19 @@ impl Vigil {
         }
         let asked = Instant::now();
         let late = |_| Err(Error::Unavailable(format!("no answer within {} ms", PATIENCE.as_millis())));
-        let good = timeout(PATIENCE, self.store.good_keys(&key_ids)).await.unwrap_or_else(late);
+        let live = timeout(PATIENCE, self.store.live_keys(&key_ids)).await.unwrap_or_else(late);
         let mut watched = self.lock();
         for key_id in key_ids {
             let Some(entry) = watched.get_mut(&key_id) else { continue };
-            let over = match &good {
-                Ok(good) if good.contains(&key_id) => {
-                    entry.confirmed = asked;
-                    continue;
-                }
-                Ok(_) => Refusal::CredentialInvalid { hint: String::new() },
+            let over = match &live {
+                Ok(live) => match live.get(&key_id) {
+                    Some(false) => {
+                        entry.confirmed = asked;
+                        continue;
+                    }
+                    Some(true) => Refusal::ApplicationDisabled,
+                    None => Refusal::CredentialInvalid { hint: String::new() },
+                },
                 Err(_) if entry.confirmed.elapsed() < UNCONFIRMED => continue,
                 Err(error) => {
                     tracing::warn!(%key_id, %error, "what is open with a key ends: the key cannot be confirmed");

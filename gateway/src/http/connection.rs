@@ -83,8 +83,12 @@ impl Protocol {
             }
             () = under_way.idle(self.time_idle) => {
                 connection.as_mut().graceful_shutdown();
-                // What was answered may not have been taken; that does not hold the connection for ever.
-                tokio::time::timeout(self.time_unread, connection).await.unwrap_or(Ok(()))
+                tokio::select! {
+                    ended = connection => ended,
+                    // What was answered may not have been taken; that does not hold the connection for ever.
+                    // What is asked before the peer heard of the end is answered.
+                    () = under_way.idle(self.time_unread) => Ok(()),
+                }
             }
         };
         if let Err(error) = ended {

@@ -9,8 +9,9 @@ use hyper::body::{Frame, SizeHint};
 
 use super::stall::Stall;
 
-/// What is handed over at once, in bytes. A peer that takes nothing has so much of an answer in our buffers, however
-/// long the answer is.
+/// What is handed over at once, in bytes. The last piece is given away as soon as there is room for a byte of it, and
+/// its stream has no clock then. So each piece of a long answer has memory of its own: a peer that takes nothing has one
+/// for each of its streams in our buffers, however long the answers are.
 const PIECE: usize = 16 * 1024;
 
 /// A body that holds something until it was given or is given up.
@@ -39,12 +40,17 @@ impl<H> Outgoing<H> {
             return Poll::Ready(Some(Ok(self.piece(rest))));
         }
         let frame = Pin::new(&mut self.body).poll_frame(cx);
-        frame.map_ok(|frame| frame.into_data().map_or_else(|other| other, |data| self.piece(data)))
+        frame.map_ok(|frame| match frame.into_data() {
+            Ok(data) if data.len() > PIECE => self.piece(data),
+            Ok(data) => Frame::data(data),
+            Err(other) => other,
+        })
     }
 
+    /// The first part of something longer, in memory of its own.
     fn piece(&mut self, mut data: Bytes) -> Frame<Bytes> {
         self.rest = data.split_off(data.len().min(PIECE));
-        Frame::data(data)
+        Frame::data(Bytes::copy_from_slice(&data))
     }
 }
 
@@ -96,5 +102,17 @@ mod tests {
             assert_eq!(outgoing.is_end_stream(), whole.len() == text.len());
         }
         assert_eq!((lengths, whole), (vec![PIECE, PIECE, 5], text.to_vec()));
+    }
+
+    #[tokio::test]
+    async fn a_piece_that_nobody_takes_does_not_keep_the_rest_of_a_long_body() {
+        let text: Arc<[u8]> = vec![b'x'; PIECE * 4].into();
+        let mut outgoing = Outgoing::new(Body::from(Bytes::from_owner(text.clone())), ());
+        let mut given = Vec::new();
+        while let Some(frame) = outgoing.frame().await {
+            given.push(frame.unwrap().into_data().unwrap());
+        }
+        drop(outgoing);
+        assert_eq!((given.len(), Arc::strong_count(&text)), (4, 1));
     }
 }

@@ -1,6 +1,6 @@
 //! Applications and their keys.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::management::{Application, Key, Scope};
@@ -236,15 +236,15 @@ impl Store {
         }))
     }
 
-    /// Which of these keys are good at this moment.
-    pub async fn good_keys(&self, key_ids: &[KeyId]) -> Result<HashSet<KeyId>, Error> {
+    /// Which of these keys are neither revoked nor expired at this moment, each with whether its application is disabled.
+    pub async fn live_keys(&self, key_ids: &[KeyId]) -> Result<HashMap<KeyId, bool>, Error> {
         let sql = format!(
-            "SELECT k.key_id FROM application_keys k JOIN applications a USING (app_id)
-            WHERE k.key_id = ANY($1) AND {LIVE} AND a.disabled_at IS NULL -- applications::good_keys"
+            "SELECT k.key_id, a.disabled_at IS NOT NULL FROM application_keys k JOIN applications a USING (app_id)
+            WHERE k.key_id = ANY($1) AND {LIVE} -- applications::live_keys"
         );
         let key_ids: Vec<_> = key_ids.iter().map(|key_id| key_id.uuid()).collect();
         let rows = self.durable_rows(&sql, &[&key_ids]).await?;
-        rows.iter().map(|row| Ok(row.try_get::<_, uuid::Uuid>(0)?.into())).collect()
+        rows.iter().map(|row| Ok((row.try_get::<_, uuid::Uuid>(0)?.into(), row.try_get(1)?))).collect()
     }
 }
 

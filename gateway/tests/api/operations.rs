@@ -105,6 +105,34 @@ async fn a_started_run_is_cancelling_until_the_executor_confirms_it() {
 }
 
 #[tokio::test]
+async fn what_a_stopped_run_may_have_changed_is_said_by_its_last_event() {
+    let world = World::new().await;
+    world.submit("started").await;
+    let (session, _) = world.desk.connect().await;
+    let started = start(&world, session).await;
+    let queued = world.submit("queued").await;
+    for run_id in [started, queued] {
+        stop(&world, run_id, &run_id.to_string()).send().await;
+    }
+    let outcome = Outcome::Cancelled { effects: Effects::Possible, usage: Usage::default() };
+    let end = What::End { seq: 1, outcome };
+    assert_eq!(report(&world, session, started, end).await, Recorded::Done);
+    for (run_id, effects) in [(started, "possible"), (queued, "none")] {
+        let run = world.read(run_id).await.json();
+        assert_eq!((&run["state"], run.get("error")), (&json!("cancelled"), None));
+        let after = run["last_sequence"].as_u64().expect("a number") - 1;
+        let path = format!("/api/v1/runs/{run_id}/events?after={after}");
+        let last = world.ask("GET", &path).header("Accept", "application/json").send().await.json();
+        assert_eq!(last["data"].as_array().map(Vec::len), Some(1), "{last}");
+        assert_eq!(
+            (&last["data"][0]["type"], &last["data"][0]["data"]["effects"]),
+            (&json!("run.cancelled"), &json!(effects))
+        );
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn a_run_that_ends_before_the_stop_takes_hold_keeps_its_end() {
     let world = World::new().await;
     world.submit("one").await;

@@ -125,21 +125,48 @@ async fn an_application_has_so_many_reads_that_wait_and_one_more_is_refused() {
     world.stop().await;
 }
 
-#[tokio::test]
-async fn an_address_from_which_keys_are_guessed_is_turned_away_and_a_good_key_beside_the_guesser_goes_on() {
-    let world = World::new().await;
+/// A door that believes what a proxy says of where callers are, and turns guessers away.
+async fn guarded(world: &World) -> Door {
     let callers = domain::Limits {
         failed_authentications_per_minute: NonZeroU32::new(10).expect("not zero"),
         ..domain::Limits::default()
     };
     let entrance = Entrance { proxies: "127.0.0.0/8".parse().expect("a range"), ..Entrance::default() };
-    let door = Door::with(world.store(), entrance, Limits::default(), callers).await;
-    let list = |key: &str, from: &str| {
-        let call = Call::new(door.address, "GET", "/api/v1/agent-endpoints").key(key).subject("anna");
-        call.header("X-Forwarded-For", from)
-    };
+    Door::with(world.store(), entrance, Limits::default(), callers).await
+}
+
+/// A list of services, asked for from an address.
+fn list(door: &Door, key: &str, from: &str) -> Call {
+    let call = Call::new(door.address, "GET", "/api/v1/agent-endpoints").key(key).subject("anna");
+    call.header("X-Forwarded-For", from)
+}
+
+/// A key that nobody has.
+fn guess() -> String {
+    ApplicationKey::generate(KeyId::new()).reveal().to_owned()
+}
+
+#[tokio::test]
+async fn a_good_key_whose_reading_fails_once_goes_on_beside_a_guesser() {
+    let world = World::new().await;
+    let door = guarded(&world).await;
+    let (here, good) = ("203.0.113.1", &world.desk.app.key);
+    assert_eq!(list(&door, good, here).send().await.status, 200);
+    let held = world.database.begin().await;
+    held.execute("LOCK TABLE application_keys IN ACCESS EXCLUSIVE MODE").await;
+    until("a reading fails", async || list(&door, good, here).send().await.status == 503).await;
+    held.commit().await;
+    until("guessers are turned away", async || list(&door, &guess(), here).send().await.status == 429).await;
+    assert_eq!(list(&door, good, here).send().await.status, 200);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn an_address_from_which_keys_are_guessed_is_turned_away_and_a_good_key_beside_the_guesser_goes_on() {
+    let world = World::new().await;
+    let door = guarded(&world).await;
+    let list = |key: &str, from: &str| list(&door, key, from);
     let (here, elsewhere, good) = ("203.0.113.1", "203.0.113.2", &world.desk.app.key);
-    let guess = || ApplicationKey::generate(KeyId::new()).reveal().to_owned();
     let revoked = world.desk.restricted_key(|_| {}).await;
     world.desk.revoke(revoked.key.key_id).await;
     assert_eq!(list(good, here).send().await.status, 200);

@@ -6,12 +6,15 @@ use bytes::Bytes;
 use deskgate_gateway::domain;
 use deskgate_gateway::http::server::{Entrance, Limits};
 use deskgate_gateway::tls::Tls;
+use deskgate_gateway::wake::Topic;
 use deskgate_protocol::RunId;
 use h2::Reason;
 use h2::client::{Builder, SendRequest};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, copy, duplex, split};
 use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use crate::support::call::Call;
 use crate::support::certificate::Certificate;
@@ -53,13 +56,17 @@ impl Site {
             Some(certificate) => Box::new(certificate.connect(self.door.address, "h2").await.expect("a handshake")),
             None => Box::new(TcpStream::connect(self.door.address).await.expect("connected")),
         };
-        let (sender, connection) =
-            Builder::new().initial_window_size(window).handshake::<_, Bytes>(stream).await.expect("HTTP/2");
-        Client { sender, ended: tokio::spawn(connection) }
+        Client::over(stream, window).await
     }
 }
 
 impl Client {
+    async fn over(stream: impl Stream + 'static, window: u32) -> Self {
+        let (sender, connection) =
+            Builder::new().initial_window_size(window).handshake::<_, Bytes>(stream).await.expect("HTTP/2");
+        Self { sender, ended: tokio::spawn(connection) }
+    }
+
     /// Asks, and has the head of the answer.
     async fn ask(&mut self, site: &Site, path: &str) -> h2::RecvStream {
         let request = http::Request::get(format!("http://localhost{path}"))
@@ -69,6 +76,44 @@ impl Client {
         let answer = timeout(LONG, answer).await.expect("in time").expect("answered");
         assert_eq!(answer.status(), 200, "{path}");
         answer.into_body()
+    }
+}
+
+/// A line to a door. The word that the connection is to end, and what comes behind it, is held back there.
+struct Line {
+    announced: CancellationToken,
+    released: CancellationToken,
+    _passing_on: JoinSet<()>,
+}
+
+/// The head of a GOAWAY that says nothing more (RFC 9113, section 6.8).
+const GOAWAY: [u8; 9] = [0, 0, 8, 7, 0, 0, 0, 0, 0];
+
+impl Line {
+    async fn to(door: &Door) -> (DuplexStream, Self) {
+        let (near, far) = duplex(1 << 16);
+        let mut door = TcpStream::connect(door.address).await.expect("connected");
+        let (announced, released) = (CancellationToken::new(), CancellationToken::new());
+        let mut passing_on = JoinSet::new();
+        let (announce, release) = (announced.clone(), released.clone());
+        passing_on.spawn(async move {
+            let ((mut from_client, mut to_client), (mut from_door, mut to_door)) = (split(far), door.split());
+            let back = async {
+                let mut heard = [0; 4096];
+                while let Ok(length @ 1..) = from_door.read(&mut heard).await {
+                    if heard[..length].windows(GOAWAY.len()).any(|head| head == GOAWAY) {
+                        announce.cancel();
+                        release.cancelled().await;
+                    }
+                    to_client.write_all(&heard[..length]).await.expect("the client is there");
+                }
+            };
+            tokio::select! {
+                () = back => {}
+                _ = copy(&mut from_client, &mut to_door) => {}
+            }
+        });
+        (near, Self { announced, released, _passing_on: passing_on })
     }
 }
 
@@ -162,6 +207,26 @@ async fn a_connection_with_nothing_under_way_is_ended_in_good_order() {
 #[tokio::test]
 async fn a_connection_over_tls_with_nothing_under_way_is_ended_in_good_order() {
     with_nothing_under_way_a_connection_ends(true).await;
+}
+
+#[tokio::test]
+async fn what_is_asked_before_the_word_of_the_end_arrives_is_answered() {
+    let site = Site::new(false, Limits { unread: 2 * SECOND, idle: SECOND, ..Limits::default() }).await;
+    let run_id = site.world.submit("waited-for").await;
+    let (stream, line) = Line::to(&site.door).await;
+    let mut client = Client::over(stream, 1 << 16).await;
+    whole(client.ask(&site, "/api/v1/agent-endpoints").await).await;
+    timeout(LONG, line.announced.cancelled()).await.expect("the connection is to end");
+    let passing = async {
+        until("it waits", async || site.world.store().wake().watchers(Topic::Run(run_id)) > 0).await;
+        line.released.cancel();
+    };
+    let read = format!("/api/v1/runs/{run_id}?wait=6");
+    let (answer, ()) = tokio::join!(client.ask(&site, &read), passing);
+    assert!(!whole(answer).await.is_empty());
+    let ended = timeout(LONG, client.ended).await.expect("it ends").expect("no panic");
+    assert!(ended.is_ok(), "{ended:?}");
+    site.world.stop().await;
 }
 
 #[tokio::test]

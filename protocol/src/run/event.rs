@@ -143,7 +143,8 @@ pub struct RunEvent {
     pub kind: EventType,
     /// When it was committed.
     pub created_at: Timestamp,
-    /// Members that depend on the type.
+    /// Members that depend on the type: `run.failed` has `error`; `run.cancelled` has `effects`, or `error` when the device was
+    /// removed; `run.expired` has none.
     pub data: Value,
 }
 

@@ -62,7 +62,8 @@ pub struct Run {
     /// The answer, once it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<RunResult>,
-    /// The reason, once it failed.
+    /// The reason, once it failed, or was cancelled because its device was removed. A run that was stopped has none: the
+    /// data of its event `run.cancelled` has the `effects`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<RunError>,
     /// The newest stop that was asked for while it was not final.

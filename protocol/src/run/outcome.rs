@@ -25,7 +25,7 @@ pub enum FinishReason {
     Length,
 }
 
-/// Why a run did not succeed.
+/// Why a run failed, or was cancelled because its device was removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RunError {
@@ -62,7 +62,7 @@ pub enum RunErrorCode {
     Internal,
 }
 
-/// Whether new work under a new key is safe after a failure.
+/// Whether new work under a new key is safe after a run that failed or was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]

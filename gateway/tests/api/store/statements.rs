@@ -99,8 +99,8 @@ async fn every_statement_is_understood_by_the_database() {
     store.create_key(desk.device_id, desk.app.id, &key).await.expect("create_key").expect("created");
     assert_eq!(store.keys(desk.device_id, desk.app.id).await.expect("keys").len(), 2);
     store.key(key.key_id).await.expect("key").expect("there");
-    assert!(store.good_keys(&[key.key_id]).await.expect("good_keys").is_empty(), "it has expired");
-    done(&["applications::good_keys"]);
+    assert!(store.live_keys(&[key.key_id]).await.expect("live_keys").is_empty(), "it has expired");
+    done(&["applications::live_keys"]);
     store.revoke_key(desk.device_id, key.key_id).await.expect("revoke_key").expect("there");
     done(&["applications::of_device", "applications::create_key", "applications::keys", "applications::key"]);
     let new = NewSecret { key_id: KeyId::new(), last4: "efgh", digest };
