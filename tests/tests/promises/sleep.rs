@@ -25,18 +25,18 @@ impl Sleeper {
         let device_id = text(&persona.pair(gateway, "desk").await.ok(), "/device/device_id").to_owned();
         let (mut line, _) = persona.enter(gateway, Vec::new()).await;
         let backend = publish(&mut line, gateway).await;
-        let started = backend.submit("the first").await;
+        let started = line.answering_pings(backend.submit("the first")).await;
         line.send(&DeviceFrame::Ready { slots: 1 }).await;
         let attempt = next_offer(&mut line).await.attempt;
         line.send(&DeviceFrame::Accept { run_id: run_id(&started), attempt }).await;
         assert!(matches!(line.next_answering_pings().await, Some(GatewayFrame::Start { .. })));
-        let waiting = backend.submit("the second").await;
+        let waiting = line.answering_pings(backend.submit("the second")).await;
         Self { persona, line, device_id, backend, started, waiting }
     }
 
     async fn falls_asleep(&mut self, gateway: &GatewayProcess) {
         self.line.send(&DeviceFrame::Suspend).await;
-        gateway.device_is(&self.device_id, "asleep").await;
+        self.line.answering_pings(gateway.device_is(&self.device_id, "asleep")).await;
     }
 
     async fn reason(&self) -> (String, String) {
@@ -73,7 +73,7 @@ async fn runs_wait_for_a_device_that_announced_its_sleep_and_none_is_offered_bef
 #[tokio::test]
 async fn a_run_survives_the_sleep_of_its_device_beyond_the_lease_and_a_killed_gateway() {
     let postgres = Postgres::shared().await;
-    let clocks = ["control.heartbeat_ms=100", "control.lease_ms=300"];
+    let clocks = ["control.heartbeat_ms=1000", "control.lease_ms=3000"];
     let mut gateway = GatewayProcess::start(&postgres, &clocks).await;
     let mut sleeper = Sleeper::at(&gateway).await;
     sleeper.falls_asleep(&gateway).await;
@@ -92,8 +92,8 @@ async fn a_run_survives_the_sleep_of_its_device_beyond_the_lease_and_a_killed_ga
     assert_eq!(text(&sleeper.backend.run(&sleeper.started).await, "/state"), "running");
 
     let (mut line, _) = sleeper.persona.enter(&gateway, sleeper.in_flight()).await;
-    gateway.device_is(&sleeper.device_id, "connected").await;
     assert!(matches!(line.next_answering_pings().await, Some(GatewayFrame::Ack { through: 0, .. })));
+    line.answering_pings(gateway.device_is(&sleeper.device_id, "connected")).await;
     let run = sleeper.backend.run(&sleeper.started).await;
     assert_eq!((text(&run, "/state"), run["last_sequence"].as_u64()), ("running", Some(2)), "nothing happened: {run}");
 }
@@ -101,7 +101,7 @@ async fn a_run_survives_the_sleep_of_its_device_beyond_the_lease_and_a_killed_ga
 #[tokio::test]
 async fn a_device_that_announces_sleep_and_goes_on_answering_is_awake_after_a_lease() {
     let postgres = Postgres::shared().await;
-    let gateway = GatewayProcess::start(&postgres, &["control.heartbeat_ms=100", "control.lease_ms=500"]).await;
+    let gateway = GatewayProcess::start(&postgres, &["control.heartbeat_ms=1000", "control.lease_ms=5000"]).await;
     let mut sleeper = Sleeper::at(&gateway).await;
     sleeper.falls_asleep(&gateway).await;
     sleeper.line.send(&DeviceFrame::Ready { slots: 1 }).await;
@@ -182,10 +182,10 @@ async fn a_run_keeps_the_computer_awake_and_lets_it_go_when_it_ends() {
 #[tokio::test]
 async fn a_run_that_is_executing_when_the_computer_sleeps_finishes_after_it_wakes() {
     let postgres = Postgres::shared().await;
-    let clocks = ["control.heartbeat_ms=200", "control.lease_ms=600"];
+    let clocks = ["control.heartbeat_ms=1000", "control.lease_ms=3000"];
     let gateway = GatewayProcess::start(&postgres, &clocks).await;
     let folder = Folder::new();
-    let (device, logind, backend) = desktop(&gateway, &folder, 4000).await;
+    let (device, logind, backend) = desktop(&gateway, &folder, 10_000).await;
     let device_id = device.device_id().await;
     let run_id = backend.submit("Take your time.").await;
     backend.state(&run_id, "running").await;
