@@ -1,5 +1,7 @@
 //! Sleep that is announced, wake, and what is kept in between.
 
+use std::io::{ErrorKind, Read};
+
 use deskgate_protocol::control::{DeviceFrame, GatewayFrame, InFlight, InFlightStatus};
 use deskgate_tests::backend::client;
 use deskgate_tests::raw::{Persona, RawLine};
@@ -208,6 +210,42 @@ async fn a_run_that_is_executing_when_the_computer_sleeps_finishes_after_it_wake
     let events = device.events(&run_id).await;
     assert!(!events.iter().any(|event| event.contains("reconcil")), "{events:?}");
     everything_accepted_ended_once(&backend, &device).await;
+}
+
+#[tokio::test]
+async fn a_wake_is_not_lost_when_the_line_is_cut_while_the_login_service_stalls() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let folder = Folder::new();
+    let (device, logind, backend) = desktop(&gateway, &folder, 100).await;
+    let device_id = device.device_id().await;
+    logind.says_sleep().await;
+    gateway.device_is(&device_id, "asleep").await;
+    logind.stalls_at_inhibitors().await;
+    logind.says_wake().await;
+    logind.is_asked_for_an_inhibitor().await;
+    device.line().cut();
+    device.line().heal();
+    gateway.device_is(&device_id, "connected").await;
+    backend.ended(&backend.submit("Are you there?").await).await;
+    everything_accepted_ended_once(&backend, &device).await;
+    // Ready for the next time, although it was interrupted in becoming so.
+    logind.answers_again();
+    logind.inhibitors_are(&[READY]).await;
+}
+
+#[tokio::test]
+async fn an_agent_does_not_wait_for_a_login_service_that_says_nothing() {
+    let mut device = Device::for_remote().await;
+    device.stop(Signal::TERM).await;
+    let bus = tokio::net::UnixListener::bind(device.system_bus()).expect("a fresh folder");
+    let asking = tokio::spawn(async move { bus.accept().await.expect("the agent looks for it").0 });
+    device.start().await;
+    // It has answered already, and still waits for the other.
+    let mut asking = asking.await.expect("no panic").into_std().expect("an open socket");
+    let found = asking.read_to_end(&mut Vec::new()).expect_err("it gave the login service up first");
+    assert_eq!(found.kind(), ErrorKind::WouldBlock, "the end of what it said so far");
+    device.stop(Signal::TERM).await;
 }
 
 #[tokio::test]
