@@ -39,7 +39,7 @@ use identity::{DeviceKey, KeyFileError};
 use link::{BuiltIn, Connector, Credentials, Link};
 use local::desk::{Desk, Engine};
 use local::orders::{Leaving, Order};
-use power::Power;
+use power::KeptAwake;
 use services::Gateway as _;
 use settings::{Connection, Mode, Unusable};
 use store::Store;
@@ -197,13 +197,13 @@ impl Agent {
             let (dispatcher, dispatching) =
                 Dispatcher::new(&self.store, link, execute, dispatcher::Config { slots }).await?;
             let mut running = AbortOnDropHandle::new(tokio::spawn(dispatcher.run()));
-            let power = Power::new().await;
+            let (shown, kept_awake) = watch::channel(KeptAwake::NotNeeded);
             self.engines.send_replace(Some(Engine {
                 dispatcher: dispatching.clone(),
                 link: handle.clone(),
-                kept_awake: power.kept_awake(),
+                kept_awake,
             }));
-            let sleep = dispatcher::sleep::follow(power, dispatching.clone(), handle.clone());
+            let sleep = dispatcher::sleep::follow(shown, dispatching.clone(), handle.clone());
             let _sleep = AbortOnDropHandle::new(tokio::spawn(sleep));
             let _pausing =
                 AbortOnDropHandle::new(tokio::spawn(pause_if_asked(self.store.clone(), dispatching.clone())));

@@ -23,6 +23,10 @@ const CONNECT: &str = "import dbus, json
 logind = dbus.SystemBus().get_object('org.freedesktop.login1', '/org/freedesktop/login1')
 ";
 
+/// What says that the stalling one was asked, and that it may answer.
+const ASKED: &str = "inhibitor.asked";
+const ANSWERS: &str = "inhibitor.answers";
+
 impl Logind {
     /// Starts it on the device's bus. The agent must not be running yet.
     pub async fn start(device: &Device) -> Self {
@@ -68,6 +72,35 @@ impl Logind {
             if held == serde_json::json!(wanted) { Ok(()) } else { Err(held.to_string()) }
         })
         .await;
+    }
+
+    /// From now on whoever asks it for an inhibitor waits until it [answers](Self::answers_again), and so does
+    /// whoever asks for anything after that.
+    pub async fn stalls_at_inhibitors(&self) {
+        let [asked, answers] = [ASKED, ANSWERS].map(|name| self.home.join(name).display().to_string());
+        let code = format!(
+            "import os, time\nfrom dbusmock.templates import logind\nopen({asked:?}, 'w').close()\n\
+             while not os.path.exists({answers:?}): time.sleep(0.01)\n\
+             ret = logind.Inhibit(self, *args)"
+        );
+        let replace = format!(
+            "logind.AddMethod('org.freedesktop.login1.Manager', 'Inhibit', 'ssss', 'h', {code:?}, \
+             dbus_interface='org.freedesktop.DBus.Mock')"
+        );
+        self.ask(&replace).await.unwrap_or_else(|said| panic!("no method was replaced: {said}"));
+    }
+
+    /// Waits until it stalls.
+    pub async fn is_asked_for_an_inhibitor(&self) {
+        until("an inhibitor to be asked for", async || {
+            if self.home.join(ASKED).exists() { Ok(()) } else { Err("nobody asked".to_owned()) }
+        })
+        .await;
+    }
+
+    /// Stalls no more.
+    pub fn answers_again(&self) {
+        std::fs::write(self.home.join(ANSWERS), "").expect("writable");
     }
 
     /// Ends it and its bus, as when the bus is restarted.

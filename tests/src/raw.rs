@@ -1,6 +1,7 @@
 //! A device made by hand: frame by frame, on the private control socket.
 
 use std::path::Path;
+use std::pin::pin;
 use std::time::Duration;
 
 use deskgate_protocol::control::{Challenge, DeviceFrame, GatewayFrame, Hello, InFlight, Refused, Welcome};
@@ -141,18 +142,17 @@ impl RawLine {
 
     /// The next frame; `None` when the line has ended.
     pub async fn next(&mut self) -> Option<GatewayFrame> {
-        let next = timeout(PATIENCE, async {
-            loop {
-                match self.0.next().await {
-                    Some(Ok(Message::Text(text))) => {
-                        return Some(frame::decode(&text).expect("the gateway sends frames"));
-                    }
-                    Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
-                    Some(Ok(_) | Err(_)) | None => return None,
-                }
+        timeout(PATIENCE, self.receive()).await.expect("a frame or the end")
+    }
+
+    async fn receive(&mut self) -> Option<GatewayFrame> {
+        loop {
+            match self.0.next().await {
+                Some(Ok(Message::Text(text))) => return Some(frame::decode(&text).expect("the gateway sends frames")),
+                Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+                Some(Ok(_) | Err(_)) | None => return None,
             }
-        });
-        next.await.expect("a frame or the end")
+        }
     }
 
     /// The next frame that is no ping; pings are answered.
@@ -166,6 +166,20 @@ impl RawLine {
             }
         });
         next.await.expect("a frame other than a ping, or the end")
+    }
+
+    /// What `other` comes to; meanwhile pings are answered. No other frame may come.
+    pub async fn answering_pings<T>(&mut self, other: impl Future<Output = T>) -> T {
+        let mut other = pin!(other);
+        loop {
+            tokio::select! {
+                done = &mut other => return done,
+                frame = self.receive() => match frame {
+                    Some(GatewayFrame::Ping) => self.send(&DeviceFrame::Pong).await,
+                    frame => panic!("instead of pings came {frame:?}"),
+                },
+            }
+        }
     }
 
     /// The next frame, if one comes within so long.

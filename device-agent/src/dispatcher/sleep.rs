@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tracing::info;
 
 use super::handle::{DispatcherHandle, Standing, Status};
 use crate::link::LinkHandle;
-use crate::power::{News, Power};
+use crate::power::{KeptAwake, News, Power};
 
 /// After a longer sleep the line is taken for dead. The gateway hangs up on a device that leaves two pings unanswered,
 /// and this side would find that out only after three silent heartbeats.
@@ -15,9 +16,10 @@ const LINE_OUTLASTS: Duration = Duration::from_secs(5);
 const ANNOUNCING: Duration = Duration::from_secs(3);
 
 /// Keeps the computer awake while runs are active, announces its sleep, and is back at once when it wakes. Ends with
-/// the dispatcher.
-pub async fn follow(mut power: Power, dispatcher: DispatcherHandle, link: LinkHandle) {
+/// the dispatcher. `shown` tells whether the computer is kept awake.
+pub async fn follow(shown: watch::Sender<KeptAwake>, dispatcher: DispatcherHandle, link: LinkHandle) {
     let mut status = dispatcher.watch();
+    let mut power = Power::new(shown).await;
     loop {
         let at_work = is_at_work(&status.borrow_and_update());
         power.keep_awake(at_work).await;

@@ -66,35 +66,29 @@ pub struct Power {
     looked_at: Instant,
     awake: Option<logind::Lock>,
     busy: bool,
+    /// Between the two words of logind: sleep is not held off any more, and must not be.
+    asleep: bool,
+    /// A failure to hold off sleep was told to the log, and not mended since.
+    complained: bool,
     clocks: Clocks,
     look: tokio::time::Interval,
     shown: watch::Sender<KeptAwake>,
 }
 
 impl Power {
-    /// Looks for logind; without it only wake is noticed.
-    pub async fn new() -> Self {
+    /// Looks for logind; without it only wake is noticed. `shown` tells whether the computer is kept awake, now and
+    /// after each change.
+    pub async fn new(shown: watch::Sender<KeptAwake>) -> Self {
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let shown = watch::Sender::new(KeptAwake::NotNeeded);
-        let (logind, looked_at) = (Err(String::new()), Instant::now());
-        let mut power = Self { logind, looked_at, awake: None, busy: false, clocks: Clocks::now(), look, shown };
-        power.connect().await;
-        if let Err(why) = &power.logind {
+        let clocks = Clocks::now();
+        let logind = Logind::connect().await;
+        if let Err(why) = &logind {
             tracing::info!(why, "sleep is noticed only afterwards, and this computer is not kept awake");
         }
-        power
-    }
-
-    async fn connect(&mut self) {
-        self.looked_at = Instant::now();
-        self.logind = Logind::connect().await;
-        self.hold_off_next_sleep().await;
-    }
-
-    /// Whether the computer is kept awake, now and after each change.
-    pub fn kept_awake(&self) -> watch::Receiver<KeptAwake> {
-        self.shown.subscribe()
+        let looked_at = Instant::now();
+        let (awake, busy, asleep, complained) = (None, false, false, false);
+        Self { logind, looked_at, awake, busy, asleep, complained, clocks, look, shown }
     }
 
     /// Keeps the computer from falling asleep by itself while something is at work. A person who sends it to sleep
@@ -124,58 +118,74 @@ impl Power {
         self.shown.send_if_modified(|shown| std::mem::replace(shown, state.clone()) != state);
     }
 
-    /// Waits for news. Cancel-safe.
+    /// Waits for news. Cancel-safe: nothing is awaited between what happened and its return, and what a look did not
+    /// finish is done by the next one.
     pub async fn next(&mut self) -> News {
         loop {
             tokio::select! {
-                signal = signal(&mut self.logind) => match signal {
-                    Some(Signal::Sleep) => return News::Sleep(self.delay()),
-                    Some(Signal::Wake) => {
-                        self.hold_off_next_sleep().await;
-                        return News::Wake { slept: self.clocks.slept() };
-                    }
-                    // Nobody says any more that the computer woke, so nobody may wait for it.
+                signal = signal(&mut self.logind) => return match signal {
+                    Some(Signal::Sleep) => self.falls_asleep(),
+                    Some(Signal::Wake) => self.woke(),
                     None => {
-                        self.lose("the system's login service went away".to_owned()).await;
-                        return News::Wake { slept: self.clocks.slept() };
+                        self.lose("the system's login service went away".to_owned());
+                        // Nobody says any more that the computer woke, so nobody may wait for it.
+                        self.woke()
                     }
                 },
                 _ = self.look.tick() => {
                     let slept = self.clocks.slept();
                     if !slept.is_zero() {
+                        self.asleep = false;
                         return News::Wake { slept };
                     }
                     self.look_for_logind().await;
+                    self.hold_off_next_sleep().await;
                 }
             }
         }
     }
 
-    fn delay(&mut self) -> Delay {
-        Delay { _held: self.logind.as_mut().ok().and_then(Logind::take_delay) }
+    fn falls_asleep(&mut self) -> News {
+        self.asleep = true;
+        News::Sleep(Delay { _held: self.logind.as_mut().ok().and_then(Logind::take_delay) })
+    }
+
+    fn woke(&mut self) -> News {
+        self.asleep = false;
+        // The next sleep is held off at once.
+        self.look.reset_immediately();
+        News::Wake { slept: self.clocks.slept() }
     }
 
     async fn hold_off_next_sleep(&mut self) {
-        if let Ok(logind) = &mut self.logind
-            && let Err(why) = logind.hold_off_sleep().await
-        {
-            tracing::warn!(why, "the next sleep will not wait for this device");
+        let Ok(logind) = &mut self.logind else { return };
+        if self.asleep {
+            return;
+        }
+        match logind.hold_off_sleep().await {
+            Ok(()) => self.complained = false,
+            Err(why) if !self.complained => {
+                self.complained = true;
+                tracing::warn!(why, "the next sleep will not wait for this device; trying again");
+            }
+            Err(_) => {}
         }
     }
 
-    async fn lose(&mut self, why: String) {
+    /// Whoever uses this asks again to be kept awake after each news, and is told then that it is not.
+    fn lose(&mut self, why: String) {
         tracing::warn!(why, "sleep is noticed only afterwards from now on");
         self.logind = Err(why);
         self.looked_at = Instant::now();
         self.awake = None;
-        self.keep_awake(self.busy).await;
     }
 
     async fn look_for_logind(&mut self) {
         if self.logind.is_ok() || self.looked_at.elapsed() < LOOK_FOR_LOGIND {
             return;
         }
-        self.connect().await;
+        self.logind = Logind::connect().await;
+        self.looked_at = Instant::now();
         self.keep_awake(self.busy).await;
     }
 }

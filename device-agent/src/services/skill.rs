@@ -3,8 +3,12 @@
 //! A service takes the text itself, so that what was published stays what it is whatever happens to the
 //! file. Only the instructions count: scripts and other files beside a SKILL.md are not used.
 
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 /// The file in a skill's folder.
@@ -52,17 +56,26 @@ pub enum SkillError {
 }
 
 impl Skill {
-    /// Reads the skill in a folder, or the one whose SKILL.md is named itself.
+    /// Reads the skill in a folder, or the one whose SKILL.md is named itself: a regular file or a link to one, and
+    /// not much more of it than a skill may have.
     pub fn read(place: &Path) -> Result<Self, SkillError> {
         let folder = if place.ends_with(FILE) { place.parent().unwrap_or(place) } else { place };
         let path = folder.join(FILE);
         let io = |source| SkillError::Io { path: path.clone(), source };
         let invalid = |problem| SkillError::Invalid { path: path.clone(), problem };
-        let size = std::fs::metadata(&path).map_err(io)?.len();
-        if size > LIMIT as u64 {
-            return Err(invalid(format!("it has {size} bytes, and a skill has at most {LIMIT}")));
+        // A pipe, which would keep us waiting, and a device are opened without waiting, and then refused.
+        let without_waiting = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
+        let file = OpenOptions::new().read(true).custom_flags(without_waiting).open(&path).map_err(io)?;
+        if !file.metadata().map_err(io)?.is_file() {
+            return Err(invalid("it is not a regular file".to_owned()));
         }
-        let text = std::fs::read_to_string(&path).map_err(io)?;
+        let mut bytes = Vec::new();
+        // What a file system says of a file's size need not be true.
+        file.take(LIMIT as u64 + 1).read_to_end(&mut bytes).map_err(io)?;
+        if bytes.len() > LIMIT {
+            return Err(invalid(format!("a skill has at most {LIMIT} bytes")));
+        }
+        let text = String::from_utf8(bytes).map_err(|_| invalid("it is not text in UTF-8".to_owned()))?;
         let source = std::path::absolute(folder).map_err(io)?;
         let Written { name, description, instructions } = parse(&text).map_err(invalid)?;
         let skill = Self { name, description, instructions, source };
@@ -184,5 +197,28 @@ mod tests {
             assert!(error.contains(part) && error.contains("SKILL.md"), "{error}");
         }
         assert!(Skill::read(Path::new("/nonexistent")).is_err());
+    }
+
+    /// Reads on a thread of its own, so that a reading which does not end fails the test.
+    fn refused(folder: &Path) -> String {
+        let (answer, result) = std::sync::mpsc::channel();
+        let folder = folder.to_owned();
+        std::thread::spawn(move || answer.send(Skill::read(&folder)));
+        let read = result.recv_timeout(std::time::Duration::from_secs(30)).expect("an answer");
+        read.expect_err("no skill").to_string()
+    }
+
+    #[test]
+    fn a_pipe_or_a_device_in_the_place_of_a_skill_is_refused_at_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join(FILE);
+        let mode = rustix::fs::Mode::RUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
+        let error = refused(folder.path());
+        assert!(error.contains("not a regular file"), "{error}");
+        std::fs::remove_file(&path).expect("ours");
+        std::os::unix::fs::symlink("/dev/zero", &path).expect("linked");
+        let error = refused(folder.path());
+        assert!(error.contains("not a regular file"), "{error}");
     }
 }

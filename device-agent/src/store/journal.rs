@@ -9,6 +9,8 @@
 //! Beside the open entries it remembers the runs it got rid of, within bounds: a run that ended
 //! here and is offered again is answered with the outcome it had, never executed in silence.
 
+mod withdrawn;
+
 use deskgate_protocol::control::{DeviceEvent, InFlight, InFlightStatus, Offer};
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
@@ -17,6 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Error, Store, transcripts};
+pub(super) use withdrawn::withdraw_answers;
 
 /// How often an execution may be cut off by a restart of the device before it is given up.
 pub const CUT_OFFS: u32 = 2;
@@ -266,12 +269,14 @@ fn start(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<Started, E
 fn forget(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<(), Error> {
     let key = params![run_id.to_string(), attempt];
     tx.prepare_cached(
-        "INSERT OR REPLACE INTO past_run (run_id, attempt, cut_off, finish_seq, outcome, bytes)
-         SELECT run_id, attempt, cut_off, finish_seq, outcome, coalesce(length(outcome), 0)
+        "INSERT OR REPLACE INTO past_run (run_id, attempt, cut_off, finish_seq, outcome, bytes, conversation_id, generation)
+         SELECT run_id, attempt, cut_off, finish_seq, outcome, coalesce(length(outcome), 0),
+                offer ->> '$.conversation', offer ->> '$.generation'
          FROM run_journal WHERE run_id = ?1 AND attempt = ?2",
     )?
     .execute(key)?;
     let n = tx.last_insert_rowid();
+    withdrawn::withdraw_late(tx, run_id)?;
     let gone = tx.prepare_cached("DELETE FROM run_journal WHERE run_id = ?1 AND attempt = ?2")?.execute(key)?;
     if gone > 0 && n % TRIM_EVERY == 0 {
         tx.execute(

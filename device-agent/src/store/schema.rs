@@ -77,6 +77,20 @@ ALTER TABLE transcript ADD COLUMN said_at INTEGER NOT NULL DEFAULT 0;
 UPDATE transcript SET said_at = unixepoch();
 CREATE INDEX transcript_by_time ON transcript (conversation_id, said_at);
 ",
+    "
+CREATE TABLE transcript_clock (
+    now   INTEGER NOT NULL,
+    wall  INTEGER NOT NULL
+) STRICT;
+INSERT INTO transcript_clock (now, wall) VALUES (0, unixepoch());
+UPDATE transcript SET said_at = 0;
+
+ALTER TABLE past_run ADD COLUMN conversation_id TEXT;
+ALTER TABLE past_run ADD COLUMN generation INTEGER;
+UPDATE past_run SET (conversation_id, generation) =
+    (SELECT conversation_id, generation FROM transcript t WHERE t.run_id = past_run.run_id);
+CREATE INDEX past_run_by_conversation ON past_run (conversation_id, generation) WHERE conversation_id IS NOT NULL;
+",
 ];
 
 /// Takes the steps that are missing, all or none. Refuses a file that a newer program wrote.

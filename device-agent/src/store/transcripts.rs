@@ -8,20 +8,23 @@
 //! the middle. A conversation in which nothing was said for [`SILENT_DAYS`] is forgotten; the next message in it
 //! sees nothing of before.
 
+mod clock;
 mod shorten;
+
+use std::time::Duration;
 
 use deskgate_protocol::ids::{ConversationId, RunId};
 use deskgate_protocol::run::{Input, Outcome};
 use rusqlite::{OptionalExtension, Transaction, params};
 
-use super::{Error, Store};
+use super::{Error, Store, journal};
 
 /// Bytes of a generation that are kept and seen, as they are stored; the newest count, and the newest exchange
 /// always does.
 const KEPT_BYTES: i64 = 512 * 1024;
 /// Bytes of one message's text, of its further members, and of one answer.
 const PART_BYTES: usize = 128 * 1024;
-/// Days without a message after which a conversation is forgotten.
+/// Days without a message after which a conversation is forgotten, as [`clock`] counts them.
 const SILENT_DAYS: i64 = 90;
 const SILENCE_S: i64 = SILENT_DAYS * 24 * 3600;
 
@@ -29,6 +32,8 @@ const SILENCE_S: i64 = SILENT_DAYS * 24 * 3600;
 #[derive(Clone, Debug)]
 pub struct Transcripts {
     store: Store,
+    /// When this handle last moved the time on, as [`clock::moment`] tells it.
+    moved_on: Option<Duration>,
 }
 
 /// One message and what was answered.
@@ -42,7 +47,7 @@ pub struct Said {
 
 impl Transcripts {
     pub(super) fn new(store: Store) -> Self {
-        Self { store }
+        Self { store, moved_on: None }
     }
 
     /// What was said in a generation so far, oldest first.
@@ -50,12 +55,22 @@ impl Transcripts {
         self.store.lazily(move |tx| said(tx, conversation, generation)).await
     }
 
-    /// Forgets conversations in which nothing was said for a long time. To be called now and then.
-    pub async fn forget_silent(&self) -> Result<(), Error> {
-        self.store.lazily(forget_silent).await
+    /// Forgets conversations in which nothing was said for a long time. To be called now and then, and always on the
+    /// same handle: what passed between two calls counts as the time that it was.
+    pub async fn forget_silent(&mut self) -> Result<(), Error> {
+        let now = clock::moment();
+        let most = self.moved_on.map_or(clock::BEFORE_A_START, |last| now.saturating_sub(last));
+        self.store
+            .lazily(move |tx| {
+                clock::move_on(tx, most)?;
+                forget_silent(tx)
+            })
+            .await?;
+        self.moved_on = Some(now);
+        Ok(())
     }
 
-    /// Forgets everything up to a generation, for good. May be repeated.
+    /// Forgets everything up to a generation, for good, also in the journal. May be repeated.
     pub async fn close(&self, conversation: ConversationId, generation: u32) -> Result<(), Error> {
         self.store
             .durably(move |tx| {
@@ -66,7 +81,7 @@ impl Transcripts {
                      ON CONFLICT (conversation_id) DO UPDATE SET generation = max(generation, excluded.generation)",
                     key,
                 )?;
-                Ok(())
+                journal::withdraw_answers(tx, &conversation.to_string(), generation)
             })
             .await
     }
@@ -95,7 +110,8 @@ pub(super) fn note(tx: &Transaction<'_>, run_id: RunId, outcome: &Outcome) -> Re
     };
     tx.prepare_cached(
         "INSERT INTO transcript (run_id, conversation_id, generation, input, answer, said_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, unixepoch()) ON CONFLICT (run_id) DO UPDATE SET answer = excluded.answer",
+         VALUES (?1, ?2, ?3, ?4, ?5, (SELECT now FROM transcript_clock))
+         ON CONFLICT (run_id) DO UPDATE SET answer = excluded.answer",
     )?
     .execute(params![run_id.to_string(), conversation, generation, input, answer])?;
     trim(tx, &conversation, generation)
@@ -116,18 +132,25 @@ fn trim(tx: &Transaction<'_>, conversation: &str, generation: u32) -> Result<(),
 }
 
 fn forget_silent(tx: &Transaction<'_>) -> Result<(), Error> {
-    tx.execute(
-        "DELETE FROM transcript WHERE conversation_id IN (
-             SELECT conversation_id FROM transcript GROUP BY conversation_id HAVING max(said_at) < unixepoch() - ?1)",
-        [SILENCE_S],
-    )?;
+    let silent: Vec<String> = tx
+        .prepare(
+            "SELECT conversation_id FROM transcript GROUP BY conversation_id
+             HAVING max(said_at) < (SELECT now FROM transcript_clock) - ?1",
+        )?
+        .query_map([SILENCE_S], |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
+    for conversation in silent {
+        tx.execute("DELETE FROM transcript WHERE conversation_id = ?1", [&conversation])?;
+        journal::withdraw_answers(tx, &conversation, u32::MAX)?;
+    }
     Ok(())
 }
 
 fn said(tx: &Transaction<'_>, conversation: ConversationId, generation: u32) -> Result<Vec<Said>, Error> {
     let mut statement = tx.prepare_cached(
         "SELECT input, answer FROM transcript WHERE conversation_id = ?1 AND generation = ?2
-             AND (SELECT max(said_at) FROM transcript WHERE conversation_id = ?1) >= unixepoch() - ?3
+             AND (SELECT max(said_at) FROM transcript WHERE conversation_id = ?1)
+                 >= (SELECT now FROM transcript_clock) - ?3
          ORDER BY n",
     )?;
     let mut rows = statement.query(params![conversation.to_string(), generation, SILENCE_S])?;

@@ -1,5 +1,7 @@
 //! Sleep that is announced, wake, and what is kept in between.
 
+use std::io::{ErrorKind, Read};
+
 use deskgate_protocol::control::{DeviceFrame, GatewayFrame, InFlight, InFlightStatus};
 use deskgate_tests::backend::client;
 use deskgate_tests::raw::{Persona, RawLine};
@@ -25,18 +27,18 @@ impl Sleeper {
         let device_id = text(&persona.pair(gateway, "desk").await.ok(), "/device/device_id").to_owned();
         let (mut line, _) = persona.enter(gateway, Vec::new()).await;
         let backend = publish(&mut line, gateway).await;
-        let started = backend.submit("the first").await;
+        let started = line.answering_pings(backend.submit("the first")).await;
         line.send(&DeviceFrame::Ready { slots: 1 }).await;
         let attempt = next_offer(&mut line).await.attempt;
         line.send(&DeviceFrame::Accept { run_id: run_id(&started), attempt }).await;
         assert!(matches!(line.next_answering_pings().await, Some(GatewayFrame::Start { .. })));
-        let waiting = backend.submit("the second").await;
+        let waiting = line.answering_pings(backend.submit("the second")).await;
         Self { persona, line, device_id, backend, started, waiting }
     }
 
     async fn falls_asleep(&mut self, gateway: &GatewayProcess) {
         self.line.send(&DeviceFrame::Suspend).await;
-        gateway.device_is(&self.device_id, "asleep").await;
+        self.line.answering_pings(gateway.device_is(&self.device_id, "asleep")).await;
     }
 
     async fn reason(&self) -> (String, String) {
@@ -73,7 +75,7 @@ async fn runs_wait_for_a_device_that_announced_its_sleep_and_none_is_offered_bef
 #[tokio::test]
 async fn a_run_survives_the_sleep_of_its_device_beyond_the_lease_and_a_killed_gateway() {
     let postgres = Postgres::shared().await;
-    let clocks = ["control.heartbeat_ms=100", "control.lease_ms=300"];
+    let clocks = ["control.heartbeat_ms=1000", "control.lease_ms=3000"];
     let mut gateway = GatewayProcess::start(&postgres, &clocks).await;
     let mut sleeper = Sleeper::at(&gateway).await;
     sleeper.falls_asleep(&gateway).await;
@@ -92,8 +94,8 @@ async fn a_run_survives_the_sleep_of_its_device_beyond_the_lease_and_a_killed_ga
     assert_eq!(text(&sleeper.backend.run(&sleeper.started).await, "/state"), "running");
 
     let (mut line, _) = sleeper.persona.enter(&gateway, sleeper.in_flight()).await;
-    gateway.device_is(&sleeper.device_id, "connected").await;
     assert!(matches!(line.next_answering_pings().await, Some(GatewayFrame::Ack { through: 0, .. })));
+    line.answering_pings(gateway.device_is(&sleeper.device_id, "connected")).await;
     let run = sleeper.backend.run(&sleeper.started).await;
     assert_eq!((text(&run, "/state"), run["last_sequence"].as_u64()), ("running", Some(2)), "nothing happened: {run}");
 }
@@ -101,7 +103,7 @@ async fn a_run_survives_the_sleep_of_its_device_beyond_the_lease_and_a_killed_ga
 #[tokio::test]
 async fn a_device_that_announces_sleep_and_goes_on_answering_is_awake_after_a_lease() {
     let postgres = Postgres::shared().await;
-    let gateway = GatewayProcess::start(&postgres, &["control.heartbeat_ms=100", "control.lease_ms=500"]).await;
+    let gateway = GatewayProcess::start(&postgres, &["control.heartbeat_ms=1000", "control.lease_ms=5000"]).await;
     let mut sleeper = Sleeper::at(&gateway).await;
     sleeper.falls_asleep(&gateway).await;
     sleeper.line.send(&DeviceFrame::Ready { slots: 1 }).await;
@@ -182,10 +184,10 @@ async fn a_run_keeps_the_computer_awake_and_lets_it_go_when_it_ends() {
 #[tokio::test]
 async fn a_run_that_is_executing_when_the_computer_sleeps_finishes_after_it_wakes() {
     let postgres = Postgres::shared().await;
-    let clocks = ["control.heartbeat_ms=200", "control.lease_ms=600"];
+    let clocks = ["control.heartbeat_ms=1000", "control.lease_ms=3000"];
     let gateway = GatewayProcess::start(&postgres, &clocks).await;
     let folder = Folder::new();
-    let (device, logind, backend) = desktop(&gateway, &folder, 4000).await;
+    let (device, logind, backend) = desktop(&gateway, &folder, 10_000).await;
     let device_id = device.device_id().await;
     let run_id = backend.submit("Take your time.").await;
     backend.state(&run_id, "running").await;
@@ -208,6 +210,42 @@ async fn a_run_that_is_executing_when_the_computer_sleeps_finishes_after_it_wake
     let events = device.events(&run_id).await;
     assert!(!events.iter().any(|event| event.contains("reconcil")), "{events:?}");
     everything_accepted_ended_once(&backend, &device).await;
+}
+
+#[tokio::test]
+async fn a_wake_is_not_lost_when_the_line_is_cut_while_the_login_service_stalls() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let folder = Folder::new();
+    let (device, logind, backend) = desktop(&gateway, &folder, 100).await;
+    let device_id = device.device_id().await;
+    logind.says_sleep().await;
+    gateway.device_is(&device_id, "asleep").await;
+    logind.stalls_at_inhibitors().await;
+    logind.says_wake().await;
+    logind.is_asked_for_an_inhibitor().await;
+    device.line().cut();
+    device.line().heal();
+    gateway.device_is(&device_id, "connected").await;
+    backend.ended(&backend.submit("Are you there?").await).await;
+    everything_accepted_ended_once(&backend, &device).await;
+    // Ready for the next time, although it was interrupted in becoming so.
+    logind.answers_again();
+    logind.inhibitors_are(&[READY]).await;
+}
+
+#[tokio::test]
+async fn an_agent_does_not_wait_for_a_login_service_that_says_nothing() {
+    let mut device = Device::for_remote().await;
+    device.stop(Signal::TERM).await;
+    let bus = tokio::net::UnixListener::bind(device.system_bus()).expect("a fresh folder");
+    let asking = tokio::spawn(async move { bus.accept().await.expect("the agent looks for it").0 });
+    device.start().await;
+    // It has answered already, and still waits for the other.
+    let mut asking = asking.await.expect("no panic").into_std().expect("an open socket");
+    let found = asking.read_to_end(&mut Vec::new()).expect_err("it gave the login service up first");
+    assert_eq!(found.kind(), ErrorKind::WouldBlock, "the end of what it said so far");
+    device.stop(Signal::TERM).await;
 }
 
 #[tokio::test]

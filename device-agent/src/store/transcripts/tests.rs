@@ -134,7 +134,7 @@ async fn a_conversation_is_forgotten_when_nothing_was_said_for_long_and_not_befo
     for (conversation, text) in [(silent, "one"), (old, "two"), (old, "three")] {
         finished(&store, &message(conversation, 1, text), &answered("x")).await;
     }
-    let age = "UPDATE transcript SET said_at = unixepoch() - ?1 WHERE input LIKE ?2";
+    let age = "UPDATE transcript SET said_at = said_at - ?1 WHERE input LIKE ?2";
     for (days, text) in [(91, "%one%"), (91, "%two%"), (89, "%three%")] {
         store.lazily(move |tx| Ok(tx.execute(age, params![days * 24 * 3600, text])?)).await.expect("written");
     }
@@ -142,4 +142,79 @@ async fn a_conversation_is_forgotten_when_nothing_was_said_for_long_and_not_befo
     store.transcripts().forget_silent().await.expect("forgotten");
     assert_eq!(store.transcripts_kept().await, 2);
     assert_eq!(lines(&store, old, 1).await, ["two -> x", "three -> x"], "it is spoken in");
+}
+
+/// As if the computer's clock were so far ahead of what it said the last time.
+async fn the_clock_jumps(store: &Store, days: i64) {
+    let sql = "UPDATE transcript_clock SET wall = unixepoch() - ?1";
+    store.lazily(move |tx| Ok(tx.execute(sql, [days * 24 * 3600])?)).await.expect("written");
+}
+
+#[tokio::test]
+async fn a_clock_that_is_years_off_makes_no_conversation_old() {
+    let (store, _home) = store().await;
+    let conversation = ConversationId::new();
+    finished(&store, &message(conversation, 1, "one"), &answered("1")).await;
+    let mut running = store.transcripts();
+    for days in [3650, -3650, 1, 3650] {
+        the_clock_jumps(&store, days).await;
+        running.forget_silent().await.expect("nothing to forget");
+        the_clock_jumps(&store, days).await;
+        store.transcripts().forget_silent().await.expect("nothing to forget, at a start");
+        assert_eq!(lines(&store, conversation, 1).await, ["one -> 1"]);
+    }
+    assert_eq!(store.transcripts_kept().await, 1);
+}
+
+#[tokio::test]
+async fn days_that_passed_are_counted_also_those_without_the_agent() {
+    let (store, _home) = store().await;
+    finished(&store, &message(ConversationId::new(), 1, "one"), &answered("1")).await;
+    for _ in 0..90 {
+        the_clock_jumps(&store, 1).await;
+        store.transcripts().forget_silent().await.expect("a start on every day");
+    }
+    assert_eq!(store.transcripts_kept().await, 1);
+    the_clock_jumps(&store, 1).await;
+    store.transcripts().forget_silent().await.expect("forgotten");
+    assert_eq!(store.transcripts_kept().await, 0);
+}
+
+#[tokio::test]
+async fn nothing_of_a_forgotten_conversation_stays_in_the_file_and_its_runs_stay_known() {
+    let (store, home) = store().await;
+    let (reset, silent, kept) = (ConversationId::new(), ConversationId::new(), ConversationId::new());
+    let offers = [
+        (message(reset, 1, "question-reset"), answered("answer-reset")),
+        (message(silent, 1, "question-silent"), answered("answer-silent")),
+        (message(kept, 1, "question-kept"), answered("answer-kept")),
+        (message(reset, 1, "question-late"), answered("answer-late")),
+    ];
+    for (offer, outcome) in &offers {
+        finished(&store, offer, outcome).await;
+    }
+    let journal = store.journal();
+    for (offer, _) in &offers[..3] {
+        journal.forget(offer.run_id, 1).await.expect("settled");
+    }
+    let age = "UPDATE transcript SET said_at = said_at - 91 * 24 * 3600 WHERE conversation_id = ?1";
+    store.lazily(move |tx| Ok(tx.execute(age, [silent.to_string()])?)).await.expect("written");
+    store.transcripts().forget_silent().await.expect("forgotten");
+    store.transcripts().close(reset, 1).await.expect("closed");
+    // Its end is acknowledged only now.
+    journal.forget(offers[3].0.run_id, 1).await.expect("settled");
+
+    for (offer, outcome) in &offers {
+        let crate::store::journal::Taken::Ended(ended) = journal.take(offer).await.expect("readable") else {
+            panic!("it ended here")
+        };
+        assert_eq!(ended.outcome == *outcome, offer.conversation == Some(kept), "{ended:?}");
+    }
+    drop((journal, store));
+    let file = std::fs::read(home.path().join("deskgate.db")).expect("readable");
+    let holds = |text: &str| file.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(holds("question-kept") && holds("answer-kept"));
+    for text in ["reset", "silent", "late"] {
+        assert!(!holds(&format!("question-{text}")) && !holds(&format!("answer-{text}")), "{text}");
+    }
 }
