@@ -39,10 +39,10 @@ async fn serves(gateway: &Gateway, domain: &str, root: &CertificateDer<'static>)
     raw.say(NOWHERE).await && raw.hear().await.starts_with("HTTP/1.1 404 ")
 }
 
-/// The certificate is nearly over, by the database's clock.
+/// The certificate is nearly over, by the database's clock, and did not come just now.
 async fn age(database: &Database) {
     let aged = "UPDATE acme_certificates SET valid_from = now() - interval '80 days',
-        valid_until = now() + interval '10 days'";
+        valid_until = now() + interval '10 days', next_turn = now()";
     database.execute(aged).await;
 }
 
@@ -178,5 +178,62 @@ async fn a_proof_is_shown_to_an_authority_only_and_only_when_one_was_ordered() {
     let mut raw = Raw::over(stream);
     let _ = raw.say(NOWHERE).await;
     assert_eq!(raw.hear().await, "");
+    gateway.stop().await;
+}
+
+/// Lets the database refuse a new certificate so many times.
+async fn refuse(database: &Database, times: u32) {
+    let refusal = format!(
+        "DROP SEQUENCE IF EXISTS tries;
+        CREATE SEQUENCE tries;
+        CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF nextval('tries') <= {times} THEN RAISE EXCEPTION 'the disk is full'; END IF;
+            RETURN NEW;
+        END $$;
+        CREATE OR REPLACE TRIGGER refuse BEFORE UPDATE OF chain ON acme_certificates
+            FOR EACH ROW EXECUTE FUNCTION refuse()"
+    );
+    database.execute(&refusal).await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_cannot_be_kept_is_tried_again_and_then_counts_as_a_failed_order() {
+    let (authority, database) = (Authority::start().await, Database::new().await);
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let anywhere: SocketAddr = ([127, 0, 0, 1], 0).into();
+    start(&dir, &database, None, anywhere).await.stop().await;
+    let mut settings = authority.settings(&[DOMAIN], dir.path().join("seal"));
+    settings.clocks.first_pause = Duration::from_secs(3600);
+    settings.clocks.longest_pause = Duration::from_secs(3600);
+    refuse(&database, 1000).await;
+    let gateway = start(&dir, &database, Some(settings), authority.looks_at).await;
+    until("the failure", async || says(&gateway).await.contains("could not be kept: ")).await;
+    let pauses = "SELECT failures = 1 AND NOT ordering AND next_turn > now() + interval '50 minutes'
+        FROM acme_certificates";
+    assert_eq!(database.value(pauses).await, "true", "no other is ordered for a while");
+
+    refuse(&database, 2).await;
+    gateway.reload().expect("nothing to fail");
+    let root = authority.root().await;
+    until("a certificate", async || serves(&gateway, DOMAIN, &root).await).await;
+    assert_eq!(database.value("SELECT last_value FROM tries").await, "3", "the same one was tried again");
+    assert_eq!(database.value("SELECT failures FROM acme_certificates").await, "0");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_comes_after_the_rows_were_deleted_is_shown() {
+    let (mut authority, database) = (Authority::start().await, Database::new().await);
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let settings = authority.settings(&[DOMAIN], dir.path().join("seal"));
+    let gateway = start(&dir, &database, Some(settings), authority.looks_at).await;
+    let first = authority.root().await;
+    until("the first certificate", async || serves(&gateway, DOMAIN, &first).await).await;
+    authority.stop();
+    authority.start_again().await;
+    database.execute("DELETE FROM acme_accounts; DELETE FROM acme_certificates").await;
+    let second = authority.root().await;
+    until("the second certificate", async || serves(&gateway, DOMAIN, &second).await).await;
+    assert_eq!(database.value("SELECT version FROM acme_certificates").await, "1", "counted from the beginning");
     gateway.stop().await;
 }
