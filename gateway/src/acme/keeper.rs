@@ -49,7 +49,7 @@ impl Keeper {
     /// The sealing key cannot be used.
     pub async fn new(settings: Acme, store: Store) -> Result<Self, SealError> {
         let seal = Seal::load_or_create(&settings.seal_file)?;
-        let tls = Tls::issued(Arc::new(Proofs::new(store.clone(), settings.domains.clone())));
+        let tls = Tls::issued(Arc::new(Proofs::new(store.clone(), &settings.domains)));
         let subject = Subject { directory_url: settings.directory_url.clone(), domains: settings.domains.join(",") };
         let mut keeper = Self { settings, subject, store, seal, tls, shown: None, told: None, ordering: false };
         if let Err(error) = keeper.look().await {
