@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use deskgate_gateway::config::Acme;
+use deskgate_gateway::config::{Acme, AcmeClocks};
 use deskgate_gateway::ops::ask::ask;
 use deskgate_gateway::store::certificates::Subject;
-use deskgate_gateway::{DatabaseSettings, Gateway, Settings};
+use deskgate_gateway::{DatabaseSettings, Gateway, Settings, StartError};
 use rustls::pki_types::CertificateDer;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -272,4 +272,27 @@ async fn a_certificate_that_comes_after_the_rows_were_deleted_is_shown() {
     until("the second certificate", async || serves(&gateway, DOMAIN, &second).await).await;
     assert_eq!(database.value("SELECT version FROM acme_certificates").await, "1", "counted from the beginning");
     gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_gateway_whose_sealing_key_cannot_be_used_leaves_nothing_running() {
+    let database = Database::new().await;
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let seal_file = dir.path().join("seal");
+    std::fs::write(&seal_file, "no key").expect("written");
+    let mut settings = Settings::built_in(dir.path().to_owned(), ([127, 0, 0, 1], 0).into());
+    settings.database = Some(DatabaseSettings { url: database.url(), listen_url: None, ca_file: None, migrate: true });
+    settings.acme = Some(Acme {
+        domains: vec![DOMAIN.to_owned()],
+        contact: String::new(),
+        directory_url: "https://localhost/dir".to_owned(),
+        ca_file: None,
+        seal_file,
+        clocks: AcmeClocks::default(),
+    });
+    let error = Gateway::start(settings).await.err().expect("refused");
+    assert!(matches!(error, StartError::Seal(_)), "{error}");
+    let connections = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    until("its connections to end", async || database.value(connections).await == "0").await;
 }
