@@ -18,6 +18,8 @@ CREATE TABLE conversations (
     CONSTRAINT one_thing_at_a_time CHECK (active_run_id IS NULL OR reset_operation_id IS NULL)
 );
 CREATE INDEX conversations_by_caller ON conversations (app_id, subject, created_at, conversation_id);
+-- What a desktop user sees of all applications.
+CREATE INDEX conversations_by_device ON conversations (device_id, conversation_id);
 
 CREATE TABLE control_operations (
     operation_id    uuid        PRIMARY KEY,
@@ -80,6 +82,9 @@ ALTER TABLE runs
     ADD CONSTRAINT a_stop_has_its_members CHECK (
         (stop_operation_id IS NULL) = (stop_requested_at IS NULL)
         AND (stop_operation_id IS NULL) = (stop_requested_by IS NULL));
+
+-- Only messages pay for it; runs without a conversation do not come here.
+CREATE INDEX runs_by_conversation ON runs (conversation_id, created_at, run_id) WHERE conversation_id IS NOT NULL;
 
 -- A run that ends releases its conversation and completes its stop in the same commit. Runs end in many
 -- statements, so it is done here, where none can forget it; runs that have neither do not come here.

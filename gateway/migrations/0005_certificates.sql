@@ -18,9 +18,9 @@ CREATE TABLE acme_certificates (
     sealed_key bytea,
     valid_from timestamptz,
     valid_until timestamptz,
-    -- Counts certificates, so that a replica sees a newer one.
+    -- Counts certificates, for whoever looks into it.
     version integer NOT NULL DEFAULT 0,
-    -- Nobody orders before this time: one replica is at it, or the last order failed.
+    -- Nobody orders before this time: one replica is at it, or the last order was not long ago.
     next_turn timestamptz NOT NULL,
     ordering boolean NOT NULL DEFAULT true,
     failures integer NOT NULL DEFAULT 0,

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use deskgate_protocol::canonical::Sha256Digest;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_util::sync::CancellationToken;
@@ -14,7 +15,7 @@ use x509_cert::Certificate;
 use x509_cert::der::Decode;
 
 use super::KeepError;
-use super::order::{self, Fresh, OrderError};
+use super::order::{self, Fresh};
 use super::proof::Proofs;
 use super::seal::{Seal, SealError};
 use crate::config::Acme;
@@ -22,8 +23,10 @@ use crate::store::Store;
 use crate::store::certificates::{Issued, NewCertificate, Standing, Subject};
 use crate::tls::{self, Tls};
 
-/// After so long beyond an order's time, whoever had the turn is gone.
-const MARGIN: Duration = Duration::from_secs(30);
+/// After so long beyond an order's time, in which what was issued is kept, whoever had the turn is gone.
+const MARGIN: Duration = Duration::from_secs(60);
+/// How often it is tried to keep what was issued, a look apart: an authority bears few orders.
+const TRIES: usize = 3;
 
 /// Keeps the certificate of one gateway.
 pub struct Keeper {
@@ -32,7 +35,8 @@ pub struct Keeper {
     store: Store,
     seal: Seal,
     tls: Tls,
-    shown: Option<i32>,
+    /// Of the chain that is shown. Not its number: rows may be deleted, and are then counted from the beginning.
+    shown: Option<Sha256Digest>,
     told: Option<String>,
     /// Whether this replica has the turn.
     ordering: bool,
@@ -45,7 +49,7 @@ impl Keeper {
     /// The sealing key cannot be used.
     pub async fn new(settings: Acme, store: Store) -> Result<Self, SealError> {
         let seal = Seal::load_or_create(&settings.seal_file)?;
-        let tls = Tls::issued(Arc::new(Proofs::new(store.clone(), settings.domains.clone())));
+        let tls = Tls::issued(Arc::new(Proofs::new(store.clone(), &settings.domains)));
         let subject = Subject { directory_url: settings.directory_url.clone(), domains: settings.domains.join(",") };
         let mut keeper = Self { settings, subject, store, seal, tls, shown: None, told: None, ordering: false };
         if let Err(error) = keeper.look().await {
@@ -97,19 +101,35 @@ impl Keeper {
         };
         tracing::info!(domains = self.subject.domains, "ordering a certificate");
         self.ordering = true;
-        let ordered = order::order(&self.settings, &self.store, &self.seal).await;
+        let noted = match self.order().await {
+            Ok(()) => Ok(()),
+            Err(problem) => self.failed(&problem, failures).await,
+        };
         self.ordering = false;
-        match ordered {
-            Ok(fresh) => self.keep(&fresh).await?,
-            Err(error) => self.failed(&error, failures).await?,
-        }
+        noted?;
         self.look().await.map(drop)
+    }
+
+    /// Orders a certificate and keeps it, or says why there is none.
+    async fn order(&self) -> Result<(), String> {
+        let ordered = order::order(&self.settings, &self.store, &self.seal).await;
+        let fresh = ordered.map_err(|error| error.to_string())?;
+        let mut tries = 1;
+        loop {
+            match self.keep(&fresh).await {
+                Ok(()) => return Ok(()),
+                Err(error) if tries < TRIES => tracing::warn!(%error, "what was issued could not be kept yet"),
+                Err(error) => return Err(format!("what was issued could not be kept: {error}")),
+            }
+            tries += 1;
+            tokio::time::sleep(self.settings.clocks.look).await;
+        }
     }
 
     /// Shows the newest certificate, and says how it stands.
     async fn look(&mut self) -> Result<Standing, KeepError> {
         let standing = self.store.certificate(&self.subject).await?;
-        if let Some(newest) = standing.newest.as_ref().filter(|newest| self.shown != Some(newest.version)) {
+        if let Some(newest) = &standing.newest {
             self.show(newest)?;
         }
         let until = standing.newest.as_ref().map(|newest| format!("valid until {}", newest.valid_until));
@@ -123,10 +143,14 @@ impl Keeper {
     }
 
     fn show(&mut self, issued: &Issued) -> Result<(), KeepError> {
+        let digest = Some(Sha256Digest::of(issued.chain.as_bytes()));
+        if self.shown == digest {
+            return Ok(());
+        }
         let key = self.seal.open(&issued.sealed_key, &self.place())?;
         let config = tls::serving(certificates(&issued.chain)?, PrivateKeyDer::from_pem_slice(&key)?)?;
         self.tls.show(config);
-        self.shown = Some(issued.version);
+        self.shown = digest;
         tracing::info!(domains = self.subject.domains, valid_until = %issued.valid_until, "a certificate is shown");
         Ok(())
     }
@@ -138,11 +162,10 @@ impl Keeper {
         Ok(self.store.keep_certificate(&self.subject, &new).await?)
     }
 
-    async fn failed(&mut self, error: &OrderError, failures: u32) -> Result<(), KeepError> {
+    async fn failed(&self, problem: &str, failures: u32) -> Result<(), KeepError> {
         let pause = self.settings.clocks.pause(failures);
-        let problem = error.to_string();
         tracing::error!(problem, again_in_s = pause.as_secs(), "no certificate was issued");
-        Ok(self.store.note_failed_order(&self.subject, &problem, pause).await?)
+        Ok(self.store.note_failed_order(&self.subject, problem, pause).await?)
     }
 
     /// Logs a failure once, not each time it is met again.

@@ -5,9 +5,11 @@
 //! | `keeper` | shows the newest certificate, and orders another in time |
 //! | `order` | one order at the authority; the only file that names its client |
 //! | `proof` | what the authority is shown when it asks about a domain |
+//! | `lately` | an answer that anybody may ask for, looked up once for many |
 //! | `seal` | seals private keys before they go into the database |
 
 mod keeper;
+mod lately;
 mod order;
 mod proof;
 mod seal;

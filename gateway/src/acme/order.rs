@@ -7,6 +7,7 @@ use instant_acme::{
     Order, OrderStatus, RetryPolicy,
 };
 
+use super::proof::BELIEVED;
 use super::seal::{Seal, SealError};
 use crate::config::Acme;
 use crate::store::{self, Store};
@@ -79,18 +80,10 @@ async fn ordered(settings: &Acme, store: &Store, seal: &Seal) -> Result<Fresh, O
             return Err(error.into());
         }
     };
-    let mut authorizations = order.authorizations();
-    while let Some(authorization) = authorizations.next().await {
-        let mut authorization = authorization?;
-        if authorization.status == AuthorizationStatus::Valid {
-            continue;
-        }
-        let domain = authorization.identifier().to_string();
-        let challenge = authorization.challenge(ChallengeType::TlsAlpn01);
-        let mut challenge = challenge.ok_or_else(|| OrderError::NoChallenge { domain: domain.clone() })?;
-        store.keep_challenge(&domain, challenge.key_authorization().digest().as_ref(), PATIENCE).await?;
-        challenge.set_ready().await?;
-    }
+    keep_challenges(&mut order, store).await?;
+    // Until then a replica may believe that nothing was ordered, and an authority seldom asks twice.
+    tokio::time::sleep(BELIEVED).await;
+    have_it_look(&mut order).await?;
     match order.poll_ready(&STEP).await {
         Ok(OrderStatus::Ready) => {}
         Ok(_) | Err(instant_acme::Error::Api(_)) => return Err(why_not(&mut order).await?),
@@ -99,6 +92,36 @@ async fn ordered(settings: &Acme, store: &Store, seal: &Seal) -> Result<Fresh, O
     let key = order.finalize().await?;
     let chain = order.poll_certificate(&STEP).await?;
     Ok(Fresh { chain, key })
+}
+
+/// Every replica finds here what the authority is to be shown.
+async fn keep_challenges(order: &mut Order, store: &Store) -> Result<(), OrderError> {
+    let mut authorizations = order.authorizations();
+    while let Some(authorization) = authorizations.next().await {
+        let mut authorization = authorization?;
+        if authorization.status == AuthorizationStatus::Valid {
+            continue;
+        }
+        let domain = authorization.identifier().to_string();
+        let challenge = authorization.challenge(ChallengeType::TlsAlpn01);
+        let challenge = challenge.ok_or_else(|| OrderError::NoChallenge { domain: domain.clone() })?;
+        store.keep_challenge(&domain, challenge.key_authorization().digest().as_ref(), PATIENCE).await?;
+    }
+    Ok(())
+}
+
+/// Lets the authority look at every domain that it has not seen yet.
+async fn have_it_look(order: &mut Order) -> Result<(), OrderError> {
+    let mut authorizations = order.authorizations();
+    while let Some(authorization) = authorizations.next().await {
+        let mut authorization = authorization?;
+        if authorization.status != AuthorizationStatus::Valid
+            && let Some(mut challenge) = authorization.challenge(ChallengeType::TlsAlpn01)
+        {
+            challenge.set_ready().await?;
+        }
+    }
+    Ok(())
 }
 
 /// The authority's reason stands with the domain that it could not see.

@@ -1,49 +1,52 @@
 //! What an authority that asks about a domain is shown: a certificate for nothing else (RFC 8737).
 
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rcgen::{CertificateParams, CustomExtension, KeyPair};
 use rustls::ServerConfig;
 use rustls_pki_types::PrivateKeyDer;
-use tokio::sync::Semaphore;
 
+use super::lately::Lately;
 use crate::store::Store;
 use crate::tls::{self, Challenges};
 
-/// Authorities look from a few places at once. Whoever else pretends to be one costs no more than this.
-const AT_ONCE: usize = 8;
+/// For so long it is believed what was found, also that nothing was ordered: anybody may ask, without a key. An order
+/// waits for so long before it lets the authority look.
+pub(super) const BELIEVED: Duration = Duration::from_secs(1);
+
+type Proof = Option<Arc<ServerConfig>>;
 
 /// Shows what some replica of this gateway was asked to show.
 pub(super) struct Proofs {
     store: Store,
-    domains: Vec<String>,
-    places: Semaphore,
+    /// For each domain. There is no place for a name that is not ours.
+    proofs: HashMap<String, Lately<Proof>>,
 }
 
 impl Proofs {
-    pub(super) fn new(store: Store, domains: Vec<String>) -> Self {
-        Self { store, domains, places: Semaphore::new(AT_ONCE) }
+    pub(super) fn new(store: Store, domains: &[String]) -> Self {
+        let proofs = domains.iter().map(|domain| (domain.clone(), Lately::new(BELIEVED))).collect();
+        Self { store, proofs }
+    }
+
+    async fn look(&self, domain: &str) -> Proof {
+        let digest = match self.store.challenge(domain).await {
+            Ok(digest) => digest?,
+            Err(error) => {
+                tracing::warn!(%error, domain, "a certificate authority could not be answered");
+                return None;
+            }
+        };
+        certificate(domain, &digest).inspect_err(|error| tracing::error!(error, "no proof could be made")).ok()
     }
 }
 
 impl Challenges for Proofs {
-    fn answer(&self, domain: String) -> Pin<Box<dyn Future<Output = Option<Arc<ServerConfig>>> + Send + '_>> {
-        Box::pin(async move {
-            // Nobody looks into the database for a name that is not ours.
-            if !self.domains.contains(&domain) {
-                return None;
-            }
-            let _place = self.places.try_acquire().ok()?;
-            let digest = match self.store.challenge(&domain).await {
-                Ok(digest) => digest?,
-                Err(error) => {
-                    tracing::warn!(%error, domain, "a certificate authority could not be answered");
-                    return None;
-                }
-            };
-            certificate(&domain, &digest).inspect_err(|error| tracing::error!(error, "no proof could be made")).ok()
-        })
+    fn answer(&self, domain: String) -> Pin<Box<dyn Future<Output = Proof> + Send + '_>> {
+        Box::pin(async move { self.proofs.get(&domain)?.get(self.look(&domain)).await })
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Whoever has a copy of the database then has no certificate's key.
 
+use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -95,17 +96,23 @@ impl Seal {
 
 /// Writes a key into a file that only its owner can read. One that another process made meanwhile stays.
 fn save(path: &Path, key: &str) -> std::io::Result<()> {
-    let partial = path.with_extension(format!("{}.new", std::process::id()));
-    let _ = std::fs::remove_file(&partial);
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
-    file.write_all(format!("{key}\n").as_bytes())?;
-    file.sync_all()?;
-    let linked = std::fs::hard_link(&partial, path);
-    std::fs::remove_file(&partial)?;
-    match linked {
+    // At random: replicas in containers may share the folder, and have the same process id.
+    let partial = path.with_extension(format!("{:032x}.new", rand::random::<u128>()));
+    let written = write(&partial, key).and_then(|()| match std::fs::hard_link(&partial, path) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
-    }
+    });
+    // Nothing useful can be done about a failure, and the name is never used again.
+    let _ = std::fs::remove_file(&partial);
+    written?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}
+
+fn write(path: &Path, key: &str) -> std::io::Result<()> {
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(format!("{key}\n").as_bytes())?;
+    file.sync_all()
 }
 
 #[cfg(test)]
@@ -128,6 +135,19 @@ mod tests {
         assert!(matches!(again.open(&changed, "here"), Err(SealError::OtherKey)));
         let other = Seal::load_or_create(&folder.path().join("other")).unwrap();
         assert!(matches!(other.open(&sealed, "here"), Err(SealError::OtherKey)));
+    }
+
+    #[test]
+    fn gateways_that_start_at_once_and_name_one_place_have_the_same_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("seal");
+        let seals: Vec<_> = std::thread::scope(|scope| {
+            let starts: Vec<_> = (0..16).map(|_| scope.spawn(|| Seal::load_or_create(&path).unwrap())).collect();
+            starts.into_iter().map(|start| start.join().unwrap()).collect()
+        });
+        let sealed = seals[0].close(b"private", "here");
+        assert!(seals.iter().all(|seal| seal.open(&sealed, "here").unwrap() == b"private"));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
     }
 
     #[test]

@@ -83,15 +83,15 @@ impl Gateway {
             public_url: addresses.public_url.clone(),
             stop: draining.clone(),
         };
-        let queue = Pulse::default();
-        works.spawn("listen", store::listen::run(database, wake, outgoing, works.stopping()));
-        let upkeep = upkeep::run(store.clone(), settings.limits.retention, queue.clone(), works.stopping());
-        works.spawn("upkeep", upkeep);
-
+        // The last that can fail: what is spawned afterwards is stopped by whoever has the gateway.
         let tls = match (files, settings.acme.clone()) {
             (None, Some(acme)) => issued(acme, &store, &works).await?,
             (files, _) => files,
         };
+        let queue = Pulse::default();
+        works.spawn("listen", store::listen::run(database, wake, outgoing, works.stopping()));
+        let upkeep = upkeep::run(store.clone(), settings.limits.retention, queue.clone(), works.stopping());
+        works.spawn("upkeep", upkeep);
         let start = Start { settings, store, doors, works, draining, tls };
         if let Some(listener) = ops {
             start.operations(listener, queue);

@@ -36,8 +36,6 @@ pub struct Issued {
     pub sealed_key: Vec<u8>,
     /// When it ends.
     pub valid_until: Timestamp,
-    /// Counts the certificates of its domains.
-    pub version: i32,
 }
 
 /// A certificate that was just issued.
@@ -61,7 +59,7 @@ impl Store {
     pub async fn certificate(&self, subject: &Subject) -> Result<Standing, Error> {
         let sql = format!(
             "-- certificates::standing
-            SELECT chain, sealed_key, valid_until, version, problem, {DUE} AS due
+            SELECT chain, sealed_key, valid_until, problem, {DUE} AS due
             FROM acme_certificates c WHERE directory_url = $1 AND domains = $2"
         );
         match self.durable_opt(&sql, &[&subject.directory_url, &subject.domains]).await? {
@@ -86,12 +84,13 @@ impl Store {
         Ok(failures.map(|count| u32::try_from(count).unwrap_or(0)))
     }
 
-    /// Keeps a new certificate, for every replica.
+    /// Keeps a new certificate, for every replica. The next one is not ordered within the hour: one that is due
+    /// when it comes, by a clock that is far ahead, would otherwise be ordered again for ever.
     pub async fn keep_certificate(&self, subject: &Subject, new: &NewCertificate<'_>) -> Result<(), Error> {
         let sql = "-- certificates::keep
             UPDATE acme_certificates SET chain = $3, sealed_key = $4, valid_from = to_timestamp($5::bigint),
-                valid_until = to_timestamp($6::bigint), version = version + 1, next_turn = now(), ordering = false,
-                failures = 0, problem = NULL
+                valid_until = to_timestamp($6::bigint), version = version + 1, ordering = false,
+                next_turn = now() + interval '1 hour', failures = 0, problem = NULL
             WHERE directory_url = $1 AND domains = $2";
         let NewCertificate { chain, sealed_key, valid_from, valid_until } = new;
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
@@ -110,7 +109,7 @@ impl Store {
             .map(drop)
     }
 
-    /// Ends the pause after a failure, or the own turn of somebody who stops; never another's turn.
+    /// Ends the pause after an order, or the own turn of somebody who stops; never another's turn.
     pub async fn end_pause(&self, subject: &Subject, own_turn: bool) -> Result<(), Error> {
         let sql = "-- certificates::end_pause
             UPDATE acme_certificates SET next_turn = now(), ordering = false
@@ -173,7 +172,6 @@ fn standing(row: &Row) -> Result<Standing, Error> {
             chain,
             sealed_key: row.try_get("sealed_key")?,
             valid_until: row.try_get::<_, jiff::Timestamp>("valid_until")?.into(),
-            version: row.try_get("version")?,
         }),
         None => None,
     };

@@ -111,8 +111,7 @@ impl Store {
         row.as_ref().map(own).transpose()
     }
 
-    /// This device's conversations, newest first by their identifiers, older than `before`. Rarely looked at, so
-    /// there is no index but the identifiers'.
+    /// This device's conversations, newest first by their identifiers, older than `before`.
     pub async fn conversations_of_device(
         &self,
         device_id: DeviceId,

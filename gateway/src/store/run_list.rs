@@ -48,7 +48,7 @@ pub enum Waiting {
 const EXAMINED: i64 = 10_000;
 
 /// The columns of a record without input and result, which may be a megabyte each.
-const SHORT: &str = "r.run_id, r.endpoint_id, r.endpoint_version, r.state, r.attempt, NULL::json AS input,
+pub(super) const SHORT: &str = "r.run_id, r.endpoint_id, r.endpoint_version, r.state, r.attempt, NULL::json AS input,
     NULL::json AS result, r.error, r.usage, r.metadata, NULL::bigint AS queue_position, r.last_sequence, r.created_at,
     r.queue_expires_at, r.started_at, r.finished_at, r.purge_at, r.conversation_id, r.generation, r.stop_operation_id,
     r.stop_requested_at, r.stop_requested_by";

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use tokio_postgres::Row;
 
 use super::devices::{PRESENCE, Presence};
+use super::run_list::SHORT;
 use super::{Error, Store};
 
 /// A run as it is stored, with where its device is at this moment.
@@ -76,14 +77,15 @@ impl Store {
         rows.iter().map(stored_run).collect()
     }
 
-    /// The newest messages of a conversation.
+    /// The newest messages of a conversation, without inputs, results and positions in the queue.
     pub async fn runs_of_conversation(&self, of: &OwnConversation, limit: i64) -> Result<Vec<StoredRun>, Error> {
-        let sql = select(
-            "WHERE r.app_id = $1 AND r.subject = $2 AND r.conversation_id = $3
-            ORDER BY r.created_at DESC, r.run_id DESC LIMIT $4 -- runs::runs_of_conversation",
+        // A conversation's messages are all of its application and subject.
+        let sql = format!(
+            "SELECT {SHORT}, {PRESENCE} AS presence FROM runs r JOIN devices d USING (device_id)
+            WHERE r.conversation_id = $1
+            ORDER BY r.created_at DESC, r.run_id DESC LIMIT $2 -- runs::runs_of_conversation"
         );
-        let conversation_id = of.conversation.conversation_id.uuid();
-        let rows = self.durable_rows(&sql, &[&of.app_id.uuid(), &of.subject, &conversation_id, &limit]).await?;
+        let rows = self.durable_rows(&sql, &[&of.conversation.conversation_id.uuid(), &limit]).await?;
         rows.iter().map(stored_run).collect()
     }
 

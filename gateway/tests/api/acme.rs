@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use deskgate_gateway::config::Acme;
+use deskgate_gateway::config::{Acme, AcmeClocks};
 use deskgate_gateway::ops::ask::ask;
 use deskgate_gateway::store::certificates::Subject;
-use deskgate_gateway::{DatabaseSettings, Gateway, Settings};
+use deskgate_gateway::{DatabaseSettings, Gateway, Settings, StartError};
 use rustls::pki_types::CertificateDer;
 use tempfile::TempDir;
+use tokio::task::JoinSet;
 
 use crate::support::authority::Authority;
 use crate::support::certificate::{connect, connect_to_anybody};
@@ -39,10 +40,10 @@ async fn serves(gateway: &Gateway, domain: &str, root: &CertificateDer<'static>)
     raw.say(NOWHERE).await && raw.hear().await.starts_with("HTTP/1.1 404 ")
 }
 
-/// The certificate is nearly over, by the database's clock.
+/// The certificate is nearly over, by the database's clock, and did not come just now.
 async fn age(database: &Database) {
     let aged = "UPDATE acme_certificates SET valid_from = now() - interval '80 days',
-        valid_until = now() + interval '10 days'";
+        valid_until = now() + interval '10 days', next_turn = now()";
     database.execute(aged).await;
 }
 
@@ -157,14 +158,17 @@ async fn a_proof_is_shown_to_an_authority_only_and_only_when_one_was_ordered() {
     let ask = async |domain: &str, protocols: &[&str]| connect(&root, domain, address, protocols).await;
 
     database.execute("DELETE FROM acme_challenges").await;
-    let nothing = ask(DOMAIN, &["acme-tls/1"]).await.expect_err("nobody ordered one").to_string();
-    assert!(!nothing.contains("certificate"), "nothing is shown: {nothing}");
+    // What is shown is believed for a moment. A proof is vouched for by nobody.
+    let proof = async || {
+        let error = ask(DOMAIN, &["acme-tls/1"]).await.expect_err("nothing to trust").to_string();
+        assert!(!error.contains("certificate") || error.contains("invalid peer certificate"), "{error}");
+        error.contains("certificate")
+    };
+    until("nothing to be shown that nobody ordered", async || !proof().await).await;
 
     gateway.store().keep_challenge(DOMAIN, &[7; 32], Duration::from_secs(60)).await.expect("kept");
     gateway.store().keep_challenge("other.example.com", &[7; 32], Duration::from_secs(60)).await.expect("kept");
-    // What a proof is shown with is vouched for by nobody.
-    let proof = ask(DOMAIN, &["acme-tls/1"]).await.expect_err("a proof").to_string();
-    assert!(proof.contains("invalid peer certificate"), "{proof}");
+    until("the proof that was ordered", proof).await;
     let other = ask("other.example.com", &["acme-tls/1"]).await.expect_err("not ours").to_string();
     assert!(!other.contains("certificate"), "nothing is shown: {other}");
     for protocols in [&["h2"][..], &["h2", "acme-tls/1"], &["acme-tls/1", "h2"], &[]] {
@@ -179,4 +183,116 @@ async fn a_proof_is_shown_to_an_authority_only_and_only_when_one_was_ordered() {
     let _ = raw.say(NOWHERE).await;
     assert_eq!(raw.hear().await, "");
     gateway.stop().await;
+}
+
+#[tokio::test]
+async fn any_number_who_ask_for_a_proof_cost_one_look_and_all_see_it() {
+    let (authority, database) = (Authority::start().await, Database::new().await);
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let settings = authority.settings(&[DOMAIN], dir.path().join("seal"));
+    let gateway = start(&dir, &database, Some(settings), authority.looks_at).await;
+    let (root, address) = (authority.root().await, gateway.addresses().http);
+    until("a certificate", async || serves(&gateway, DOMAIN, &root).await).await;
+    gateway.store().keep_challenge(DOMAIN, &[7; 32], Duration::from_secs(600)).await.expect("kept");
+    let locked = database.begin().await;
+    locked.execute("LOCK TABLE acme_challenges").await;
+    let looks = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+        AND wait_event_type = 'Lock' AND position('-- certificates::challenge' IN query) > 0";
+    let mut asking = JoinSet::new();
+    // What the authority saw is believed for a moment.
+    until("a look", async || {
+        asking.spawn(connect_to_anybody(DOMAIN, address, &["acme-tls/1"]));
+        database.value(looks).await == "1"
+    })
+    .await;
+    for _ in 0..40 {
+        asking.spawn(connect_to_anybody(DOMAIN, address, &["acme-tls/1"]));
+    }
+    assert_eq!(database.value(looks).await, "1");
+    locked.commit().await;
+    for shown in asking.join_all().await {
+        let stream = shown.expect("a proof");
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"acme-tls/1"[..]));
+    }
+    gateway.stop().await;
+}
+
+/// Lets the database refuse a new certificate so many times.
+async fn refuse(database: &Database, times: u32) {
+    let refusal = format!(
+        "DROP SEQUENCE IF EXISTS tries;
+        CREATE SEQUENCE tries;
+        CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF nextval('tries') <= {times} THEN RAISE EXCEPTION 'the disk is full'; END IF;
+            RETURN NEW;
+        END $$;
+        CREATE OR REPLACE TRIGGER refuse BEFORE UPDATE OF chain ON acme_certificates
+            FOR EACH ROW EXECUTE FUNCTION refuse()"
+    );
+    database.execute(&refusal).await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_cannot_be_kept_is_tried_again_and_then_counts_as_a_failed_order() {
+    let (authority, database) = (Authority::start().await, Database::new().await);
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let anywhere: SocketAddr = ([127, 0, 0, 1], 0).into();
+    start(&dir, &database, None, anywhere).await.stop().await;
+    let mut settings = authority.settings(&[DOMAIN], dir.path().join("seal"));
+    settings.clocks.first_pause = Duration::from_secs(3600);
+    settings.clocks.longest_pause = Duration::from_secs(3600);
+    refuse(&database, 1000).await;
+    let gateway = start(&dir, &database, Some(settings), authority.looks_at).await;
+    until("the failure", async || says(&gateway).await.contains("could not be kept: ")).await;
+    let pauses = "SELECT failures = 1 AND NOT ordering AND next_turn > now() + interval '50 minutes'
+        FROM acme_certificates";
+    assert_eq!(database.value(pauses).await, "true", "no other is ordered for a while");
+
+    refuse(&database, 2).await;
+    gateway.reload().expect("nothing to fail");
+    let root = authority.root().await;
+    until("a certificate", async || serves(&gateway, DOMAIN, &root).await).await;
+    assert_eq!(database.value("SELECT last_value FROM tries").await, "3", "the same one was tried again");
+    assert_eq!(database.value("SELECT failures FROM acme_certificates").await, "0");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_comes_after_the_rows_were_deleted_is_shown() {
+    let (mut authority, database) = (Authority::start().await, Database::new().await);
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let settings = authority.settings(&[DOMAIN], dir.path().join("seal"));
+    let gateway = start(&dir, &database, Some(settings), authority.looks_at).await;
+    let first = authority.root().await;
+    until("the first certificate", async || serves(&gateway, DOMAIN, &first).await).await;
+    authority.stop();
+    authority.start_again().await;
+    database.execute("DELETE FROM acme_accounts; DELETE FROM acme_certificates").await;
+    let second = authority.root().await;
+    until("the second certificate", async || serves(&gateway, DOMAIN, &second).await).await;
+    assert_eq!(database.value("SELECT version FROM acme_certificates").await, "1", "counted from the beginning");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_gateway_whose_sealing_key_cannot_be_used_leaves_nothing_running() {
+    let database = Database::new().await;
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let seal_file = dir.path().join("seal");
+    std::fs::write(&seal_file, "no key").expect("written");
+    let mut settings = Settings::built_in(dir.path().to_owned(), ([127, 0, 0, 1], 0).into());
+    settings.database = Some(DatabaseSettings { url: database.url(), listen_url: None, ca_file: None, migrate: true });
+    settings.acme = Some(Acme {
+        domains: vec![DOMAIN.to_owned()],
+        contact: String::new(),
+        directory_url: "https://localhost/dir".to_owned(),
+        ca_file: None,
+        seal_file,
+        clocks: AcmeClocks::default(),
+    });
+    let error = Gateway::start(settings).await.err().expect("refused");
+    assert!(matches!(error, StartError::Seal(_)), "{error}");
+    let connections = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    until("its connections to end", async || database.value(connections).await == "0").await;
 }

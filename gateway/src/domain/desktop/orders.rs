@@ -8,7 +8,6 @@ use deskgate_protocol::management::{
     StopRun,
 };
 use deskgate_protocol::operation::ControlOperation;
-use deskgate_protocol::run::Run;
 use tokio::time::Instant;
 
 use super::{Answer, Desktop, LONGEST_WAIT, conflict, not_found, page_size, seen};
@@ -42,8 +41,7 @@ impl Desktop {
         let conversation =
             found.ok_or_else(|| not_found(format!("there is no conversation {}", request.conversation_id)))?;
         let messages = self.store.runs_of_conversation(&conversation, MESSAGES_SHOWN).await?;
-        let short = |stored| Run { input: None, result: None, ..seen(stored) };
-        Ok(ConversationDetail { conversation, messages: messages.into_iter().map(short).collect() })
+        Ok(ConversationDetail { conversation, messages: messages.into_iter().map(seen).collect() })
     }
 
     /// Begins a conversation anew.

@@ -4,6 +4,7 @@ mod admissions;
 mod claims;
 mod fences;
 mod model;
+mod plans;
 mod sleep;
 mod statements;
 mod upkeep;

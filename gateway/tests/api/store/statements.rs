@@ -209,8 +209,14 @@ async fn every_statement_is_understood_by_the_database() {
     let new = NewCertificate { chain: "PEM", sealed_key: b"x", valid_from: 0, valid_until: 9_000_000_000 };
     store.keep_certificate(&subject, &new).await.expect("keep_certificate");
     let standing = store.certificate(&subject).await.expect("certificate");
-    assert_eq!((standing.due, standing.problem, standing.newest.map(|newest| newest.version)), (false, None, Some(1)));
+    let chain = standing.newest.map(|newest| newest.chain);
+    assert_eq!((standing.due, standing.problem, chain.as_deref()), (false, None, Some("PEM")));
     assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), None, "it is not due");
+    store.keep_certificate(&subject, &NewCertificate { valid_until: 1, ..new }).await.expect("keep_certificate");
+    assert!(store.certificate(&subject).await.expect("certificate").due);
+    assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), None, "it only just came");
+    store.end_pause(&subject, false).await.expect("end_pause");
+    assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), Some(0), "somebody wants it now");
     store.keep_challenge("a.example.com", b"digest", LEASE).await.expect("keep_challenge");
     assert_eq!(store.challenge("a.example.com").await.expect("challenge").as_deref(), Some(&b"digest"[..]));
     for sealed in [Some(&b"sealed"[..]), None] {

@@ -1,0 +1,49 @@
+//! What a desktop user looks at is found by an index of its own, however much there is of others.
+
+use deskgate_protocol::ConversationId;
+
+use super::{Shelf, quoted};
+use crate::support::until;
+use crate::support::world::Desk;
+
+#[tokio::test]
+async fn a_devices_conversations_and_their_messages_are_found_without_reading_those_of_others() {
+    let shelf = Shelf::new().await;
+    let others = Desk::pair(&shelf.store).await;
+    let mut messages = Vec::new();
+    for _ in 0..3 {
+        messages.insert(0, shelf.queue().await);
+    }
+    let Shelf { database, store, desk } = shelf;
+    for (of, count) in [(&desk, 2), (&others, 1000)] {
+        let endpoint = quoted(of.endpoint.uuid());
+        let rows = format!(
+            "INSERT INTO conversations (conversation_id, app_id, subject, endpoint_id, device_id, conversation_key)
+            SELECT gen_random_uuid(), app_id, 'anna', endpoint_id, device_id, number
+            FROM endpoints, generate_series(1, {count}) number WHERE endpoint_id = {endpoint}"
+        );
+        database.execute(&rows).await;
+    }
+    let page = store.conversations_of_device(desk.device_id, None, 10).await.expect("read");
+    assert_eq!(page.len(), 2);
+    let first: ConversationId = page[0].conversation.conversation_id;
+    let said = format!(
+        "UPDATE runs SET conversation_id = {}, generation = 1 WHERE run_id <> {}",
+        quoted(first.uuid()),
+        quoted(messages.pop().expect("the oldest").uuid())
+    );
+    database.execute(&said).await;
+    let found = store.runs_of_conversation(&page[0], 10).await.expect("read");
+    assert_eq!(found.iter().map(|stored| stored.run.run_id).collect::<Vec<_>>(), messages);
+    assert!(found.iter().all(|stored| stored.run.input.is_none()));
+
+    // Closed connections have told the server everything they did.
+    drop((store, desk, others));
+    for index in ["conversations_by_device", "runs_by_conversation"] {
+        let read = format!("SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE indexrelname = '{index}'");
+        until(index, async || database.value(&read).await == "2").await;
+    }
+    let past_them = "SELECT sum(idx_scan) FROM pg_stat_user_indexes
+        WHERE indexrelname IN ('conversations_pkey', 'runs_by_caller')";
+    assert_eq!(database.value(past_them).await, "0");
+}
