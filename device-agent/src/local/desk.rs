@@ -111,9 +111,8 @@ impl Desk {
             Request::ListProviders(ask) => give(ask, self.with_accounts(Accounts::list).await),
             Request::SetProvider(ask) => {
                 let SetProvider { name, kind, base_url, key } = ask.clone();
-                let set = move |accounts: &Accounts| {
-                    accounts.set(&name, Change { kind, base_url, key: key_change(&key)? })
-                };
+                let set =
+                    move |accounts: &Accounts| accounts.set(&name, Change { kind, base_url, key: key_change(&key)? });
                 give(ask, self.with_accounts(set).await)
             }
             Request::RemoveProvider(ask) => {

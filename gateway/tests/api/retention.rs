@@ -154,7 +154,8 @@ async fn openings_and_ended_resets_are_forgotten_in_time_and_the_conversation_an
     }
     let database = &quiet.shelf.database;
     database.execute("UPDATE request_identities SET created_at = now() - interval '1 day'").await;
-    let end = "UPDATE control_operations SET state = 'completed', outcome = 'reset', completed_at = now() - interval '1 day'
+    let end =
+        "UPDATE control_operations SET state = 'completed', outcome = 'reset', completed_at = now() - interval '1 day'
         WHERE operation_id = (SELECT min(operation_id::text)::uuid FROM control_operations)";
     database.execute(end).await;
     let done = quiet.round().await;
