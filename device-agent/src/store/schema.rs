@@ -107,3 +107,35 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
     transaction.pragma_update(None, "user_version", known)?;
     Ok(transaction.commit()?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_of_an_earlier_version_know_their_conversation_and_nothing_said_is_old() {
+        let mut connection = Connection::open_in_memory().expect("memory");
+        for step in &STEPS[..3] {
+            connection.execute_batch(step).expect("as it was");
+        }
+        connection
+            .execute_batch(
+                "PRAGMA user_version = 3;
+                 INSERT INTO transcript (run_id, conversation_id, generation, input, answer, said_at)
+                 VALUES ('run_1', 'conv_1', 2, '{}', 'yes', 7);
+                 INSERT INTO past_run (run_id, attempt, cut_off, bytes) VALUES ('run_1', 1, 0, 0), ('run_2', 1, 0, 0);",
+            )
+            .expect("written");
+        migrate(&mut connection).expect("brought up to date");
+        let known = |run: &str| {
+            let sql = "SELECT conversation_id, generation FROM past_run WHERE run_id = ?1";
+            let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, Option<String>>(0)?, row.get::<_, Option<u32>>(1)?));
+            connection.query_row(sql, [run], read).expect("it is still there")
+        };
+        assert_eq!(known("run_1"), (Some("conv_1".to_owned()), Some(2)));
+        assert_eq!(known("run_2"), (None, None));
+        let sql = "SELECT said_at - now FROM transcript, transcript_clock";
+        let age: i64 = connection.query_row(sql, [], |row| row.get(0)).expect("one message, one clock");
+        assert_eq!(age, 0);
+    }
+}
