@@ -217,6 +217,29 @@ async fn any_number_who_ask_for_a_proof_cost_one_look_and_all_see_it() {
     gateway.stop().await;
 }
 
+#[tokio::test]
+async fn a_certificate_is_issued_at_the_first_order_while_somebody_asks_for_its_proof_without_end() {
+    let (authority, database) = (Authority::start().await, Database::new().await);
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut settings = authority.settings(&[DOMAIN], dir.path().join("seal"));
+    settings.clocks.first_pause = Duration::from_secs(3600);
+    settings.clocks.longest_pause = Duration::from_secs(3600);
+    let address = authority.looks_at;
+    let mut asking = JoinSet::new();
+    asking.spawn(async move {
+        loop {
+            // Also before anybody listens, so that it is believed that nothing was ordered.
+            let _ = connect_to_anybody(DOMAIN, address, &["acme-tls/1"]).await;
+            tokio::task::yield_now().await;
+        }
+    });
+    let gateway = start(&dir, &database, Some(settings), address).await;
+    let root = authority.root().await;
+    until("a certificate", async || serves(&gateway, DOMAIN, &root).await).await;
+    asking.shutdown().await;
+    gateway.stop().await;
+}
+
 /// Lets the database refuse a new certificate so many times.
 async fn refuse(database: &Database, times: u32) {
     let refusal = format!(
