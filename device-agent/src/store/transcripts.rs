@@ -4,8 +4,8 @@
 //! closes a generation, and nothing is added to a closed one.
 //!
 //! What is kept is what the next message sees, and no more of other people's business than that: of a
-//! generation the newest [`KEPT_BYTES`], of one message or answer [`PART_BYTES`] with a note in the place of
-//! the middle. A conversation in which nothing was said for [`SILENT_DAYS`] is forgotten; the next message in it
+//! generation the newest `KEPT_BYTES`, of one message or answer `PART_BYTES` with a note in the place of
+//! the middle. A conversation in which nothing was said for `SILENT_DAYS` is forgotten; the next message in it
 //! sees nothing of before.
 
 mod clock;
