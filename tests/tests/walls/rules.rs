@@ -139,6 +139,7 @@ pub(crate) const PARTS: [Part; 3] = [
         keepers: &[
             Keeper { crates: &["rusqlite"], rooms: &["store"], rule: "only store names SQLite" },
             Keeper { crates: &["russh"], rooms: &["link"], rule: "only link names russh" },
+            Keeper { crates: &["reqwest"], rooms: &["assistant"], rule: "only assistant names the HTTP client" },
             Keeper { crates: &["zbus"], rooms: &["power"], rule: "only power asks the system about sleep" },
             Keeper {
                 crates: &["axum", "hyper", "http", "http_body_util", "tower"],
