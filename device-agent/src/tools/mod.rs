@@ -4,6 +4,7 @@
 //! Toolbox::open(tools, skills, working_directory)       once for each run
 //!    specs()                what the model is told it may call
 //!    kind(name)             whether a call may change something; None: there is no such tool here
+//!    plan(name, arguments)  what a call would do, for the rules and for the person who decides
 //!    call(name, arguments)  runs it; what it says goes back to the model, also when it is an error
 //! ```
 //!
@@ -25,10 +26,12 @@ pub mod workspace;
 use std::path::Path;
 use std::sync::Arc;
 
+use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::ToolKind;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -75,6 +78,40 @@ pub enum ToolFailure {
     WorkspaceGone,
 }
 
+/// What a call would do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The file or folder it is about, relative to the working directory as it resolves at this moment; `None`
+    /// for a tool that has no place, as those of an MCP server.
+    pub place: Option<String>,
+    /// What a person sees.
+    pub shown: Shown,
+}
+
+/// What a person sees of a call before they decide.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Shown {
+    /// Nothing better than the arguments.
+    Arguments,
+    /// A file changes.
+    Change {
+        /// Its content at this moment; `None`: it is not there yet.
+        before: Option<Sha256Digest>,
+        /// Its content afterwards.
+        after: Sha256Digest,
+        /// The difference, in the unified format, bounded; says so when it was cut.
+        diff: String,
+    },
+    /// A command runs.
+    Command {
+        /// As the shell gets it.
+        command: String,
+        /// Its words, one by one, as far as they can be told apart without running it.
+        words: Vec<String>,
+    },
+}
+
 /// How a call ends.
 pub type ToolResult = Result<ToolOutput, ToolFailure>;
 
@@ -85,6 +122,13 @@ pub trait Tool: Send + Sync {
 
     /// What kind of effect a call can have.
     fn kind(&self) -> ToolKind;
+
+    /// What a call with these arguments would do: what rules are matched against, what a person is shown
+    /// before they decide, and what is compared with the disk when nobody knows whether it was done. Looks,
+    /// and changes nothing. Arguments that do not fit are the error that [`Self::run`] would answer with.
+    fn plan(&self, _arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
+        std::future::ready(Ok(Plan { place: None, shown: Shown::Arguments })).boxed()
+    }
 
     /// Runs one call. Arguments that do not fit are answered with an error output. The future ends
     /// soon after `stop` is cancelled; what it returns then is of no interest to anybody.
@@ -129,6 +173,11 @@ impl Toolbox {
     /// What kind of effect a tool can have; `None` when the run has no tool of this name.
     pub fn kind(&self, name: &str) -> Option<ToolKind> {
         self.find(name).map(|tool| tool.kind())
+    }
+
+    /// What a call would do; `None` when the run has no tool of this name.
+    pub fn plan(&self, name: &str, arguments: &Value) -> Option<BoxFuture<'static, Result<Plan, ToolOutput>>> {
+        self.find(name).map(|tool| tool.plan(arguments))
     }
 
     /// Runs one call. A name that the run has no tool for is an error output, like any other
