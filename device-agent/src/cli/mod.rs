@@ -10,6 +10,7 @@ mod identity;
 mod key;
 mod operation;
 mod provider;
+mod rules;
 mod runs;
 mod service;
 mod socket;

@@ -164,7 +164,7 @@ fn fail(name: &str, cause: &str, next: &str) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::services::{Limits, ToolName};
+    use crate::services::{Approvals, Limits, ToolName};
 
     fn no_accounts() -> Accounts {
         Accounts::new("/nonexistent".into())
@@ -180,6 +180,7 @@ mod tests {
             instructions: "Answer.".to_owned(),
             tools: ToolName::ALL.to_vec(),
             skills: Vec::new(),
+            approvals: Approvals::default(),
             limits: Limits::default(),
         }
     }

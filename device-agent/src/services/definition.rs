@@ -6,7 +6,7 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::service;
 use serde::{Deserialize, Serialize};
 
-use super::Skill;
+use super::{Approvals, Skill};
 use crate::assistant::accounts;
 
 /// Everything that decides how a run of this service is executed.
@@ -33,6 +33,9 @@ pub struct Definition {
     /// Instructions for kinds of work, which the assistant asks for when it finds them of use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<Skill>,
+    /// Which calls run by themselves, which ask first, and which never run.
+    #[serde(default, skip_serializing_if = "Approvals::is_default")]
+    pub approvals: Approvals,
     /// What one run may take.
     pub limits: Limits,
 }
@@ -52,6 +55,7 @@ impl Definition {
             ("instructions", self.check_instructions()),
             ("tools", self.check_tools()),
             ("skills", self.check_skills()),
+            ("approvals", self.approvals.check()),
             ("limits", self.limits.check()),
         ]
         .into_iter()
@@ -290,6 +294,7 @@ mod tests {
             instructions: "Answer from the folder.".to_owned(),
             tools: ToolName::ALL.to_vec(),
             skills: Vec::new(),
+            approvals: Approvals::default(),
             limits: Limits::default(),
         }
     }
@@ -307,11 +312,12 @@ mod tests {
             instructions: "x".repeat(INSTRUCTIONS_LIMIT + 1),
             tools: vec![ToolName::Read, ToolName::Glob, ToolName::Read],
             skills: Vec::new(),
+            approvals: Approvals { expiry_s: 0, ..Approvals::default() },
             limits: Limits { max_turns: 0, max_duration_s: 0, concurrency: 0 },
         };
         let InvalidDefinition(errors) = wrong.validate().expect_err("all wrong");
         let fields: Vec<_> = errors.iter().map(|error| error.field.as_ref()).collect();
-        let all = ["name", "description", "working_directory", "model", "instructions", "tools", "limits"];
+        let all = ["name", "description", "working_directory", "model", "instructions", "tools", "approvals", "limits"];
         assert_eq!(fields, all);
     }
 
@@ -331,6 +337,8 @@ mod tests {
         let one = sound(folder.path());
         let mut other = one.clone();
         other.tools.pop();
+        assert_ne!(one.digest(), other.digest());
+        let other = Definition { approvals: Approvals { expiry_s: 60, ..Approvals::default() }, ..one.clone() };
         assert_ne!(one.digest(), other.digest());
         let json = serde_json::to_string(&one).expect("JSON");
         assert_eq!(serde_json::from_str::<Definition>(&json).expect("reads back").digest(), one.digest());

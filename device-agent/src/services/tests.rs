@@ -123,6 +123,7 @@ impl Desk {
             instructions: instructions.to_owned(),
             tools: ToolName::ALL.to_vec(),
             skills: Vec::new(),
+            approvals: Approvals::default(),
             limits: Limits::default(),
         }
     }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::services::{Limits, Provider, Skill, ToolName};
+use crate::services::{Approvals, Limits, Provider, Skill, ToolName};
 
 /// As with a device on which no model provider was configured.
 async fn execute(job: Job, reports: mpsc::Sender<Progress>, stop: CancellationToken) -> Outcome {
@@ -38,6 +38,7 @@ fn job(folder: &Path, model: &str, text: &str) -> Job {
         instructions: "Answer.".into(),
         tools: ToolName::ALL.to_vec(),
         skills: Vec::new(),
+        approvals: Approvals::default(),
         limits: Limits::default(),
     };
     let offer = Offer {
