@@ -16,6 +16,7 @@ mod glob;
 mod grep;
 mod nearest;
 mod output;
+mod planned;
 mod read;
 mod skill;
 #[cfg(test)]
@@ -36,6 +37,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::services::{Skill, ToolName};
+pub use planned::PlannedCall;
 use workspace::{AccessError, Workspace, WorkspaceError};
 
 /// What a model is told of a tool.

@@ -12,14 +12,17 @@
 //! | here | what stands in a definition, and whether it may |
 //! | [`pattern`] | which places a path stands for |
 //! | [`rulebook`] | the verdict over a call, and what a tool never sees |
+//! | [`scope`] | what "for the rest of the run" is about |
 
 pub mod pattern;
 pub mod rulebook;
+pub mod scope;
 
 use serde::{Deserialize, Serialize};
 
 pub use pattern::Pattern;
 pub use rulebook::{Hidden, Rulebook, Verdict};
+pub use scope::Scope;
 
 /// The tools that come with the agent, by the names that rules use. Those of an MCP server have `__` in theirs.
 const BUILT_IN: [&str; 7] = ["Read", "Grep", "Glob", "Edit", "Write", "Bash", "Skill"];
