@@ -37,7 +37,7 @@ pub(super) struct Work {
     answers: Vec<ToolAnswer>,
     /// What the model said with its calls.
     why: String,
-    current: Option<Current>,
+    current: Option<Box<Current>>,
 }
 
 /// The call under way.
@@ -107,14 +107,14 @@ impl Turn {
             };
             self.calls += 1;
             let plan = Effect::Plan { tool: call.name.clone(), arguments: call.arguments.clone() };
-            work.current = Some(Current {
+            work.current = Some(Box::new(Current {
                 asked_as: call.id,
                 call_id: format!("call_{}_{}", self.run_attempt, self.calls),
                 tool: call.name,
                 kind,
                 arguments: call.arguments,
                 step: Step::Planning { approved: None },
-            });
+            }));
             self.state = State::Working(work);
             return vec![plan];
         }
@@ -132,7 +132,7 @@ impl Turn {
 
     /// What happened to the call under way.
     pub(super) fn working(&mut self, mut work: Work, event: Event) -> Vec<Effect> {
-        let Some(mut current) = work.current.take() else {
+        let Some(mut current) = work.current.take().map(|current| *current) else {
             self.state = State::Working(work);
             return Vec::new();
         };
@@ -181,7 +181,7 @@ impl Turn {
 
     fn go_on(&mut self, mut work: Work, mut current: Current, step: Step) {
         current.step = step;
-        work.current = Some(current);
+        work.current = Some(Box::new(current));
         self.state = State::Working(work);
     }
 
