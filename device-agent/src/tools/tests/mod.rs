@@ -2,6 +2,7 @@
 
 mod confinement;
 mod disk;
+mod escapes;
 mod races;
 mod results;
 mod writing;
