@@ -38,6 +38,8 @@ fn words(effect: &Effect) -> String {
         Effect::Emit(DeviceEvent::MessageCompleted { message_id, text }) => format!("{message_id} {text:?}"),
         Effect::Say(delta) => format!("{} at {}: {:?}", delta.message_id, delta.offset, delta.text),
         Effect::Emit(DeviceEvent::UsageUpdated { usage }) => format!("usage after {} calls", usage.model_calls),
+        Effect::Emit(DeviceEvent::ApprovalRequested { call_id, tool, .. }) => format!("{call_id} {tool} held"),
+        Effect::Emit(DeviceEvent::ApprovalResolved { resolution, .. }) => format!("{resolution:?}"),
         Effect::Finish(Outcome::Succeeded { result, .. }) => format!("succeeded {:?}", result.text),
         Effect::Finish(Outcome::Failed { error, .. }) => format!("failed {:?}", error.code),
         Effect::Finish(Outcome::Cancelled { effects, .. }) => format!("cancelled {effects:?}"),
