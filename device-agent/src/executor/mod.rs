@@ -23,6 +23,7 @@ mod turn;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +39,7 @@ use crate::services::Definition;
 use crate::services::approvals::Rulebook;
 use crate::store::{Ledger, Store};
 use crate::tools::Toolbox;
+use crate::tools::workspace::Ground;
 use drive::Clock;
 use record::Record;
 
@@ -70,7 +72,7 @@ pub enum Progress {
     Delta(MessageDelta),
 }
 
-/// Executes one run. What happens goes to `reports` in order; `stop` ends the run early and the
+/// Executes one run. `own` is the agent's own folder, which no tool reaches. What happens goes to `reports` in order; `stop` ends the run early and the
 /// outcome says so. Always returns exactly one outcome and leaves nothing running.
 ///
 /// Backpressure: a full `reports` holds the run up, and time goes on. After `stop`, or after the
@@ -78,6 +80,7 @@ pub enum Progress {
 pub async fn execute(
     job: Job,
     accounts: Accounts,
+    own: PathBuf,
     store: Store,
     reports: mpsc::Sender<Progress>,
     stop: CancellationToken,
@@ -89,7 +92,7 @@ pub async fn execute(
     let clock = Clock { started, deadline: started + Duration::from_secs(limit.into()) };
     let (run_id, attempt) = (job.offer.run_id, job.offer.attempt);
     tracing::debug!(%run_id, attempt, "run starts");
-    let outcome = match prepare(&job, accounts, &ledger, clock, &stop).await {
+    let outcome = match prepare(&job, accounts, own, &ledger, clock, &stop).await {
         Ok(Prepared { toolbox, assistant, rules, effects }) => {
             let turn = turn_of(&job, &toolbox, rules, effects);
             let record = Record::of(&job, ledger);
@@ -130,6 +133,7 @@ struct Prepared {
 async fn prepare(
     job: &Job,
     accounts: Accounts,
+    own: PathBuf,
     ledger: &Ledger,
     clock: Clock,
     stop: &CancellationToken,
@@ -145,18 +149,18 @@ async fn prepare(
     };
     let failed = |code| outcome::failed(code, effects, usage());
     let open = tokio::task::spawn_blocking(move || {
-        let toolbox =
-            Toolbox::open(&definition.tools, &definition.skills, &definition.working_directory).map_err(|error| {
-                tracing::warn!(%run_id, %error, "working directory");
-                RunErrorCode::ToolError
-            })?;
-        let assistant = assistant::open(&accounts, &definition.provider, &definition.model).map_err(|error| {
-            tracing::warn!(%run_id, %error, "assistant");
-            RunErrorCode::ModelError
-        })?;
         let rules = definition.approvals.rulebook().map_err(|error| {
             tracing::warn!(%run_id, error, "approval rules");
             RunErrorCode::Internal
+        })?;
+        let ground = Ground { directory: &definition.working_directory, own: &own, protected: &definition.protected };
+        let toolbox = Toolbox::open_under(&rules, &definition.tools, &definition.skills, ground).map_err(|error| {
+            tracing::warn!(%run_id, %error, "working directory");
+            RunErrorCode::ToolError
+        })?;
+        let assistant = assistant::open(&accounts, &definition.provider, &definition.model).map_err(|error| {
+            tracing::warn!(%run_id, %error, "assistant");
+            RunErrorCode::ModelError
         })?;
         Ok(Prepared { toolbox, assistant, rules, effects })
     });

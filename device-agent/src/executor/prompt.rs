@@ -87,6 +87,7 @@ mod tests {
             tools: vec![ToolName::Read],
             skills: Vec::new(),
             approvals: Approvals::default(),
+            protected: Vec::new(),
             limits: Limits::default(),
         };
         let prompt = system(&definition);

@@ -12,7 +12,7 @@ use crate::dispatcher::ReconcileError;
 use crate::store::approvals::{ApprovalState, Decided};
 use crate::store::intents::Intent;
 use crate::tools::Shown;
-use crate::tools::workspace::{Links, Workspace};
+use crate::tools::workspace::{AccessError, Ground, Links, Workspace};
 
 /// Bytes of a file that are read for the comparison.
 const READ_LIMIT: u64 = 256 << 20;
@@ -61,9 +61,12 @@ impl Desk {
         let intents = journal.evidence(run_id).await?;
         let Some(offer) = journal.offer(run_id).await? else { return Ok(Vec::new()) };
         let held = self.store.services().published(offer.endpoint_id, offer.endpoint_version).await?;
-        let folder = held.map(|(definition, _)| definition.working_directory);
+        let own = self.own.clone();
         let compare = move || {
-            let workspace = folder.and_then(|folder| Workspace::open(&folder).ok());
+            let workspace = held.and_then(|(definition, _)| {
+                let directory = definition.working_directory;
+                Workspace::open(Ground { directory: &directory, own: &own, protected: &[] }).ok()
+            });
             let compared = |intent: Intent| {
                 let on_disk = workspace.as_ref().map_or(OnDisk::Unknown, |workspace| on_disk(workspace, &intent));
                 Evidence { intent, on_disk }
@@ -100,7 +103,7 @@ fn on_disk(workspace: &Workspace, intent: &Intent) -> OnDisk {
                 Err(_) => return OnDisk::Unknown,
             }
         }
-        Err(crate::tools::workspace::AccessError::Missing) => None,
+        Err(AccessError::Missing) => None,
         _ => return OnDisk::Unknown,
     };
     match now {

@@ -254,6 +254,7 @@ async fn publish(store: &Store, folder: &Path, name: &str, concurrency: u32) -> 
         tools: Vec::new(),
         skills: Vec::new(),
         approvals: Approvals::default(),
+        protected: Vec::new(),
         limits: Limits { concurrency, ..Limits::default() },
     };
     let report = Report { definition_sha256: draft.digest(), checked_at: now, checks: Vec::new() };

@@ -23,7 +23,7 @@ async fn execute(job: Job, reports: mpsc::Sender<Progress>, stop: CancellationTo
 }
 
 async fn execute_with(store: Store, job: Job, reports: mpsc::Sender<Progress>, stop: CancellationToken) -> Outcome {
-    super::execute(job, Accounts::new("/nonexistent".into()), store, reports, stop).await
+    super::execute(job, Accounts::new("/nonexistent".into()), "/nonexistent".into(), store, reports, stop).await
 }
 
 async fn journal() -> (TempDir, Store) {
@@ -51,6 +51,7 @@ fn job(folder: &Path, model: &str, text: &str) -> Job {
         tools: ToolName::ALL.to_vec(),
         skills: Vec::new(),
         approvals: Approvals::default(),
+        protected: Vec::new(),
         limits: Limits::default(),
     };
     let offer = Offer {
