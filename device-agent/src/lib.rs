@@ -125,6 +125,7 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
         token_file: home.control_token(),
         home: std::env::var_os("HOME").map(PathBuf::from),
         accounts: Accounts::new(home.providers()),
+        own: home.path().to_owned(),
         engine,
         orders,
     };
@@ -191,8 +192,10 @@ impl Agent {
             let link = Link::new(reached.connector.clone(), reached.credentials.clone());
             let handle = link.handle();
             let accounts = Accounts::new(self.home.providers());
-            let execute: Execute =
-                Arc::new(move |job, reports, stop| Box::pin(executor::execute(job, accounts.clone(), reports, stop)));
+            let own = self.home.path().to_owned();
+            let execute: Execute = Arc::new(move |job, reports, stop| {
+                Box::pin(executor::execute(job, accounts.clone(), own.clone(), reports, stop))
+            });
             let slots = self.store.settings().slots().await?.unwrap_or(dispatcher::Config::default().slots);
             let (dispatcher, dispatching) =
                 Dispatcher::new(&self.store, link, execute, dispatcher::Config { slots }).await?;

@@ -75,19 +75,22 @@ pub(super) struct Fields {
     /// A file with the fixed task
     #[arg(long, value_name = "FILE")]
     instructions_file: Option<PathBuf>,
-    /// The tools, separated by commas; "none" for conversation only [default: Read,Grep,Glob]
+    /// The tools, separated by commas; "none" for conversation only [default: Read,Grep,Glob,Edit,Write]
     #[arg(long, value_name = "TOOLS")]
     tools: Option<String>,
     /// A folder with a SKILL.md, whose instructions are taken over now; may be repeated, "none" for no skills
     #[arg(long, value_name = "FOLDER")]
     skill: Vec<PathBuf>,
+    /// Files that no tool changes, by a pattern as in a .gitignore; may be repeated, "none" for none
+    #[arg(long, value_name = "PATTERN")]
+    protect: Vec<String>,
     /// Model calls in one run
     #[arg(long)]
     max_turns: Option<u32>,
     /// Awake seconds in one run
     #[arg(long, value_name = "SECONDS")]
     max_duration: Option<u32>,
-    /// Runs at the same time
+    /// Runs at the same time [default: 1 with a tool that changes files, else 4]
     #[arg(long)]
     concurrency: Option<u32>,
 }
@@ -103,9 +106,10 @@ pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(
                 provider: Provider::Scripted,
                 model: "folder".to_owned(),
                 instructions: "Answer the caller's question about the files in the working directory.".to_owned(),
-                tools: ToolName::ALL.to_vec(),
+                tools: ToolName::WORKSPACE.to_vec(),
                 skills: Vec::new(),
-                limits: Limits::default(),
+                protected: Vec::new(),
+                limits: Limits::default_for(&ToolName::WORKSPACE),
             })?;
             let service = agent.ask(CreateService { app_id, definition }).await?;
             out.result("service/1", &view(&service), || {
@@ -180,7 +184,16 @@ impl Fields {
             })?;
         }
         if let Some(tools) = self.tools {
+            let usual = |definition: &Definition| Limits::default_for(&definition.tools).concurrency;
+            let was_usual = definition.limits.concurrency == usual(&definition);
             definition.tools = tools_of(&tools)?;
+            // Whoever chose a number keeps it.
+            if was_usual {
+                definition.limits.concurrency = usual(&definition);
+            }
+        }
+        if !self.protect.is_empty() {
+            definition.protected = if self.protect == ["none"] { Vec::new() } else { self.protect };
         }
         if !self.skill.is_empty() {
             definition.skills = skills_in(&self.skill)?;
@@ -283,7 +296,7 @@ fn show(service: &Record) -> String {
     let tools: Vec<_> = definition.tools.iter().map(|tool| tool.as_str()).collect();
     let skills: Vec<_> = definition.skills.iter().map(|skill| skill.name.as_str()).collect();
     let mut text = format!(
-        "{} ({})\nstage         {}\nfolder        {}\nprovider      {}, model {}\ntools         {}\nskills        {}\nlimits        {} turns, {} s, {} at once\ninstructions  {}\n",
+        "{} ({})\nstage         {}\nfolder        {}\nprovider      {}, model {}\ntools         {}\nskills        {}\nprotected     {}\nlimits        {} turns, {} s, {} at once\ninstructions  {}\n",
         definition.name,
         service.draft_id,
         stage(service),
@@ -292,6 +305,7 @@ fn show(service: &Record) -> String {
         definition.model,
         if tools.is_empty() { "none: conversation only".to_owned() } else { tools.join(", ") },
         if skills.is_empty() { "none".to_owned() } else { skills.join(", ") },
+        if definition.protected.is_empty() { "nothing more".to_owned() } else { definition.protected.join(", ") },
         definition.limits.max_turns,
         definition.limits.max_duration_s,
         definition.limits.concurrency,

@@ -21,6 +21,7 @@ mod turn;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +35,7 @@ use crate::assistant::accounts::Accounts;
 use crate::assistant::{self, Assistant};
 use crate::services::Definition;
 use crate::tools::Toolbox;
+use crate::tools::workspace::Ground;
 use drive::Clock;
 
 /// A run to execute, with the definition it was accepted for.
@@ -65,7 +67,7 @@ pub enum Progress {
     Delta(MessageDelta),
 }
 
-/// Executes one run. What happens goes to `reports` in order; `stop` ends the run early and the
+/// Executes one run. `own` is the agent's own folder, which no tool reaches. What happens goes to `reports` in order; `stop` ends the run early and the
 /// outcome says so. Always returns exactly one outcome and leaves nothing running.
 ///
 /// Backpressure: a full `reports` holds the run up, and time goes on. After `stop`, or after the
@@ -73,6 +75,7 @@ pub enum Progress {
 pub async fn execute(
     job: Job,
     accounts: Accounts,
+    own: PathBuf,
     reports: mpsc::Sender<Progress>,
     stop: CancellationToken,
 ) -> Outcome {
@@ -82,7 +85,7 @@ pub async fn execute(
     let clock = Clock { started, deadline: started + Duration::from_secs(limit.into()) };
     let (run_id, attempt) = (job.offer.run_id, job.offer.attempt);
     tracing::debug!(%run_id, attempt, "run starts");
-    let outcome = match prepare(&job, accounts, clock, &stop).await {
+    let outcome = match prepare(&job, accounts, own, clock, &stop).await {
         Ok((toolbox, assistant)) => {
             drive::run(turn_of(&job, &toolbox), &toolbox, assistant.as_ref(), clock, &reports, &stop).await
         }
@@ -110,6 +113,7 @@ fn turn_of(job: &Job, toolbox: &Toolbox) -> turn::Turn {
 async fn prepare(
     job: &Job,
     accounts: Accounts,
+    own: PathBuf,
     clock: Clock,
     stop: &CancellationToken,
 ) -> Result<(Toolbox, Box<dyn Assistant>), Outcome> {
@@ -119,11 +123,11 @@ async fn prepare(
         outcome::failed(code, Effects::None, usage)
     };
     let open = tokio::task::spawn_blocking(move || {
-        let toolbox =
-            Toolbox::open(&definition.tools, &definition.skills, &definition.working_directory).map_err(|error| {
-                tracing::warn!(%run_id, %error, "working directory");
-                RunErrorCode::ToolError
-            })?;
+        let ground = Ground { directory: &definition.working_directory, own: &own, protected: &definition.protected };
+        let toolbox = Toolbox::open(&definition.tools, &definition.skills, ground).map_err(|error| {
+            tracing::warn!(%run_id, %error, "working directory");
+            RunErrorCode::ToolError
+        })?;
         let assistant = assistant::open(&accounts, &definition.provider, &definition.model).map_err(|error| {
             tracing::warn!(%run_id, %error, "assistant");
             RunErrorCode::ModelError

@@ -86,6 +86,7 @@ mod tests {
             instructions: "Sum up.".into(),
             tools: vec![ToolName::Read],
             skills: Vec::new(),
+            protected: Vec::new(),
             limits: Limits::default(),
         };
         let prompt = system(&definition);

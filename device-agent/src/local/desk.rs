@@ -29,7 +29,7 @@ use crate::identity::DeviceKey;
 use crate::link::{self, Connector, Credentials, LinkError, LinkHandle, LinkStatus};
 use crate::power::KeptAwake;
 use crate::secrets::{Secret, SecretError};
-use crate::services::{CallError, Error as ServiceError, Gateway, ServiceDesk};
+use crate::services::{CallError, Computer, Error as ServiceError, Gateway, ServiceDesk};
 use crate::settings::{Connection, Mode};
 use crate::store::Store;
 
@@ -57,6 +57,8 @@ pub struct Desk {
     pub home: Option<PathBuf>,
     /// The model providers.
     pub accounts: Accounts,
+    /// The agent's own folder.
+    pub own: PathBuf,
     /// The line in force; absent until the first one is up, and while it is changed.
     pub engine: watch::Receiver<Option<Engine>>,
     /// Where orders go.
@@ -132,7 +134,8 @@ impl Desk {
 
     fn services(&self) -> Result<ServiceDesk<DispatcherHandle>, No> {
         let gateway = self.engine()?.dispatcher;
-        Ok(ServiceDesk::new(self.store.services(), gateway, self.home.clone(), self.accounts.clone()))
+        let computer = Computer { home: self.home.clone(), own: self.own.clone(), accounts: self.accounts.clone() };
+        Ok(ServiceDesk::new(self.store.services(), gateway, computer))
     }
 
     /// Accounts are files, and files may block.

@@ -6,7 +6,7 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::service;
 use serde::{Deserialize, Serialize};
 
-use super::Skill;
+use super::{Protected, Skill};
 use crate::assistant::accounts;
 
 /// Everything that decides how a run of this service is executed.
@@ -33,6 +33,9 @@ pub struct Definition {
     /// Instructions for kinds of work, which the assistant asks for when it finds them of use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<Skill>,
+    /// Files that no tool changes, as patterns; see [`super::Protected`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub protected: Vec<String>,
     /// What one run may take.
     pub limits: Limits,
 }
@@ -52,6 +55,7 @@ impl Definition {
             ("instructions", self.check_instructions()),
             ("tools", self.check_tools()),
             ("skills", self.check_skills()),
+            ("protected", Protected::new(&self.protected).map(drop)),
             ("limits", self.limits.check()),
         ]
         .into_iter()
@@ -209,11 +213,18 @@ pub enum ToolName {
     Grep,
     /// Finds files by pattern.
     Glob,
+    /// Replaces a text in a file.
+    Edit,
+    /// Creates or replaces a file.
+    Write,
 }
 
 impl ToolName {
     /// Every tool.
-    pub const ALL: [Self; 3] = [Self::Read, Self::Grep, Self::Glob];
+    pub const ALL: [Self; 5] = Self::WORKSPACE;
+
+    /// The tools for the files of the working directory: what a new service has.
+    pub const WORKSPACE: [Self; 5] = [Self::Read, Self::Grep, Self::Glob, Self::Edit, Self::Write];
 
     /// The name that models, people and definitions use.
     pub const fn as_str(self) -> &'static str {
@@ -221,6 +232,16 @@ impl ToolName {
             Self::Read => "Read",
             Self::Grep => "Grep",
             Self::Glob => "Glob",
+            Self::Edit => "Edit",
+            Self::Write => "Write",
+        }
+    }
+
+    /// Whether it can change something.
+    pub const fn writes(self) -> bool {
+        match self {
+            Self::Read | Self::Grep | Self::Glob => false,
+            Self::Edit | Self::Write => true,
         }
     }
 }
@@ -241,7 +262,7 @@ impl std::str::FromStr for ToolName {
 
 /// No such tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a tool; tools are Read, Grep and Glob")]
+#[error("not a tool; tools are Read, Grep, Glob, Edit and Write")]
 pub struct UnknownTool;
 
 /// What one run may take, and how many may run at once.
@@ -259,6 +280,14 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self { max_turns: 50, max_duration_s: 3600, concurrency: 4 }
+    }
+}
+
+impl Limits {
+    /// What a new service with these tools has: where one run may change files under another, they take turns.
+    pub fn default_for(tools: &[ToolName]) -> Self {
+        let concurrency = if tools.iter().any(|tool| tool.writes()) { 1 } else { Self::default().concurrency };
+        Self { concurrency, ..Self::default() }
     }
 }
 
@@ -290,6 +319,7 @@ mod tests {
             instructions: "Answer from the folder.".to_owned(),
             tools: ToolName::ALL.to_vec(),
             skills: Vec::new(),
+            protected: Vec::new(),
             limits: Limits::default(),
         }
     }
@@ -307,11 +337,12 @@ mod tests {
             instructions: "x".repeat(INSTRUCTIONS_LIMIT + 1),
             tools: vec![ToolName::Read, ToolName::Glob, ToolName::Read],
             skills: Vec::new(),
+            protected: vec!["!x".to_owned()],
             limits: Limits { max_turns: 0, max_duration_s: 0, concurrency: 0 },
         };
         let InvalidDefinition(errors) = wrong.validate().expect_err("all wrong");
         let fields: Vec<_> = errors.iter().map(|error| error.field.as_ref()).collect();
-        let all = ["name", "description", "working_directory", "model", "instructions", "tools", "limits"];
+        let all = ["name", "description", "working_directory", "model", "instructions", "tools", "protected", "limits"];
         assert_eq!(fields, all);
     }
 

@@ -13,6 +13,7 @@ pub mod checks;
 pub mod definition;
 pub mod gateway;
 pub mod probe;
+pub mod protected;
 mod publish;
 pub mod skill;
 
@@ -28,6 +29,7 @@ use crate::store;
 pub use checks::{Check, Report, Verdict};
 pub use definition::{Definition, FieldError, InvalidDefinition, Limits, Provider, ToolName};
 pub use gateway::{CallError, Gateway};
+pub use protected::Protected;
 pub use skill::{Skill, SkillError};
 
 /// How far a service has come.
@@ -119,19 +121,29 @@ pub enum Error {
     Store(#[from] store::Error),
 }
 
+/// What checks look at on this computer.
+#[derive(Clone, Debug)]
+pub struct Computer {
+    /// The folder of the person at the desktop, which no service may be given whole.
+    pub home: Option<PathBuf>,
+    /// The agent's own folder, which no service may be given at all.
+    pub own: PathBuf,
+    /// The model providers.
+    pub accounts: Accounts,
+}
+
 /// What a person does with the services of this device.
 #[derive(Clone, Debug)]
 pub struct ServiceDesk<G> {
     store: store::Services,
     gateway: G,
-    home: Option<PathBuf>,
-    accounts: Accounts,
+    computer: Computer,
 }
 
 impl<G: Gateway> ServiceDesk<G> {
-    /// `home` is the folder of the person at the desktop, which no service may be given whole.
-    pub fn new(store: store::Services, gateway: G, home: Option<PathBuf>, accounts: Accounts) -> Self {
-        Self { store, gateway, home, accounts }
+    /// A desk for the services in `store`.
+    pub fn new(store: store::Services, gateway: G, computer: Computer) -> Self {
+        Self { store, gateway, computer }
     }
 
     /// Saves a new draft.
@@ -164,7 +176,7 @@ impl<G: Gateway> ServiceDesk<G> {
     /// Makes every check of the draft and keeps what they found.
     pub async fn check(&self, draft_id: DraftId) -> Result<Report, Error> {
         let service = self.show(draft_id).await?;
-        let report = checks::check(&service.draft, self.home.as_deref(), &self.accounts).await;
+        let report = checks::check(&service.draft, &self.computer).await;
         self.store.set_checks(draft_id, &report).await?;
         Ok(report)
     }

@@ -108,8 +108,9 @@ impl Desk {
         let home = tempfile::tempdir().expect("temporary folder");
         let store = Store::open(home.path().join("deskgate.db")).await.expect("opens");
         let gateway = FakeGateway::default();
-        let desk =
-            ServiceDesk::new(store.services(), gateway.clone(), None, Accounts::new(home.path().join("providers")));
+        let accounts = Accounts::new(home.path().join("providers"));
+        let computer = Computer { home: None, own: "/nonexistent".into(), accounts };
+        let desk = ServiceDesk::new(store.services(), gateway.clone(), computer);
         Self { home, store, gateway, desk }
     }
 
@@ -123,6 +124,7 @@ impl Desk {
             instructions: instructions.to_owned(),
             tools: ToolName::ALL.to_vec(),
             skills: Vec::new(),
+            protected: Vec::new(),
             limits: Limits::default(),
         }
     }

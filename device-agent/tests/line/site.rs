@@ -6,7 +6,7 @@ use deskgate::assistant::accounts::Accounts;
 use deskgate::dispatcher::DispatcherHandle;
 use deskgate::identity::DeviceKey;
 use deskgate::link::{Connector, Credentials};
-use deskgate::services::{Definition, Gateway as _, Limits, Provider, ServiceDesk};
+use deskgate::services::{Computer, Definition, Gateway as _, Limits, Provider, ServiceDesk};
 use deskgate_gateway::domain::devices::{Clocks, pair};
 use deskgate_gateway::{Gateway, Settings, upkeep};
 use deskgate_protocol::identity::IdentityFile;
@@ -67,14 +67,12 @@ impl Site {
             instructions: "Answer.".to_owned(),
             tools: Vec::new(),
             skills: Vec::new(),
+            protected: Vec::new(),
             limits: Limits::default(),
         };
-        let desk = ServiceDesk::new(
-            device.store.services(),
-            device.handle.clone(),
-            None,
-            Accounts::new("/nonexistent".into()),
-        );
+        let nowhere = std::path::Path::new("/nonexistent");
+        let computer = Computer { home: None, own: nowhere.into(), accounts: Accounts::new(nowhere.into()) };
+        let desk = ServiceDesk::new(device.store.services(), device.handle.clone(), computer);
         let draft_id = desk.create(created.application.app_id, definition).await.expect("created").draft_id;
         let report = desk.check(draft_id).await.expect("checked");
         assert!(report.passed(), "{report:?}");

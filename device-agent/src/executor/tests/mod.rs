@@ -17,7 +17,7 @@ use crate::services::{Limits, Provider, Skill, ToolName};
 
 /// As with a device on which no model provider was configured.
 async fn execute(job: Job, reports: mpsc::Sender<Progress>, stop: CancellationToken) -> Outcome {
-    super::execute(job, Accounts::new("/nonexistent".into()), reports, stop).await
+    super::execute(job, Accounts::new("/nonexistent".into()), "/nonexistent".into(), reports, stop).await
 }
 
 fn folder(files: &[(&str, &str)]) -> TempDir {
@@ -38,6 +38,7 @@ fn job(folder: &Path, model: &str, text: &str) -> Job {
         instructions: "Answer.".into(),
         tools: ToolName::ALL.to_vec(),
         skills: Vec::new(),
+        protected: Vec::new(),
         limits: Limits::default(),
     };
     let offer = Offer {

@@ -53,7 +53,7 @@ async fn a_panic_of_the_assistant_is_one_internal_failure_with_its_usage() {
         Given(|_| stream::once(async { panic!("in the stream") }).boxed()),
         Given(|_| stream::iter([()]).map(|()| panic!("between events")).boxed()),
     ] {
-        let outcome = drive(assistant, Toolbox::open(&[], &[], Path::new("")).expect("no tools")).await;
+        let outcome = drive(assistant, Toolbox::with(Vec::new())).await;
         assert_eq!(code(&outcome), RunErrorCode::Internal);
         assert!(matches!(outcome, Outcome::Failed { usage, .. } if usage.model_calls == 1));
     }
