@@ -10,7 +10,9 @@ use deskgate_protocol::DraftId;
 use super::socket::Agent;
 use super::{app, no_secret};
 use crate::local::{CheckService, CreateService, EditService, ListServices, PublishService, ShowService};
-use crate::services::{Definition, Limits, Provider, Report, Service as Record, Skill, Stage, ToolName, Verdict};
+use crate::services::{
+    Definition, Limits, Network, Provider, Report, Service as Record, Skill, Stage, ToolName, Verdict,
+};
 
 /// `deskgate service …`
 #[derive(Debug, Subcommand)]
@@ -75,9 +77,13 @@ pub(super) struct Fields {
     /// A file with the fixed task
     #[arg(long, value_name = "FILE")]
     instructions_file: Option<PathBuf>,
-    /// The tools, separated by commas; "none" for conversation only [default: Read,Grep,Glob,Edit,Write]
+    /// The tools, separated by commas; "none" for conversation only; Bash, which runs commands, is
+    /// among them only when named [default: Read,Grep,Glob,Edit,Write]
     #[arg(long, value_name = "TOOLS")]
     tools: Option<String>,
+    /// The network that commands have: none, or host for the whole network of this computer
+    #[arg(long)]
+    network: Option<Network>,
     /// A folder with a SKILL.md, whose instructions are taken over now; may be repeated, "none" for no skills
     #[arg(long, value_name = "FOLDER")]
     skill: Vec<PathBuf>,
@@ -109,6 +115,7 @@ pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(
                 tools: ToolName::WORKSPACE.to_vec(),
                 skills: Vec::new(),
                 protected: Vec::new(),
+                network: Network::None,
                 limits: Limits::default_for(&ToolName::WORKSPACE),
             })?;
             let service = agent.ask(CreateService { app_id, definition }).await?;
@@ -198,6 +205,7 @@ impl Fields {
         if !self.skill.is_empty() {
             definition.skills = skills_in(&self.skill)?;
         }
+        definition.network = self.network.unwrap_or(definition.network);
         definition.provider = self.provider.map_or(definition.provider, Provider::from);
         definition.description = self.description.unwrap_or(definition.description);
         definition.instructions = self.instructions.unwrap_or(definition.instructions);

@@ -22,9 +22,9 @@ use super::turn::{Effect, Event, Turn};
 use crate::assistant::{Assistant, ModelEvent};
 use crate::tools::{ToolResult, Toolbox};
 
-/// How long a stopped tool may take to end before the run ends without it. Only a system call that
-/// hangs, as on a dead network mount, takes so long; a tool that only reads has no effect then.
-const TOOL_GRACE: Duration = Duration::from_secs(2);
+/// How long a stopped tool may take to end before the run ends without it. A command is asked to end and
+/// killed two seconds later; only a system call that hangs, as on a dead network mount, takes longer.
+const TOOL_GRACE: Duration = Duration::from_secs(3);
 
 /// When the run began and when its time is over, in awake time.
 #[derive(Clone, Copy, Debug)]

@@ -34,8 +34,8 @@ use tokio_util::sync::CancellationToken;
 use crate::assistant::accounts::Accounts;
 use crate::assistant::{self, Assistant};
 use crate::services::Definition;
-use crate::tools::Toolbox;
 use crate::tools::workspace::Ground;
+use crate::tools::{OpenError, Toolbox};
 use drive::Clock;
 
 /// A run to execute, with the definition it was accepted for.
@@ -67,8 +67,8 @@ pub enum Progress {
     Delta(MessageDelta),
 }
 
-/// Executes one run. `own` is the agent's own folder, which no tool reaches. What happens goes to `reports` in order; `stop` ends the run early and the
-/// outcome says so. Always returns exactly one outcome and leaves nothing running.
+/// Executes one run. `own` is the agent's own folder, which no tool reaches. What happens goes to `reports` in
+/// order; `stop` ends the run early and the outcome says so. Always returns exactly one outcome and leaves nothing running.
 ///
 /// Backpressure: a full `reports` holds the run up, and time goes on. After `stop`, or after the
 /// run's time is over, events that find no room are dropped, so the outcome never waits for them.
@@ -123,10 +123,14 @@ async fn prepare(
         outcome::failed(code, Effects::None, usage)
     };
     let open = tokio::task::spawn_blocking(move || {
-        let ground = Ground { directory: &definition.working_directory, own: &own, protected: &definition.protected };
+        let Definition { working_directory, protected, network, .. } = definition.as_ref();
+        let ground = Ground { directory: working_directory, own: &own, protected, network: *network };
         let toolbox = Toolbox::open(&definition.tools, &definition.skills, ground).map_err(|error| {
-            tracing::warn!(%run_id, %error, "working directory");
-            RunErrorCode::ToolError
+            tracing::warn!(%run_id, %error, "the tools of the run cannot be had");
+            match error {
+                OpenError::Workspace(_) => RunErrorCode::ToolError,
+                OpenError::Sandbox(_) => RunErrorCode::SandboxUnavailable,
+            }
         })?;
         let assistant = assistant::open(&accounts, &definition.provider, &definition.model).map_err(|error| {
             tracing::warn!(%run_id, %error, "assistant");

@@ -73,7 +73,7 @@ fn request(input: &Input) -> Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::services::{Limits, Provider, ToolName};
+    use crate::services::{Limits, Network, Provider, ToolName};
 
     #[test]
     fn the_callers_words_never_reach_the_system_prompt() {
@@ -87,6 +87,7 @@ mod tests {
             tools: vec![ToolName::Read],
             skills: Vec::new(),
             protected: Vec::new(),
+            network: Network::None,
             limits: Limits::default(),
         };
         let prompt = system(&definition);

@@ -23,7 +23,7 @@ use super::outcome;
 use crate::assistant::{
     ErrorKind, Message, ModelError, ModelEvent, ModelRequest, StopReason, TokenUsage, ToolAnswer, ToolCall,
 };
-use crate::tools::{ToolOutput, ToolResult, ToolSpec};
+use crate::tools::{ToolFailure, ToolOutput, ToolResult, ToolSpec};
 
 /// Bytes of a message that are reported; the protocol's own limit.
 const MESSAGE_LIMIT: usize = 60_000;
@@ -338,7 +338,8 @@ impl Turn {
                 work.answers.push(ToolAnswer { call_id: asked_as, text, is_error });
                 self.next_tool(work)
             }
-            Err(_) => self.fail(RunErrorCode::ToolError),
+            Err(ToolFailure::WorkspaceGone) => self.fail(RunErrorCode::ToolError),
+            Err(ToolFailure::SandboxUnavailable) => self.fail(RunErrorCode::SandboxUnavailable),
         });
         effects
     }

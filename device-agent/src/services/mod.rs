@@ -27,7 +27,7 @@ use crate::assistant::accounts::Accounts;
 use crate::store;
 
 pub use checks::{Check, Report, Verdict};
-pub use definition::{Definition, FieldError, InvalidDefinition, Limits, Provider, ToolName};
+pub use definition::{Definition, FieldError, InvalidDefinition, Limits, Network, Provider, ToolName};
 pub use gateway::{CallError, Gateway};
 pub use protected::Protected;
 pub use skill::{Skill, SkillError};

@@ -12,6 +12,7 @@
 //! run: the ground that every tool stands on is gone. The text of a result is never interpreted.
 
 mod access;
+mod bash;
 mod change;
 mod diff;
 mod display;
@@ -24,6 +25,7 @@ mod nearest;
 mod output;
 mod read;
 mod replace;
+pub mod sandbox;
 mod skill;
 mod spot;
 #[cfg(test)]
@@ -47,6 +49,7 @@ use tokio_util::sync::CancellationToken;
 use crate::services::{Skill, ToolName};
 use change::Not;
 use known::Known;
+use sandbox::{Limits, Sandbox, Unavailable};
 use workspace::{AccessError, Ground, Links, Workspace, WorkspaceError};
 
 /// What a model is told of a tool.
@@ -81,12 +84,26 @@ impl ToolOutput {
     }
 }
 
-/// A trouble that no other call can get around: it ends the run as `tool_error`.
+/// A trouble that no other call can get around: it ends the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ToolFailure {
     /// The working directory was removed while the run was under way.
     #[error("the working directory was removed while the run was under way")]
     WorkspaceGone,
+    /// No command can be run any more.
+    #[error("no sandbox could be made for a command")]
+    SandboxUnavailable,
+}
+
+/// Why a run's tools cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The working directory.
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
+    /// What commands need.
+    #[error(transparent)]
+    Sandbox(#[from] Unavailable),
 }
 
 /// What a call would do.
@@ -153,25 +170,29 @@ pub struct Toolbox {
 
 impl Toolbox {
     /// Opens the working directory, once, and puts `names` to work in it, and the skills beside them. Without
-    /// tools the directory is not touched. Blocks for a few system calls.
-    pub fn open(names: &[ToolName], skills: &[Skill], ground: Ground<'_>) -> Result<Self, WorkspaceError> {
+    /// tools the directory is not touched. Blocks for a few system calls; with Bash for an empty command.
+    pub fn open(names: &[ToolName], skills: &[Skill], ground: Ground<'_>) -> Result<Self, OpenError> {
         let skills = (!skills.is_empty()).then(|| -> Box<dyn Tool> { Box::new(skill::Skill::new(skills)) });
         if names.is_empty() {
             return Ok(Self::with(skills.into_iter().collect()));
         }
         let workspace = Arc::new(Workspace::open(ground)?);
         let known = Arc::new(Known::default());
-        let make = |name: &ToolName| -> Box<dyn Tool> {
+        let make = |name: &ToolName| -> Result<Box<dyn Tool>, OpenError> {
             let (workspace, known) = (Arc::clone(&workspace), Arc::clone(&known));
-            match name {
+            Ok(match name {
                 ToolName::Read => Box::new(read::Read::new(workspace, known)),
                 ToolName::Grep => Box::new(grep::Grep::new(workspace)),
                 ToolName::Glob => Box::new(glob::Glob::new(workspace)),
                 ToolName::Edit => Box::new(edit::Edit::new(workspace, known)),
                 ToolName::Write => Box::new(write::Write::new(workspace, known)),
-            }
+                ToolName::Bash => {
+                    let sandbox = Sandbox::open(workspace, ground.own, ground.network, Limits::default())?;
+                    Box::new(bash::Bash::new(sandbox, ground.network))
+                }
+            })
         };
-        Ok(Self::with(names.iter().map(make).chain(skills).collect()))
+        Ok(Self::with(names.iter().map(make).chain(skills.map(Ok)).collect::<Result<_, _>>()?))
     }
 
     /// A toolbox of tools that stand ready.
@@ -225,11 +246,20 @@ where
     A: DeserializeOwned,
     W: FnOnce(A, &CancellationToken) -> Result<ToolOutput, AccessError> + Send + 'static,
 {
+    blocking(tool, arguments, stop, |arguments, stop| told(work(arguments, stop)))
+}
+
+/// The same for work that says itself how the call ends.
+fn blocking<A, W>(tool: ToolName, arguments: Value, stop: &CancellationToken, work: W) -> BoxFuture<'static, ToolResult>
+where
+    A: DeserializeOwned,
+    W: FnOnce(A, &CancellationToken) -> ToolResult + Send + 'static,
+{
     let stop = stop.child_token();
     async move {
         let guard = stop.clone().drop_guard();
         let outcome = tokio::task::spawn_blocking(move || match parse(tool.as_str(), arguments) {
-            Ok(arguments) => told(work(arguments, &stop)),
+            Ok(arguments) => work(arguments, &stop),
             Err(complaint) => Ok(ToolOutput::error(complaint)),
         })
         .await;

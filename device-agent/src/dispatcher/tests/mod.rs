@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::services::{Definition, Limits, Provider, Report, Service};
+use crate::services::{Definition, Limits, Network, Provider, Report, Service};
 use crate::store::services::Freeze;
 
 /// Nothing here takes this long; a test that waits so long has failed.
@@ -253,6 +253,7 @@ async fn publish(store: &Store, folder: &Path, name: &str, concurrency: u32) -> 
         tools: Vec::new(),
         skills: Vec::new(),
         protected: Vec::new(),
+        network: Network::None,
         limits: Limits { concurrency, ..Limits::default() },
     };
     let report = Report { definition_sha256: draft.digest(), checked_at: now, checks: Vec::new() };

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::services::{Limits, Provider, Skill, ToolName};
+use crate::services::{Limits, Network, Provider, Skill, ToolName};
 
 /// As with a device on which no model provider was configured.
 async fn execute(job: Job, reports: mpsc::Sender<Progress>, stop: CancellationToken) -> Outcome {
@@ -36,9 +36,10 @@ fn job(folder: &Path, model: &str, text: &str) -> Job {
         provider: Provider::Scripted,
         model: model.into(),
         instructions: "Answer.".into(),
-        tools: ToolName::ALL.to_vec(),
+        tools: ToolName::WORKSPACE.to_vec(),
         skills: Vec::new(),
         protected: Vec::new(),
+        network: Network::None,
         limits: Limits::default(),
     };
     let offer = Offer {

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::workspace::Ground;
 use super::{ToolOutput, Toolbox};
-use crate::services::ToolName;
+use crate::services::{Network, ToolName};
 
 /// A folder with a working directory `in`, and beside it `out/secret.txt` that says SECRET.
 pub(super) fn place() -> TempDir {
@@ -31,7 +31,7 @@ pub(super) fn write(path: &Path, text: impl AsRef<[u8]>) {
 }
 
 pub(super) fn toolbox(directory: &Path) -> Toolbox {
-    let ground = Ground { directory, own: Path::new("/nonexistent"), protected: &[] };
+    let ground = Ground { directory, own: Path::new("/nonexistent"), protected: &[], network: Network::None };
     Toolbox::open(&ToolName::WORKSPACE, &[], ground).expect("opens")
 }
 
