@@ -319,6 +319,9 @@ fn show(service: &Record) -> String {
         definition.limits.concurrency,
         definition.instructions,
     );
+    if definition.network == Network::Host {
+        text += "network       commands have the whole network of this computer\n";
+    }
     if let (Some(version), Some(endpoint)) = (&service.published, service.endpoint_id) {
         text += &format!("published     version {} as {endpoint}\n", version.version);
     }

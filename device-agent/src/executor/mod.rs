@@ -87,7 +87,12 @@ pub async fn execute(
     tracing::debug!(%run_id, attempt, "run starts");
     let outcome = match prepare(&job, accounts, own, clock, &stop).await {
         Ok((toolbox, assistant)) => {
-            drive::run(turn_of(&job, &toolbox), &toolbox, assistant.as_ref(), clock, &reports, &stop).await
+            let turn = turn_of(&job, &toolbox);
+            let outcome = drive::run(turn, &toolbox, assistant.as_ref(), clock, &reports, &stop).await;
+            // Commands may have left any number of temporary files, which go with the tools. Should that panic, the
+            // outcome is still the run's.
+            let _ = tokio::task::spawn_blocking(move || drop(toolbox)).await;
+            outcome
         }
         Err(outcome) => outcome,
     };

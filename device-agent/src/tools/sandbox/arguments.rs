@@ -145,8 +145,8 @@ fn settings() -> Vec<String> {
 pub(super) fn has_a_place(working_directory: &Path) -> bool {
     let covers = |part: &&str| Path::new(part).starts_with(working_directory);
     let lies_in = |part: &&str| working_directory.starts_with(part);
-    !["/usr", "/etc", "/tmp", "/proc", "/dev"].iter().chain(&SYSTEM).any(|part| covers(part))
-        && !["/proc", "/dev"].iter().any(|part| lies_in(part))
+    !["/usr", "/etc", "/tmp", "/proc", "/dev"].iter().chain(&SYSTEM).any(covers)
+        && !["/proc", "/dev"].iter().any(lies_in)
 }
 
 #[cfg(test)]

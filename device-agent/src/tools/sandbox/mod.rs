@@ -44,7 +44,7 @@ use arguments::{Arguments, Parts};
 use call::{Bounds, see_through};
 use cgroup::Group;
 use program::Programs;
-use protected::{Place, Top};
+use protected::Top;
 use scratch::Scratch;
 
 pub use call::{Ending, Reason};
@@ -136,7 +136,7 @@ pub struct Sandbox {
     workspace: Arc<Workspace>,
     scratch: Scratch,
     filter: File,
-    below_top: Vec<Place>,
+    below_top: Vec<PathBuf>,
     network: Network,
     limits: Limits,
 }
@@ -188,6 +188,7 @@ impl Sandbox {
             return Err(Unavailable::DiskFull);
         }
         let top = Top::hold(&self.workspace)?;
+        let below_top = protected::open(&self.workspace, &self.below_top);
         let parts = Parts {
             at: self.workspace.path(),
             working_directory: self.workspace.root(),
@@ -195,7 +196,7 @@ impl Sandbox {
             filter: self.filter.as_fd(),
             network: self.network,
         };
-        let arguments = Arguments::new(&parts, top.places.iter().chain(&self.below_top));
+        let arguments = Arguments::new(&parts, top.places.iter().chain(&below_top));
         let launched = launch::launch(&self.programs, arguments, &self.limits, group.as_ref(), command)?;
         Ok(see_through(launched, &bounds)?)
     }

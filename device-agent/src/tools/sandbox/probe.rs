@@ -79,7 +79,7 @@ type Attempt = (&'static str, String);
 fn script(attempts: &[Attempt]) -> String {
     let mut script = String::new();
     for (what, attempt) in attempts {
-        let line = quoted(&format!("{MARK}{what}"));
+        let line = quoted(format!("{MARK}{what}"));
         script += &format!("if ( {attempt} ) >/dev/null 2>&1 </dev/null; then echo {line}; fi\n");
     }
     script + "echo '" + DONE + "'"

@@ -90,7 +90,7 @@ impl Drop for Top {
 
 /// The places below the top, and those at the top that the service's owner protects. A folder that cannot be listed is
 /// passed over, as is a symbolic link.
-pub(super) fn below_top(workspace: &Workspace) -> Result<Vec<Place>, Unavailable> {
+pub(super) fn below_top(workspace: &Workspace) -> Result<Vec<PathBuf>, Unavailable> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::from(".")];
     while let Some(folder) = folders.pop() {
@@ -107,7 +107,7 @@ pub(super) fn below_top(workspace: &Workspace) -> Result<Vec<Place>, Unavailable
                 if is_internal && folder.as_os_str() == "." {
                     continue;
                 }
-                found.extend(below(workspace.root(), &path, OFlags::PATH).ok().map(|place| (path, place)));
+                found.push(path);
                 if found.len() > PLACES {
                     return Err(Unavailable::ManyPlaces(PLACES));
                 }
@@ -117,6 +117,12 @@ pub(super) fn below_top(workspace: &Workspace) -> Result<Vec<Place>, Unavailable
         }
     }
     Ok(found)
+}
+
+/// What stands at these paths now. What was taken away needs no protection.
+pub(super) fn open(workspace: &Workspace, paths: &[PathBuf]) -> Vec<Place> {
+    let open = |path: &PathBuf| Some((path.clone(), below(workspace.root(), path, OFlags::PATH).ok()?));
+    paths.iter().filter_map(open).collect()
 }
 
 #[cfg(test)]
@@ -170,6 +176,9 @@ mod tests {
         std::fs::create_dir(place.path().join("sub")).expect("creates");
         std::fs::write(place.path().join("sub/.git"), "gitdir: ../.git/modules/sub").expect("writes");
         let workspace = open(place.path(), &[".env".to_owned(), "/keys/".to_owned()]);
-        assert_eq!(paths(&below_top(&workspace).expect("few")), [".env", "keys", "sub/.git", "vendor/lib/.git"]);
+        let found = below_top(&workspace).expect("few");
+        assert_eq!(paths(&super::open(&workspace, &found)), [".env", "keys", "sub/.git", "vendor/lib/.git"]);
+        std::fs::remove_file(place.path().join(".env")).expect("removes");
+        assert_eq!(paths(&super::open(&workspace, &found)), ["keys", "sub/.git", "vendor/lib/.git"]);
     }
 }

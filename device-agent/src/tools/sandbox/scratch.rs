@@ -133,7 +133,7 @@ mod tests {
         std::os::unix::fs::symlink(place.path(), tmp.join("folder")).expect("links");
         std::fs::create_dir_all(tmp.join("closed/inner/most")).expect("creates");
         for closed in ["closed/inner", "closed"] {
-            std::fs::set_permissions(tmp.join(closed), std::fs::Permissions::from_mode(0)).expect("closes");
+            std::fs::set_permissions(tmp.join(closed), std::fs::Permissions::from_mode(0o000)).expect("closes");
         }
         // Deeper than any path may be long.
         let mut deep = scratch.tmp.try_clone().expect("descriptors are left");

@@ -218,7 +218,7 @@ mod tests {
     fn the_filter_fits_into_what_the_kernel_takes() {
         for network in [Network::None, Network::Host] {
             let length = filter(network).expect("this architecture is known").metadata().expect("it is open").len();
-            assert!(length % 8 == 0 && (8 * 50..8 * 4096).contains(&length), "{length} bytes");
+            assert!(length.is_multiple_of(8) && (8 * 50..8 * 4096).contains(&length), "{length} bytes");
         }
     }
 }
