@@ -58,6 +58,10 @@ pub struct Exchange {
     pub answer: String,
 }
 
+/// How long an outcome waits for the run's temporary files to be removed. That goes on without it if they are very many,
+/// and after a restart if it must.
+const TIDYING: Duration = Duration::from_secs(5);
+
 /// What an execution reports while it goes on.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Progress {
@@ -89,9 +93,9 @@ pub async fn execute(
         Ok((toolbox, assistant)) => {
             let turn = turn_of(&job, &toolbox);
             let outcome = drive::run(turn, &toolbox, assistant.as_ref(), clock, &reports, &stop).await;
-            // Commands may have left any number of temporary files, which go with the tools. Should that panic, the
-            // outcome is still the run's.
-            let _ = tokio::task::spawn_blocking(move || drop(toolbox)).await;
+            // Commands may have left any number of temporary files, which go with the tools.
+            let tidying = tokio::task::spawn_blocking(move || drop(toolbox));
+            let _ = tokio::time::timeout(TIDYING, tidying).await;
             outcome
         }
         Err(outcome) => outcome,
