@@ -84,6 +84,11 @@ impl Home {
         self.0.join("providers")
     }
 
+    /// Temporary files of commands, for the time of their runs.
+    pub fn scratch(&self) -> PathBuf {
+        self.0.join("scratch")
+    }
+
     /// The state of the built-in gateway.
     pub fn gateway(&self) -> PathBuf {
         self.0.join("gateway")

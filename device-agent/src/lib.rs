@@ -113,6 +113,10 @@ impl From<AgentError> for Failure {
 pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
     home.prepare()?;
     let store = Store::open(home.database()).await?;
+    // The store is ours alone now: no other agent works in this folder.
+    if let Err(error) = tools::sandbox::remove_left(&home.scratch()) {
+        tracing::warn!(%error, "temporary files of earlier runs cannot be removed");
+    }
     let key = DeviceKey::load_or_create(&home.key())?;
     name_device(&store).await?;
     let path = home.socket();

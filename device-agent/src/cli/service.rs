@@ -11,7 +11,7 @@ use super::socket::Agent;
 use super::{app, no_secret, rules};
 use crate::local::{CheckService, CreateService, EditService, ListServices, PublishService, ShowService};
 use crate::services::{
-    Approvals, Definition, Limits, Provider, Report, Service as Record, Skill, Stage, ToolName, Verdict,
+    Approvals, Definition, Limits, Network, Provider, Report, Service as Record, Skill, Stage, ToolName, Verdict,
 };
 
 /// `deskgate service …`
@@ -77,9 +77,13 @@ pub(super) struct Fields {
     /// A file with the fixed task
     #[arg(long, value_name = "FILE")]
     instructions_file: Option<PathBuf>,
-    /// The tools, separated by commas; "none" for conversation only [default: Read,Grep,Glob,Edit,Write]
+    /// The tools, separated by commas; "none" for conversation only; Bash, which runs commands, is
+    /// among them only when named [default: Read,Grep,Glob,Edit,Write]
     #[arg(long, value_name = "TOOLS")]
     tools: Option<String>,
+    /// The network that commands have: none, or host for the whole network of this computer
+    #[arg(long)]
+    network: Option<Network>,
     /// A folder with a SKILL.md, whose instructions are taken over now; may be repeated, "none" for no skills
     #[arg(long, value_name = "FOLDER")]
     skill: Vec<PathBuf>,
@@ -114,6 +118,7 @@ pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(
                 skills: Vec::new(),
                 approvals: Approvals::default(),
                 protected: Vec::new(),
+                network: Network::None,
                 limits: Limits::default_for(&ToolName::WORKSPACE),
             })?;
             let service = agent.ask(CreateService { app_id, definition }).await?;
@@ -203,6 +208,7 @@ impl Fields {
         if !self.skill.is_empty() {
             definition.skills = skills_in(&self.skill)?;
         }
+        definition.network = self.network.unwrap_or(definition.network);
         definition.provider = self.provider.map_or(definition.provider, Provider::from);
         definition.description = self.description.unwrap_or(definition.description);
         definition.instructions = self.instructions.unwrap_or(definition.instructions);
@@ -318,6 +324,9 @@ fn show(service: &Record) -> String {
         definition.limits.concurrency,
         definition.instructions,
     );
+    if definition.network == Network::Host {
+        text += "network       commands have the whole network of this computer\n";
+    }
     if let (Some(version), Some(endpoint)) = (&service.published, service.endpoint_id) {
         text += &format!("published     version {} as {endpoint}\n", version.version);
     }

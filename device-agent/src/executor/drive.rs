@@ -23,10 +23,10 @@ use super::turn::{Effect, Event, Turn};
 use crate::assistant::{Assistant, ModelEvent};
 use crate::tools::{ToolOutput, ToolResult, Toolbox};
 
-/// How long a stopped tool may take to end before the run ends without it. Only a system call that
-/// hangs, as on a dead network mount, takes so long; a tool that only reads has no effect then, and of one that
-/// writes the outcome says that it may have had one.
-const TOOL_GRACE: Duration = Duration::from_secs(2);
+/// How long a stopped tool may take to end before the run ends without it. A command is asked to end and killed two
+/// seconds later; only a system call that hangs, as on a dead network mount, takes longer: a tool that only reads
+/// has no effect then, and of one that writes the outcome says that it may have had one.
+const TOOL_GRACE: Duration = Duration::from_secs(3);
 
 /// When the run began and when its time is over, in awake time.
 #[derive(Clone, Copy, Debug)]

@@ -38,8 +38,8 @@ use crate::assistant::{self, Assistant};
 use crate::services::Definition;
 use crate::services::approvals::Rulebook;
 use crate::store::{Ledger, Store};
-use crate::tools::Toolbox;
 use crate::tools::workspace::Ground;
+use crate::tools::{OpenError, Toolbox};
 use drive::Clock;
 use record::Record;
 
@@ -63,6 +63,10 @@ pub struct Exchange {
     pub answer: String,
 }
 
+/// How long an outcome waits for the run's temporary files to be removed. That goes on without it if they are very many,
+/// and after a restart if it must.
+const TIDYING: Duration = Duration::from_secs(5);
+
 /// What an execution reports while it goes on.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Progress {
@@ -72,8 +76,8 @@ pub enum Progress {
     Delta(MessageDelta),
 }
 
-/// Executes one run. `own` is the agent's own folder, which no tool reaches. What happens goes to `reports` in order; `stop` ends the run early and the
-/// outcome says so. Always returns exactly one outcome and leaves nothing running.
+/// Executes one run. `own` is the agent's own folder, which no tool reaches. What happens goes to `reports` in
+/// order; `stop` ends the run early and the outcome says so. Always returns exactly one outcome and leaves nothing running.
 ///
 /// Backpressure: a full `reports` holds the run up, and time goes on. After `stop`, or after the
 /// run's time is over, events that find no room are dropped, so the outcome never waits for them.
@@ -96,7 +100,11 @@ pub async fn execute(
         Ok(Prepared { toolbox, assistant, rules, effects }) => {
             let turn = turn_of(&job, &toolbox, rules, effects);
             let record = Record::of(&job, ledger);
-            drive::run(turn, &toolbox, assistant.as_ref(), &record, clock, &reports, &stop).await
+            let outcome = drive::run(turn, &toolbox, assistant.as_ref(), &record, clock, &reports, &stop).await;
+            // Commands may have left any number of temporary files, which go with the tools.
+            let tidying = tokio::task::spawn_blocking(move || drop(toolbox));
+            let _ = tokio::time::timeout(TIDYING, tidying).await;
+            outcome
         }
         Err(outcome) => outcome,
     };
@@ -153,10 +161,14 @@ async fn prepare(
             tracing::warn!(%run_id, error, "approval rules");
             RunErrorCode::Internal
         })?;
-        let ground = Ground { directory: &definition.working_directory, own: &own, protected: &definition.protected };
+        let Definition { working_directory, protected, network, .. } = definition.as_ref();
+        let ground = Ground { directory: working_directory, own: &own, protected, network: *network };
         let toolbox = Toolbox::open_under(&rules, &definition.tools, &definition.skills, ground).map_err(|error| {
-            tracing::warn!(%run_id, %error, "working directory");
-            RunErrorCode::ToolError
+            tracing::warn!(%run_id, %error, "the tools of the run cannot be had");
+            match error {
+                OpenError::Workspace(_) => RunErrorCode::ToolError,
+                OpenError::Sandbox(_) => RunErrorCode::SandboxUnavailable,
+            }
         })?;
         let assistant = assistant::open(&accounts, &definition.provider, &definition.model).map_err(|error| {
             tracing::warn!(%run_id, %error, "assistant");

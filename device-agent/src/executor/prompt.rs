@@ -73,7 +73,7 @@ fn request(input: &Input) -> Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::services::{Approvals, Limits, Provider, ToolName};
+    use crate::services::{Approvals, Limits, Network, Provider, ToolName};
 
     #[test]
     fn the_callers_words_never_reach_the_system_prompt() {
@@ -88,6 +88,7 @@ mod tests {
             skills: Vec::new(),
             approvals: Approvals::default(),
             protected: Vec::new(),
+            network: Network::None,
             limits: Limits::default(),
         };
         let prompt = system(&definition);

@@ -9,6 +9,7 @@ use super::approvals::{ApprovalView, DecideApproval, Evidence, OnDisk, Reconcile
 use super::desk::{Desk, refused};
 use super::{No, NoCode};
 use crate::dispatcher::ReconcileError;
+use crate::services::Network;
 use crate::store::approvals::{ApprovalState, Decided};
 use crate::store::intents::Intent;
 use crate::tools::Shown;
@@ -65,7 +66,8 @@ impl Desk {
         let compare = move || {
             let workspace = held.and_then(|(definition, _)| {
                 let directory = definition.working_directory;
-                Workspace::open(Ground { directory: &directory, own: &own, protected: &[] }).ok()
+                Workspace::open(Ground { directory: &directory, own: &own, protected: &[], network: Network::None })
+                    .ok()
             });
             let compared = |intent: Intent| {
                 let on_disk = workspace.as_ref().map_or(OnDisk::Unknown, |workspace| on_disk(workspace, &intent));

@@ -6,7 +6,7 @@ use deskgate_protocol::Timestamp;
 use deskgate_protocol::canonical::Sha256Digest;
 use serde::{Deserialize, Serialize};
 
-use super::probe::{try_provider, try_tool};
+use super::probe::{try_provider, try_sandbox, try_tool};
 use super::{Computer, Definition, Provider, Skill, ToolName};
 
 /// What one check found.
@@ -76,7 +76,7 @@ pub async fn check(definition: &Definition, computer: &Computer) -> Report {
         false => pass("instructions", "the service has a task"),
         true => fail("instructions", "they are empty", "write what the assistant is to do"),
     });
-    for tool in &definition.tools {
+    for tool in definition.tools.iter().filter(|tool| **tool != ToolName::Bash) {
         let name = format!("tool {tool}");
         checks.push(match usable {
             false => skip(&name, "the working directory cannot be used"),
@@ -85,6 +85,9 @@ pub async fn check(definition: &Definition, computer: &Computer) -> Report {
                 Err(cause) => fail(&name, &cause, "give this user access to the files, or leave the tool out"),
             },
         });
+    }
+    if definition.tools.contains(&ToolName::Bash) {
+        checks.push(check_sandbox(definition, usable, own).await);
     }
     let skills = definition.skills.clone();
     let read = tokio::task::spawn_blocking(move || skills.iter().map(check_skill).collect::<Vec<_>>()).await;
@@ -105,6 +108,18 @@ async fn check_writable(definition: &Definition, usable: bool, own: &Path) -> Ch
     match try_tool(ToolName::Write, &definition.working_directory, own).await {
         Ok(found) => pass(name, &found),
         Err(cause) => fail(name, &cause, "give this user the right to change it, or leave Edit and Write out"),
+    }
+}
+
+/// Whether commands can be kept in, tried by a command that wants out.
+async fn check_sandbox(definition: &Definition, usable: bool, own: &Path) -> Check {
+    let name = "sandbox confines";
+    if !usable {
+        return skip(name, "the working directory cannot be used");
+    }
+    match try_sandbox(definition, own).await {
+        Ok(found) => pass(name, &found),
+        Err((cause, next)) => fail(name, &cause, &next),
     }
 }
 
@@ -180,7 +195,7 @@ fn fail(name: &str, cause: &str, next: &str) -> Check {
 mod tests {
     use super::*;
     use crate::assistant::accounts::Accounts;
-    use crate::services::{Approvals, Limits};
+    use crate::services::{Approvals, Limits, Network};
 
     fn computer(home: Option<&Path>) -> Computer {
         let nowhere = Path::new("/nonexistent");
@@ -195,10 +210,11 @@ mod tests {
             provider: Provider::Scripted,
             model: "folder".to_owned(),
             instructions: "Answer.".to_owned(),
-            tools: ToolName::ALL.to_vec(),
+            tools: ToolName::WORKSPACE.to_vec(),
             skills: Vec::new(),
             approvals: Approvals::default(),
             protected: Vec::new(),
+            network: Network::None,
             limits: Limits::default(),
         }
     }

@@ -39,6 +39,9 @@ pub struct Definition {
     /// Files that no tool changes, as patterns; see [`super::Protected`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub protected: Vec<String>,
+    /// The network that commands have. Nothing but Bash uses it.
+    #[serde(default, skip_serializing_if = "Network::is_none")]
+    pub network: Network,
     /// What one run may take.
     pub limits: Limits,
 }
@@ -60,6 +63,7 @@ impl Definition {
             ("skills", self.check_skills()),
             ("approvals", self.approvals.check()),
             ("protected", Protected::new(&self.protected).map(drop)),
+            ("network", self.check_network()),
             ("limits", self.limits.check()),
         ]
         .into_iter()
@@ -129,6 +133,14 @@ impl Definition {
         match self.tools.iter().enumerate().find(|(at, tool)| self.tools[..*at].contains(tool)) {
             Some((_, tool)) => Err(format!("{tool} is listed twice; list it once")),
             None => Ok(()),
+        }
+    }
+
+    /// What nothing uses would mislead whoever reads the definition.
+    fn check_network(&self) -> Result<(), String> {
+        match self.network == Network::Host && !self.tools.contains(&ToolName::Bash) {
+            true => Err("only commands use a network, and this service has no Bash; write \"none\"".to_owned()),
+            false => Ok(()),
         }
     }
 
@@ -221,11 +233,13 @@ pub enum ToolName {
     Edit,
     /// Creates or replaces a file.
     Write,
+    /// Runs commands in a sandbox.
+    Bash,
 }
 
 impl ToolName {
     /// Every tool.
-    pub const ALL: [Self; 5] = Self::WORKSPACE;
+    pub const ALL: [Self; 6] = [Self::Read, Self::Grep, Self::Glob, Self::Edit, Self::Write, Self::Bash];
 
     /// The tools for the files of the working directory: what a new service has.
     pub const WORKSPACE: [Self; 5] = [Self::Read, Self::Grep, Self::Glob, Self::Edit, Self::Write];
@@ -238,6 +252,7 @@ impl ToolName {
             Self::Glob => "Glob",
             Self::Edit => "Edit",
             Self::Write => "Write",
+            Self::Bash => "Bash",
         }
     }
 
@@ -245,7 +260,7 @@ impl ToolName {
     pub const fn writes(self) -> bool {
         match self {
             Self::Read | Self::Grep | Self::Glob => false,
-            Self::Edit | Self::Write => true,
+            Self::Edit | Self::Write | Self::Bash => true,
         }
     }
 }
@@ -266,8 +281,47 @@ impl std::str::FromStr for ToolName {
 
 /// No such tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a tool; tools are Read, Grep, Glob, Edit and Write")]
+#[error("not a tool; tools are Read, Grep, Glob, Edit, Write and Bash")]
 pub struct UnknownTool;
+
+/// The network that the commands of a service have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Network {
+    /// None: not even this computer's own servers can be reached.
+    #[default]
+    None,
+    /// The computer's: the Internet, the networks it is in, and every server on the computer itself.
+    Host,
+}
+
+impl Network {
+    /// Whether there is none.
+    pub const fn is_none(&self) -> bool {
+        matches!(self, Self::None)
+    }
+
+    /// The word for it in definitions and on the command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Host => "host",
+        }
+    }
+}
+
+impl std::str::FromStr for Network {
+    type Err = UnknownNetwork;
+
+    fn from_str(text: &str) -> Result<Self, UnknownNetwork> {
+        [Self::None, Self::Host].into_iter().find(|network| network.as_str() == text).ok_or(UnknownNetwork)
+    }
+}
+
+/// No such network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("commands have the network none or host")]
+pub struct UnknownNetwork;
 
 /// What one run may take, and how many may run at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -325,6 +379,7 @@ mod tests {
             skills: Vec::new(),
             approvals: Approvals::default(),
             protected: Vec::new(),
+            network: Network::None,
             limits: Limits::default(),
         }
     }
@@ -344,6 +399,7 @@ mod tests {
             skills: Vec::new(),
             approvals: Approvals { expiry_s: 0, ..Approvals::default() },
             protected: vec!["!x".to_owned()],
+            network: Network::Host,
             limits: Limits { max_turns: 0, max_duration_s: 0, concurrency: 0 },
         };
         let InvalidDefinition(errors) = wrong.validate().expect_err("all wrong");
@@ -357,6 +413,7 @@ mod tests {
             "tools",
             "approvals",
             "protected",
+            "network",
             "limits",
         ];
         assert_eq!(fields, all);
@@ -381,6 +438,9 @@ mod tests {
         assert_ne!(one.digest(), other.digest());
         let other = Definition { approvals: Approvals { expiry_s: 60, ..Approvals::default() }, ..one.clone() };
         assert_ne!(one.digest(), other.digest());
+        let online = Definition { network: Network::Host, tools: ToolName::ALL.to_vec(), ..one.clone() };
+        assert_eq!(online.validate(), Ok(()));
+        assert_ne!(online.digest(), Definition { network: Network::None, ..online.clone() }.digest());
         let json = serde_json::to_string(&one).expect("JSON");
         assert_eq!(serde_json::from_str::<Definition>(&json).expect("reads back").digest(), one.digest());
     }

@@ -29,7 +29,7 @@ use crate::store;
 
 pub use approvals::Approvals;
 pub use checks::{Check, Report, Verdict};
-pub use definition::{Definition, FieldError, InvalidDefinition, Limits, Provider, ToolName};
+pub use definition::{Definition, FieldError, InvalidDefinition, Limits, Network, Provider, ToolName};
 pub use gateway::{CallError, Gateway};
 pub use protected::Protected;
 pub use skill::{Skill, SkillError};

@@ -9,16 +9,32 @@ use serde_json::json;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::{Provider, ToolName};
+use super::{Definition, Network, Provider, ToolName};
 use crate::assistant::accounts::Accounts;
 use crate::assistant::{self, Assistant, Message, ModelEvent, ModelRequest};
 use crate::tools::Toolbox;
+use crate::tools::sandbox::probe;
 use crate::tools::workspace::Ground;
 
 /// How long a model may take for one word.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// Calls `tool` in `directory` as a run would. `own` is the agent's own folder. `Ok` says in a few words what it
+/// Starts a sandbox as a run of this service would, and tries to get out of it. `Ok` says in a few words what was
+/// done; otherwise why no command may run there, and the one thing to do next.
+pub async fn try_sandbox(definition: &Definition, own: &Path) -> Result<String, (String, String)> {
+    let (definition, own) = (definition.clone(), own.to_owned());
+    let tried = tokio::task::spawn_blocking(move || {
+        let Definition { working_directory, protected, network, .. } = &definition;
+        probe(Ground { directory: working_directory, own: &own, protected, network: *network })
+    });
+    match tried.await {
+        Ok(Ok(attempts)) => Ok(format!("{attempts} attempts to get out of it failed")),
+        Ok(Err(error)) => Err((error.to_string(), error.next())),
+        Err(_) => Err(("the check itself failed".to_owned(), "run the check again".to_owned())),
+    }
+}
+
+/// Calls `tool`, one that works on files, in `directory` as a run would. `own` is the agent's own folder. `Ok` says in a few words what it
 /// found.
 pub async fn try_tool(tool: ToolName, directory: &Path, own: &Path) -> Result<String, String> {
     if tool.writes() {
@@ -39,7 +55,7 @@ pub async fn try_tool(tool: ToolName, directory: &Path, own: &Path) -> Result<St
                 None => return Ok("the folder has no file at its top to try it on".to_owned()),
             }
         }
-        ToolName::Edit | ToolName::Write => return Err(format!("{tool} is tried in another way")),
+        ToolName::Edit | ToolName::Write | ToolName::Bash => return Err(format!("{tool} is tried in another way")),
     };
     let output = call(tool, arguments).await?;
     match (tool, output.is_error) {
@@ -79,7 +95,11 @@ async fn try_writing(directory: &Path, own: &Path) -> Result<String, String> {
 async fn open(directory: &Path, own: &Path) -> Result<Toolbox, String> {
     let (directory, own) = (directory.to_owned(), own.to_owned());
     let opened = tokio::task::spawn_blocking(move || {
-        Toolbox::open(&ToolName::WORKSPACE, &[], Ground { directory: &directory, own: &own, protected: &[] })
+        Toolbox::open(
+            &ToolName::WORKSPACE,
+            &[],
+            Ground { directory: &directory, own: &own, protected: &[], network: Network::None },
+        )
     })
     .await;
     opened.map_err(|_| "the tools failed unexpectedly".to_owned())?.map_err(|error| error.to_string())

@@ -49,6 +49,11 @@ impl Protected {
         builder.build().map(Self).map_err(|error| error.to_string())
     }
 
+    /// Whether a file is protected, or a folder with everything in it. The path has neither `.` nor `..`.
+    pub fn covers_all_of(&self, path: &Path, is_folder: bool) -> bool {
+        !self.0.is_empty() && self.0.matched_path_or_any_parents(path, is_folder).is_ignore()
+    }
+
     /// Whether a path is protected. It is relative to the working directory and has neither `.` nor `..`.
     pub fn covers(&self, path: &Path) -> bool {
         !self.0.is_empty() && self.0.matched_path_or_any_parents(path, false).is_ignore()

@@ -122,10 +122,11 @@ impl Desk {
             provider: Provider::Scripted,
             model: "folder".to_owned(),
             instructions: instructions.to_owned(),
-            tools: ToolName::ALL.to_vec(),
+            tools: ToolName::WORKSPACE.to_vec(),
             skills: Vec::new(),
             approvals: Approvals::default(),
             protected: Vec::new(),
+            network: Network::None,
             limits: Limits::default(),
         }
     }

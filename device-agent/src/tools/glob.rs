@@ -133,12 +133,15 @@ fn find(
     Ok(ToolOutput::ok(output.finish(&notices)))
 }
 
+/// Seconds and nanoseconds.
+type Modified = (i64, i64);
+
 /// The newest files that one thread came to.
 struct Newest<'a> {
     base: &'a Path,
     matcher: &'a Override,
-    /// By time in seconds and nanoseconds, the oldest on top; of the same time the last by name.
-    files: BinaryHeap<Reverse<((i64, i64), Reverse<PathBuf>)>>,
+    /// The oldest on top; of the same time the last by name.
+    files: BinaryHeap<Reverse<(Modified, Reverse<PathBuf>)>>,
     found: usize,
 }
 

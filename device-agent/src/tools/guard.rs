@@ -20,7 +20,7 @@ use super::workspace::{Ground, WorkspaceError};
 use crate::services::Protected;
 
 /// What version control systems keep their state in.
-const INTERNALS: [&str; 4] = [".git", ".hg", ".svn", ".jj"];
+pub(super) const INTERNALS: [&str; 4] = [".git", ".hg", ".svn", ".jj"];
 /// How deep the agent's folder is looked through for directories and for files with a second name.
 const OWN_DEPTH: usize = 2;
 /// More levels than a path can have.
@@ -58,6 +58,16 @@ impl Guard {
     /// Whether a file that was found here is the agent's by another name. Its directory is none of the agent's.
     pub(super) fn is_own_file(&self, metadata: &Metadata) -> bool {
         metadata.nlink() > 1 && self.own.contains(&(metadata.dev(), metadata.ino()))
+    }
+
+    /// Whether the service's owner protects a file or a folder; its path has neither `.` nor `..`.
+    pub(super) fn is_protected(&self, path: &Path, is_folder: bool) -> bool {
+        self.protected.covers_all_of(path, is_folder)
+    }
+
+    /// Whether the working directory itself is version control's.
+    pub(super) fn is_within_internals(&self) -> bool {
+        self.within_internals
     }
 
     /// Whether a tool may change what is at a spot that was reached without links.

@@ -12,6 +12,7 @@
 //! run: the ground that every tool stands on is gone. The text of a result is never interpreted.
 
 mod access;
+mod bash;
 mod change;
 mod diff;
 mod display;
@@ -27,6 +28,7 @@ mod output;
 mod planned;
 mod read;
 mod replace;
+pub mod sandbox;
 mod skill;
 mod spot;
 #[cfg(test)]
@@ -52,6 +54,7 @@ use crate::services::{Skill, ToolName};
 use change::Not;
 use known::Known;
 pub use planned::PlannedCall;
+use sandbox::{Limits, Sandbox, Unavailable};
 use spot::Spot;
 use workspace::{AccessError, Ground, Links, Workspace, WorkspaceError};
 
@@ -87,12 +90,26 @@ impl ToolOutput {
     }
 }
 
-/// A trouble that no other call can get around: it ends the run as `tool_error`.
+/// A trouble that no other call can get around: it ends the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ToolFailure {
     /// The working directory was removed while the run was under way.
     #[error("the working directory was removed while the run was under way")]
     WorkspaceGone,
+    /// No command can be run any more.
+    #[error("no sandbox could be made for a command")]
+    SandboxUnavailable,
+}
+
+/// Why a run's tools cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The working directory.
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
+    /// What commands need.
+    #[error(transparent)]
+    Sandbox(#[from] Unavailable),
 }
 
 /// What a call would do.
@@ -159,8 +176,8 @@ pub struct Toolbox {
 
 impl Toolbox {
     /// Opens the working directory, once, and puts `names` to work in it, and the skills beside them. Without
-    /// tools the directory is not touched. Blocks for a few system calls.
-    pub fn open(names: &[ToolName], skills: &[Skill], ground: Ground<'_>) -> Result<Self, WorkspaceError> {
+    /// tools the directory is not touched. Blocks for a few system calls; with Bash for an empty command.
+    pub fn open(names: &[ToolName], skills: &[Skill], ground: Ground<'_>) -> Result<Self, OpenError> {
         Self::open_under(&Rulebook::default(), names, skills, ground)
     }
 
@@ -170,7 +187,7 @@ impl Toolbox {
         names: &[ToolName],
         skills: &[Skill],
         ground: Ground<'_>,
-    ) -> Result<Self, WorkspaceError> {
+    ) -> Result<Self, OpenError> {
         let skills = (!skills.is_empty()).then(|| -> Box<dyn Tool> { Box::new(skill::Skill::new(skills)) });
         if names.is_empty() {
             return Ok(Self::with(skills.into_iter().collect()));
@@ -184,7 +201,7 @@ impl Toolbox {
             }
             _ => Ok(Arc::clone(&workspace)),
         };
-        let make = |name: &ToolName| -> Result<Box<dyn Tool>, WorkspaceError> {
+        let make = |name: &ToolName| -> Result<Box<dyn Tool>, OpenError> {
             let (workspace, known) = (seen_by(name)?, Arc::clone(&known));
             Ok(match name {
                 ToolName::Read => Box::new(read::Read::new(workspace, known)),
@@ -192,10 +209,13 @@ impl Toolbox {
                 ToolName::Glob => Box::new(glob::Glob::new(workspace)),
                 ToolName::Edit => Box::new(edit::Edit::new(workspace, known)),
                 ToolName::Write => Box::new(write::Write::new(workspace, known)),
+                ToolName::Bash => {
+                    let sandbox = Sandbox::open(workspace, ground.own, ground.network, Limits::default())?;
+                    Box::new(bash::Bash::new(sandbox, ground.network))
+                }
             })
         };
-        let made: Vec<_> = names.iter().map(make).collect::<Result<_, _>>()?;
-        Ok(Self::with(made.into_iter().chain(skills).collect()))
+        Ok(Self::with(names.iter().map(make).chain(skills.map(Ok)).collect::<Result<_, _>>()?))
     }
 
     /// A toolbox of tools that stand ready.
@@ -249,11 +269,20 @@ where
     A: DeserializeOwned,
     W: FnOnce(A, &CancellationToken) -> Result<ToolOutput, AccessError> + Send + 'static,
 {
+    blocking(tool, arguments, stop, |arguments, stop| told(work(arguments, stop)))
+}
+
+/// The same for work that says itself how the call ends.
+fn blocking<A, W>(tool: ToolName, arguments: Value, stop: &CancellationToken, work: W) -> BoxFuture<'static, ToolResult>
+where
+    A: DeserializeOwned,
+    W: FnOnce(A, &CancellationToken) -> ToolResult + Send + 'static,
+{
     let stop = stop.child_token();
     async move {
         let guard = stop.clone().drop_guard();
         let outcome = tokio::task::spawn_blocking(move || match parse(tool.as_str(), arguments) {
-            Ok(arguments) => told(work(arguments, &stop)),
+            Ok(arguments) => work(arguments, &stop),
             Err(complaint) => Ok(ToolOutput::error(complaint)),
         })
         .await;

@@ -24,6 +24,7 @@ use rustix::io::Errno;
 pub use super::access::{AccessError, Kind};
 use super::guard::Guard;
 use super::spot::Spot;
+use crate::services::Network;
 use crate::services::approvals::Hidden;
 
 /// How often an access is tried again when a signal came in the middle of it.
@@ -88,6 +89,8 @@ pub struct Ground<'a> {
     pub own: &'a Path,
     /// What the service's owner protects from change; see [`crate::services::Protected`].
     pub protected: &'a [String],
+    /// The network that commands have.
+    pub network: Network,
 }
 
 /// An open working directory.

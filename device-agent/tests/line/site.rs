@@ -6,7 +6,7 @@ use deskgate::assistant::accounts::Accounts;
 use deskgate::dispatcher::DispatcherHandle;
 use deskgate::identity::DeviceKey;
 use deskgate::link::{Connector, Credentials};
-use deskgate::services::{Computer, Definition, Gateway as _, Limits, Provider, ServiceDesk};
+use deskgate::services::{Computer, Definition, Gateway as _, Limits, Network, Provider, ServiceDesk};
 use deskgate_gateway::domain::devices::{Clocks, pair};
 use deskgate_gateway::{Gateway, Settings, upkeep};
 use deskgate_protocol::identity::IdentityFile;
@@ -69,6 +69,7 @@ impl Site {
             skills: Vec::new(),
             approvals: Default::default(),
             protected: Vec::new(),
+            network: Network::None,
             limits: Limits::default(),
         };
         let nowhere = std::path::Path::new("/nonexistent");

@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::services::{Approvals, Definition, Limits, Provider, Report, Service};
+use crate::services::{Approvals, Definition, Limits, Network, Provider, Report, Service};
 use crate::store::services::Freeze;
 
 /// Nothing here takes this long; a test that waits so long has failed.
@@ -255,6 +255,7 @@ async fn publish(store: &Store, folder: &Path, name: &str, concurrency: u32) -> 
         skills: Vec::new(),
         approvals: Approvals::default(),
         protected: Vec::new(),
+        network: Network::None,
         limits: Limits { concurrency, ..Limits::default() },
     };
     let report = Report { definition_sha256: draft.digest(), checked_at: now, checks: Vec::new() };

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::services::{Approvals, Limits, Provider, Skill, ToolName};
+use crate::services::{Approvals, Limits, Network, Provider, Skill, ToolName};
 
 /// As with a device on which no model provider was configured.
 async fn execute(job: Job, reports: mpsc::Sender<Progress>, stop: CancellationToken) -> Outcome {
@@ -48,10 +48,11 @@ fn job(folder: &Path, model: &str, text: &str) -> Job {
         provider: Provider::Scripted,
         model: model.into(),
         instructions: "Answer.".into(),
-        tools: ToolName::ALL.to_vec(),
+        tools: ToolName::WORKSPACE.to_vec(),
         skills: Vec::new(),
         approvals: Approvals::default(),
         protected: Vec::new(),
+        network: Network::None,
         limits: Limits::default(),
     };
     let offer = Offer {

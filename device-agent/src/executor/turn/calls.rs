@@ -21,7 +21,7 @@ use serde_json::Value;
 use super::{Answer, Basis, Effect, Event, Request, State, Turn};
 use crate::assistant::{Message, ToolAnswer, ToolCall};
 use crate::services::approvals::{OnDenial, Scope, Verdict};
-use crate::tools::{Plan, PlannedCall, Shown, ToolOutput, ToolResult};
+use crate::tools::{Plan, PlannedCall, Shown, ToolFailure, ToolOutput, ToolResult};
 
 /// What the model is told of a call that a rule denies.
 const BY_RULE: &str = "The owner's rules for this service do not allow this call. Go on without it.";
@@ -270,9 +270,12 @@ impl Turn {
                 vec![note]
             }
             Ok(output) => self.completed(work, current, output),
-            Err(_) => {
+            Err(gone) => {
                 let mut effects = vec![current.completed(ToolStatus::Error)];
-                effects.extend(self.fail(RunErrorCode::ToolError));
+                effects.extend(self.fail(match gone {
+                    ToolFailure::WorkspaceGone => RunErrorCode::ToolError,
+                    ToolFailure::SandboxUnavailable => RunErrorCode::SandboxUnavailable,
+                }));
                 effects
             }
         }

@@ -81,8 +81,13 @@ fn the_agents_own_folder_is_recognised_under_another_mount() {
 async fn where_the_own_folder_is_mounted() {
     let place = given();
     let own = place.join("out/home");
-    let open =
-        |directory: &Path| Toolbox::open(&ToolName::WORKSPACE, &[], Ground { directory, own: &own, protected: &[] });
+    let open = |directory: &Path| {
+        Toolbox::open(
+            &ToolName::WORKSPACE,
+            &[],
+            Ground { directory, own: &own, protected: &[], network: Network::None },
+        )
+    };
     let toolbox = open(&place.join("in")).expect("opens");
     let call = async |tool: &str, arguments| {
         toolbox.call(tool, arguments, CancellationToken::new()).await.expect("the directory stands")

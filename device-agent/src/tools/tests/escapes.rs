@@ -63,7 +63,11 @@ impl Site {
         symlink(format!("/proc/self/fd/{descriptor}"), at("in/descriptor")).expect("links");
         let protected = ["keep/".to_owned(), ".env".to_owned()];
         let (directory, own) = (&at("in"), &at("in/agent-home"));
-        let toolbox = Toolbox::open(&ToolName::WORKSPACE, &[], Ground { directory, own, protected: &protected });
+        let toolbox = Toolbox::open(
+            &ToolName::WORKSPACE,
+            &[],
+            Ground { directory, own, protected: &protected, network: Network::None },
+        );
         Self { toolbox: toolbox.expect("opens"), place, _open: (secret, listener), descriptor }
     }
 
@@ -315,12 +319,20 @@ async fn a_working_directory_inside_the_agents_own_folder_is_no_ground_to_work_o
     let own = site.place.path().join("in/agent-home");
     for inside in ["", "providers", "gateway/postgres"] {
         let directory = &own.join(inside);
-        let opened = Toolbox::open(&ToolName::WORKSPACE, &[], Ground { directory, own: &own, protected: &[] });
+        let opened = Toolbox::open(
+            &ToolName::WORKSPACE,
+            &[],
+            Ground { directory, own: &own, protected: &[], network: Network::None },
+        );
         assert!(opened.is_err_and(|error| error.to_string().contains("own folder")), "{inside}");
     }
     // By a link it is the same folder.
     let (directory, own_by_link) = (&own.join("providers"), &site.place.path().join("in/own"));
-    let opened = Toolbox::open(&ToolName::WORKSPACE, &[], Ground { directory, own: own_by_link, protected: &[] });
+    let opened = Toolbox::open(
+        &ToolName::WORKSPACE,
+        &[],
+        Ground { directory, own: own_by_link, protected: &[], network: Network::None },
+    );
     assert!(opened.is_err());
 }
 

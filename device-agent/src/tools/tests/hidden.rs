@@ -7,7 +7,7 @@ use crate::services::approvals::{Action, Rule};
 fn toolbox_without_keys(directory: &Path) -> Toolbox {
     let rule = Rule { action: Action::Deny, tool: "Read".into(), path: Some("keys".into()) };
     let rules = Approvals { rules: vec![rule], ..Approvals::default() }.rulebook().expect("rules");
-    let ground = Ground { directory, own: Path::new("/nonexistent"), protected: &[] };
+    let ground = Ground { directory, own: Path::new("/nonexistent"), protected: &[], network: Network::None };
     Toolbox::open_under(&rules, &ToolName::WORKSPACE, &[], ground).expect("opens")
 }
 

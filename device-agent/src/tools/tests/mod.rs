@@ -1,5 +1,6 @@
 //! What the tools promise, tried through the same toolbox that a run uses.
 
+mod commands;
 mod confinement;
 mod disk;
 mod escapes;
@@ -16,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::workspace::Ground;
 use super::{ToolOutput, Toolbox};
-use crate::services::ToolName;
+use crate::services::{Network, ToolName};
 
 /// A folder with a working directory `in`, and beside it `out/secret.txt` that says SECRET.
 pub(super) fn place() -> TempDir {
@@ -33,7 +34,7 @@ pub(super) fn write(path: &Path, text: impl AsRef<[u8]>) {
 }
 
 pub(super) fn toolbox(directory: &Path) -> Toolbox {
-    let ground = Ground { directory, own: Path::new("/nonexistent"), protected: &[] };
+    let ground = Ground { directory, own: Path::new("/nonexistent"), protected: &[], network: Network::None };
     Toolbox::open(&ToolName::WORKSPACE, &[], ground).expect("opens")
 }
 

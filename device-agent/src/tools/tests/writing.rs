@@ -25,7 +25,12 @@ impl Run {
             write(&folder.path().join(name), text);
         }
         let protected: Vec<_> = protected.iter().map(|&pattern| pattern.to_owned()).collect();
-        let ground = Ground { directory: folder.path(), own: Path::new("/nonexistent"), protected: &protected };
+        let ground = Ground {
+            directory: folder.path(),
+            own: Path::new("/nonexistent"),
+            protected: &protected,
+            network: Network::None,
+        };
         let toolbox = Toolbox::open(&ToolName::WORKSPACE, &[], ground).expect("opens");
         Self { folder, toolbox }
     }

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::Context;
-use deskgate::services::ToolName;
+use deskgate::services::{Network, ToolName};
 use deskgate::tools::Toolbox;
 use deskgate::tools::workspace::Ground;
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Resul
     let files = bench.count(50_000);
     let tree = folder.path().join("tree");
     plant(&tree, files)?;
-    let ground = Ground { directory: &tree, own: &folder.path().join("none"), protected: &[] };
+    let ground = Ground { directory: &tree, own: &folder.path().join("none"), protected: &[], network: Network::None };
     let toolbox = Toolbox::open(&ToolName::WORKSPACE, &[], ground)?;
     if bench.wants(&["grep_vs_ripgrep"]) {
         let call = json!({ "pattern": "needle_[0-9]+", "head_limit": 0 });

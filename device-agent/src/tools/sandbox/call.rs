@@ -1,0 +1,193 @@
+//! One command from its beginning to the end of everything it has started.
+
+use std::io::{ErrorKind, PipeReader, Read};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, fstatvfs};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::time::Timespec;
+use tokio_util::sync::CancellationToken;
+
+use super::capture::Capture;
+use super::launch::Launched;
+use super::limits::Limits;
+use super::tree;
+
+/// How long a stop may go unnoticed.
+const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// How often memory and disk are looked at.
+const LOOK: Duration = Duration::from_millis(250);
+/// Killed processes end at once, unless a file system hangs.
+const DEAD: Duration = Duration::from_secs(5);
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// By itself, or by a signal that it got inside.
+    Finished(ExitStatus),
+    /// We ended it.
+    Ended(Reason),
+}
+
+/// Why we ended a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The run was stopped.
+    Stopped,
+    /// Its time was over.
+    Time,
+    /// Its processes had too much memory together.
+    Memory,
+    /// A disk it writes to was nearly full.
+    Disk,
+}
+
+/// What holds a command to its limits.
+pub(super) struct Bounds<'a> {
+    pub(super) limits: &'a Limits,
+    pub(super) until: Instant,
+    pub(super) stop: &'a CancellationToken,
+    /// Whether memory must be looked at, because no control group bounds it.
+    pub(super) watch_memory: bool,
+    /// Folders on the disks that it writes to.
+    pub(super) disks: [BorrowedFd<'a>; 2],
+}
+
+impl Bounds<'_> {
+    /// A disk that is full enough already.
+    pub(super) fn disk_is_full(&self) -> bool {
+        let free = |disk: &BorrowedFd<'_>| fstatvfs(disk).map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+        self.disks.iter().any(|disk| free(disk).is_ok_and(|free| free < self.limits.free_space))
+    }
+
+    fn broken(&self, root: i32, look: bool) -> Option<Reason> {
+        match () {
+            () if self.stop.is_cancelled() => Some(Reason::Stopped),
+            () if Instant::now() >= self.until => Some(Reason::Time),
+            () if look && self.watch_memory && tree::memory(&tree::below(root)) > self.limits.memory => {
+                Some(Reason::Memory)
+            }
+            () if look && self.disk_is_full() => Some(Reason::Disk),
+            () => None,
+        }
+    }
+}
+
+/// Sees a command through. When this returns, nothing that it started is there any more.
+pub(super) fn see_through(launched: Launched, bounds: &Bounds<'_>) -> std::io::Result<(Capture, Ending)> {
+    let mut sandbox = Sandboxed::new(launched)?;
+    let ending = sandbox.until_it_ends(bounds);
+    sandbox.end()?;
+    Ok((std::mem::take(&mut sandbox.capture), ending?))
+}
+
+/// A running sandbox; it ends with this value, whatever happens.
+struct Sandboxed {
+    launched: Launched,
+    /// Of bubblewrap, to wait for its end.
+    handle: OwnedFd,
+    capture: Capture,
+}
+
+impl Sandboxed {
+    fn new(launched: Launched) -> std::io::Result<Self> {
+        let pid = i32::try_from(launched.bwrap.id()).ok().and_then(Pid::from_raw).ok_or(ErrorKind::InvalidData)?;
+        let handle = pidfd_open(pid, PidfdFlags::empty())?;
+        fcntl_setfl(&launched.output, fcntl_getfl(&launched.output)? | OFlags::NONBLOCK)?;
+        Ok(Self { launched, handle, capture: Capture::default() })
+    }
+
+    fn root(&self) -> i32 {
+        self.launched.bwrap.id().cast_signed()
+    }
+
+    fn until_it_ends(&mut self, bounds: &Bounds<'_>) -> std::io::Result<Ending> {
+        let mut asked: Option<(Reason, Instant)> = None;
+        let mut looked = Instant::now();
+        loop {
+            let open = self.read()?;
+            if let Some(status) = self.launched.bwrap.try_wait()? {
+                return Ok(asked.map_or(Ending::Finished(status), |(reason, _)| Ending::Ended(reason)));
+            }
+            match asked {
+                Some((reason, until)) if Instant::now() >= until => return Ok(Ending::Ended(reason)),
+                Some(_) => {}
+                None => {
+                    let look = looked.elapsed() >= LOOK;
+                    looked = if look { Instant::now() } else { looked };
+                    if let Some(reason) = bounds.broken(self.root(), look) {
+                        tree::ask_to_end(&tree::below(self.root()));
+                        asked = Some((reason, Instant::now() + bounds.limits.grace));
+                    }
+                }
+            }
+            self.wait(open)?;
+        }
+    }
+
+    /// Waits for more output, for the end, or for a moment.
+    fn wait(&self, open: bool) -> std::io::Result<()> {
+        let end = PollFd::new(&self.handle, PollFlags::IN);
+        let more = PollFd::new(&self.launched.output, PollFlags::IN);
+        // A pipe that everybody closed would be ready for ever.
+        let mut both = [end, more];
+        let watched = if open { &mut both[..] } else { &mut both[..1] };
+        match poll(watched, Some(&TICK)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Takes what is there, a bounded part of it, so that a flood does not keep from looking at the clock. Whether
+    /// more may come.
+    fn read(&mut self) -> std::io::Result<bool> {
+        read(&mut self.launched.output, &mut self.capture)
+    }
+
+    /// Kills what is left and waits until it is gone, and takes the last of the output.
+    fn end(&mut self) -> std::io::Result<()> {
+        let _ = pidfd_send_signal(&self.launched.first, Signal::KILL);
+        let _ = self.launched.bwrap.kill();
+        self.launched.bwrap.wait()?;
+        let wait = Timespec { tv_sec: DEAD.as_secs().cast_signed(), tv_nsec: 0 };
+        let gone = poll(&mut [PollFd::new(&self.launched.first, PollFlags::IN)], Some(&wait));
+        if gone.is_ok_and(|ready| ready == 0) {
+            tracing::warn!("processes of a command do not end after they were killed: a file system may hang");
+        }
+        // Nobody writes any more: at most what the pipe holds is left.
+        self.read()?;
+        Ok(())
+    }
+}
+
+impl Drop for Sandboxed {
+    fn drop(&mut self) {
+        let _ = pidfd_send_signal(&self.launched.first, Signal::KILL);
+        let _ = self.launched.bwrap.kill();
+        let _ = self.launched.bwrap.wait();
+    }
+}
+
+/// As much as a pipe holds by default.
+const PIPE: usize = 64 * 1024;
+
+fn read(output: &mut PipeReader, capture: &mut Capture) -> std::io::Result<bool> {
+    let mut bytes = vec![0; PIPE];
+    let mut taken = 0;
+    while taken < PIPE {
+        match output.read(&mut bytes) {
+            Ok(0) => return Ok(false),
+            Ok(read) => {
+                capture.take(&bytes[..read]);
+                taken += read;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}

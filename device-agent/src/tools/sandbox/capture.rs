@@ -1,0 +1,78 @@
+//! What a command prints, in bounded memory: the beginning and the end are kept.
+
+use std::collections::VecDeque;
+
+/// Bytes that are kept of the beginning, and as many of the end.
+const KEPT: usize = 31 * 1024;
+
+/// Bytes in the order they came.
+#[derive(Debug, Default)]
+pub struct Capture {
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    left_out: u64,
+}
+
+impl Capture {
+    /// Takes more.
+    pub(super) fn take(&mut self, bytes: &[u8]) {
+        let (head, rest) = bytes.split_at(bytes.len().min(KEPT - self.head.len()));
+        self.head.extend_from_slice(head);
+        self.tail.extend(rest);
+        let over = self.tail.len().saturating_sub(KEPT);
+        self.tail.drain(..over);
+        self.left_out += over as u64;
+    }
+
+    /// Text that is safe to show: UTF-8, with a question mark for each byte that is none and for each control
+    /// character that would move a cursor. Says how much was left out.
+    pub fn text(mut self) -> String {
+        let mut text = safe(&self.head);
+        if self.left_out > 0 {
+            text.push_str(&format!("\n\n({} bytes of output are left out here)\n\n", self.left_out));
+        }
+        text.push_str(&safe(self.tail.make_contiguous()));
+        text
+    }
+}
+
+fn safe(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        let shown = |character: char| match character {
+            '\n' | '\t' => character,
+            other if other.is_control() => '?',
+            other => other,
+        };
+        text.extend(chunk.valid().chars().filter(|character| *character != '\r').map(shown));
+        text.extend(chunk.invalid().iter().map(|_| '?'));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_leaves_its_beginning_its_end_and_how_much_is_missing() {
+        let mut capture = Capture::default();
+        capture.take(b"first ");
+        for _ in 0..1000 {
+            capture.take(&[b'x'; 1000]);
+        }
+        capture.take(b" last");
+        assert!(capture.tail.capacity() < 4 * KEPT, "memory is bounded");
+        let text = capture.text();
+        assert!(text.len() < 64 * 1024 && text.starts_with("first x") && text.ends_with("x last"));
+        let missing = 1_000_011 - 2 * KEPT;
+        assert!(text.contains(&format!("({missing} bytes of output are left out here)")));
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_and_terminal_escapes_become_question_marks() {
+        let mut capture = Capture::default();
+        capture.take(b"a\0b\x1b[2J\xff\xc3\xa9\r\n\tc\xc2\x9b");
+        assert_eq!(capture.text(), "a?b?[2J?é\n\tc?");
+    }
+}

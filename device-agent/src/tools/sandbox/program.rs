@@ -1,0 +1,62 @@
+//! The programs that make a sandbox, from places that only the system's administrator can change.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::Unavailable;
+
+/// Where programs are looked for; never on the agent's own path, which its user may have changed.
+const FOLDERS: [&str; 2] = ["/usr/bin", "/bin"];
+
+/// What a sandbox is made with.
+#[derive(Clone, Debug)]
+pub(super) struct Programs {
+    /// Makes the namespaces and mounts.
+    pub(super) bwrap: PathBuf,
+    /// Sets the limits, inside.
+    pub(super) prlimit: PathBuf,
+    /// Runs the command, and our own few lines before it.
+    pub(super) shell: PathBuf,
+}
+
+impl Programs {
+    /// Finds them, or says which is missing or not to be trusted.
+    pub(super) fn find() -> Result<Self, Unavailable> {
+        Ok(Self {
+            bwrap: find("bwrap", "bubblewrap")?,
+            prlimit: find("prlimit", "util-linux")?,
+            shell: find("bash", "bash").or_else(|_| find("sh", "dash"))?,
+        })
+    }
+}
+
+fn find(name: &'static str, package: &'static str) -> Result<PathBuf, Unavailable> {
+    let mut places = FOLDERS.iter().map(|folder| Path::new(folder).join(name));
+    let found = places.find(|path| path.exists()).ok_or(Unavailable::Missing { name, package })?;
+    match only_root_changes(&found) {
+        true => Ok(found),
+        false => Err(Unavailable::Untrusted(found)),
+    }
+}
+
+/// The file itself, wherever links lead, and each folder above it.
+fn only_root_changes(path: &Path) -> bool {
+    let Ok(real) = path.canonicalize() else { return false };
+    real.ancestors().all(|part| part.metadata().is_ok_and(|found| found.uid() == 0 && found.mode() & 0o022 == 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_others_could_have_written_is_not_trusted() {
+        use std::os::unix::fs::PermissionsExt;
+        assert!(only_root_changes(Path::new("/bin/sh")));
+        let place = tempfile::tempdir().expect("a folder");
+        let program = place.path().join("bwrap");
+        std::fs::write(&program, "").expect("writes");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o777)).expect("opens");
+        assert!(!only_root_changes(&program) && !only_root_changes(&place.path().join("missing")));
+    }
+}

@@ -1,0 +1,158 @@
+//! The private temporary folder of a run, which its commands share and see as `/tmp`.
+//!
+//! It stands in the agent's own folder, on a disk: what commands leave there counts as disk, not as memory. What
+//! stands in it was made by strangers, so it is removed without a recursion that a deep tree could exhaust.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+
+/// A folder that is removed with all that stands in it when it is dropped.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    /// Never shown to a command; `tmp` in it is.
+    folder: PathBuf,
+    tmp: OwnedFd,
+}
+
+impl Scratch {
+    /// A fresh one below `all`, which is made if it is not there.
+    pub(super) fn make(all: &Path) -> io::Result<Self> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let make =
+            |folder: &Path, recursive| std::fs::DirBuilder::new().mode(0o700).recursive(recursive).create(folder);
+        make(all, true)?;
+        let folder = all.join(format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
+        make(&folder, false)?;
+        let tmp = folder.join("tmp");
+        make(&tmp, false)?;
+        let tmp = rustix::fs::open(&tmp, OFlags::RDONLY | FOLDER, Mode::empty())?;
+        Ok(Self { folder, tmp })
+    }
+
+    /// What commands see.
+    pub(super) fn handle(&self) -> BorrowedFd<'_> {
+        self.tmp.as_fd()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = remove(&self.folder) {
+            tracing::warn!(%error, "the temporary files of a run cannot be removed");
+        }
+    }
+}
+
+/// Removes what runs of an agent that was killed have left below `all`.
+pub fn remove_left(all: &Path) -> io::Result<()> {
+    match std::fs::read_dir(all) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(entries) => entries.into_iter().try_for_each(|entry| remove(&entry?.path())),
+    }
+}
+
+const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Takes the folder apart from the top: the folders in each of its folders become its own, so that none is
+/// deeper than two.
+fn remove(folder: &Path) -> io::Result<()> {
+    let top = rustix::fs::open(folder, OFlags::RDONLY | FOLDER, Mode::empty())?;
+    let mut moved = 0_u64;
+    loop {
+        let entries = entries(top.as_fd())?;
+        if entries.is_empty() {
+            return std::fs::remove_dir(folder);
+        }
+        for (name, kind) in entries {
+            if kind != FileType::Directory {
+                rustix::fs::unlinkat(&top, &name, AtFlags::empty())?;
+                continue;
+            }
+            let inner = open(top.as_fd(), &name)?;
+            for (child, kind) in self::entries(inner.as_fd())? {
+                if kind == FileType::Directory {
+                    // A folder that its owner may not write cannot be moved.
+                    open(inner.as_fd(), &child)?;
+                    rustix::fs::renameat(&inner, &child, &top, format!("moved-{moved}"))?;
+                    moved += 1;
+                } else {
+                    rustix::fs::unlinkat(&inner, &child, AtFlags::empty())?;
+                }
+            }
+            rustix::fs::unlinkat(&top, &name, AtFlags::REMOVEDIR)?;
+        }
+    }
+}
+
+/// A folder, also one whose mode forbids it to its owner. Nobody else works here any more.
+fn open(parent: BorrowedFd<'_>, name: &std::ffi::CStr) -> io::Result<OwnedFd> {
+    rustix::fs::chmodat(parent, name, Mode::RWXU, AtFlags::empty())?;
+    Ok(rustix::fs::openat(parent, name, OFlags::RDONLY | FOLDER, Mode::empty())?)
+}
+
+fn entries(folder: BorrowedFd<'_>) -> io::Result<Vec<(std::ffi::CString, FileType)>> {
+    let mut found = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name != c"." && name != c".." {
+            // Not every file system says it in the list.
+            let kind = match entry.file_type() {
+                FileType::Unknown => {
+                    let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                    FileType::from_raw_mode(stat.st_mode)
+                }
+                known => known,
+            };
+            found.push((name.to_owned(), kind));
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_deep_tree_a_closed_folder_and_a_link_to_elsewhere_are_removed_and_elsewhere_stays() {
+        let place = tempfile::tempdir().expect("a folder");
+        let canary = place.path().join("canary");
+        std::fs::write(&canary, "stays").expect("writes");
+        let all = place.path().join("scratch");
+        let scratch = Scratch::make(&all).expect("makes");
+        let tmp = scratch.folder.join("tmp");
+        std::os::unix::fs::symlink(&canary, tmp.join("link")).expect("links");
+        std::os::unix::fs::symlink(place.path(), tmp.join("folder")).expect("links");
+        std::fs::create_dir_all(tmp.join("closed/inner/most")).expect("creates");
+        for closed in ["closed/inner", "closed"] {
+            std::fs::set_permissions(tmp.join(closed), std::fs::Permissions::from_mode(0o000)).expect("closes");
+        }
+        // Deeper than any path may be long.
+        let mut deep = scratch.tmp.try_clone().expect("descriptors are left");
+        for _ in 0..2100 {
+            rustix::fs::mkdirat(&deep, "d", Mode::RWXU).expect("creates");
+            deep = rustix::fs::openat(&deep, "d", OFlags::RDONLY | FOLDER, Mode::empty()).expect("opens");
+        }
+        drop(scratch);
+        assert_eq!(std::fs::read_dir(&all).expect("stands").count(), 0);
+        assert_eq!(std::fs::read_to_string(&canary).expect("stands"), "stays");
+    }
+
+    #[test]
+    fn what_a_killed_agent_left_is_removed_at_the_next_start() {
+        let place = tempfile::tempdir().expect("a folder");
+        let all = place.path().join("scratch");
+        remove_left(&all).expect("there is nothing");
+        std::mem::forget(Scratch::make(&all).expect("makes"));
+        remove_left(&all).expect("removes");
+        assert_eq!(std::fs::read_dir(&all).expect("stands").count(), 0);
+    }
+}

@@ -1,0 +1,134 @@
+//! Commands run where they are allowed to, and nothing of them outlives its run or its agent.
+
+use std::path::Path;
+
+use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Postgres, process, until};
+use serde_json::json;
+
+use crate::text;
+
+struct Site {
+    _postgres: Postgres,
+    gateway: GatewayProcess,
+    device: Device,
+    folder: Folder,
+}
+
+impl Site {
+    async fn new() -> Self {
+        let postgres = Postgres::shared().await;
+        let gateway = GatewayProcess::start(&postgres, &[]).await;
+        let device = Device::paired_with(&gateway).await;
+        Self { _postgres: postgres, gateway, device, folder: Folder::new() }
+    }
+
+    /// A service whose assistant runs `command` and answers what it said.
+    async fn runs(&self, command: &str) -> Backend {
+        let steps = json!([
+            { "tool": "Bash", "arguments": { "command": command, "description": "The work of this test" } },
+            { "text": "{{last_tool_result}}" }
+        ]);
+        let model = self.folder.script("commands", steps);
+        self.device.publish(&self.gateway, "shop", &self.folder, &["--tools", "Bash", "--model", &model]).await
+    }
+}
+
+#[tokio::test]
+async fn a_run_changes_its_folder_by_a_command_and_sees_nothing_of_the_agent() {
+    let site = Site::new().await;
+    let home = site.device.home().display().to_string();
+    let command =
+        format!("wc -l <orders.txt >lines.txt; ls {home} 2>&1 | grep -c 'No such file'; env | grep -c DESKGATE_");
+    let backend = site.runs(&command).await;
+    let run = backend.ended(&backend.submit("Count.").await).await;
+    assert_eq!((text(&run, "/state"), text(&run, "/result/text")), ("succeeded", "1\n0\n\n(exit status 1)"), "{run}");
+    assert_eq!(std::fs::read_to_string(site.folder.path().join("lines.txt")).expect("written").trim(), "0");
+    let left = std::fs::read_dir(site.device.home().join("scratch")).expect("made").count();
+    assert_eq!(left, 0, "the run's temporary folder is gone");
+}
+
+/// Five generations, each in a session of its own and deaf to a polite request, none of which ends by itself.
+const TREE: &str = "trap '' TERM HUP INT
+if [ $1 -gt 1 ]; then setsid sh ./tree.sh $(($1 - 1)) & fi
+while :; do sleep 60; done";
+
+async fn stand(folder: &Path) {
+    until("five generations to stand", async || {
+        let standing = generations(folder);
+        if standing >= 5 { Ok(()) } else { Err(format!("{standing} stand")) }
+    })
+    .await;
+}
+
+/// The shells of the tree that works in this folder.
+fn generations(folder: &Path) -> usize {
+    let works_here = |number: &&u32| {
+        let line = std::fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
+        line.starts_with(b"sh\0./tree.sh\0")
+    };
+    process::naming(folder).iter().filter(works_here).count()
+}
+
+#[tokio::test]
+async fn a_run_stopped_in_the_middle_of_five_generations_leaves_no_process_within_three_seconds() {
+    let site = Site::new().await;
+    site.folder.write("tree.sh", TREE);
+    let backend = site.runs("sh ./tree.sh 5").await;
+    let folder = site.folder.path();
+    let run_id = backend.submit("Begin.").await;
+    stand(&folder).await;
+    let asked = std::time::Instant::now();
+    let operation = backend.stop(&run_id).await;
+    until("no process to be left", async || match process::naming(&folder) {
+        left if left.is_empty() => Ok(()),
+        left => Err(format!("{left:?} are left")),
+    })
+    .await;
+    assert!(asked.elapsed() < std::time::Duration::from_secs(3), "{:?}", asked.elapsed());
+    assert_eq!(backend.outcome(&operation).await, json!({ "code": "stopped", "run_state": "cancelled" }));
+    let run = backend.ended(&run_id).await;
+    assert_eq!(text(&run, "/state"), "cancelled", "{run}");
+}
+
+#[tokio::test]
+async fn kill_9_of_the_agent_leaves_no_process_of_its_commands_and_its_next_start_no_file() {
+    let mut site = Site::new().await;
+    site.folder.write("tree.sh", TREE);
+    let backend = site.runs("echo left >/tmp/left; sh ./tree.sh 5").await;
+    let folder = site.folder.path();
+    backend.submit("Begin.").await;
+    stand(&folder).await;
+    // The agent alone, not its group: nobody but the kernel ends what it has started.
+    assert!(process::kill_9(site.device.process().id()));
+    until("no process to be left", async || match process::naming(&folder) {
+        left if left.is_empty() => Ok(()),
+        left => Err(format!("{left:?} are left")),
+    })
+    .await;
+    let scratch = site.device.home().join("scratch");
+    assert_eq!(std::fs::read_dir(&scratch).expect("made").count(), 1, "nobody was there to remove it");
+    site.device.kill_9();
+    site.folder.script("commands", json!([{ "text": "done" }]));
+    site.device.start().await;
+    assert_eq!(std::fs::read_dir(&scratch).expect("made").count(), 0);
+}
+
+#[tokio::test]
+async fn without_a_sandbox_nothing_is_published_and_a_run_fails_with_sandbox_unavailable() {
+    let site = Site::new().await;
+    let backend = site.runs("echo never >never.txt").await;
+    // What must be protected and cannot be: no command may run here from now on.
+    std::os::unix::fs::symlink("/tmp", site.folder.path().join(".git")).expect("links");
+    let run = backend.ended(&backend.submit("Try.").await).await;
+    assert_eq!((text(&run, "/state"), text(&run, "/error/code")), ("failed", "sandbox_unavailable"), "{run}");
+    assert_eq!(text(&run, "/error/effects"), "none", "{run}");
+    assert!(!site.folder.path().join("never.txt").exists());
+
+    let checked = site.device.plain_cli(&["service", "check", "shop"]).await;
+    assert_eq!(checked.exit, 10, "{}{}", checked.stdout, checked.stderr);
+    let lines: Vec<&str> = checked.stdout.lines().skip_while(|line| !line.starts_with("FAIL")).take(2).collect();
+    assert!(lines[0].starts_with("FAIL  sandbox confines: .git in the working directory"), "{lines:?}");
+    assert!(lines[1].trim_start().starts_with("next: make .git a plain folder"), "{lines:?}");
+    let published = site.device.plain_cli(&["service", "publish", "shop"]).await;
+    assert_ne!(published.exit, 0, "{}", published.stdout);
+}
