@@ -105,3 +105,38 @@ async fn a_run_that_was_killed_while_it_asked_asks_anew_and_writes_once() {
     device.cli(&["runs", "stop", &run_id]).await.ok();
     assert_eq!(text(&backend.ended(&run_id).await, "/state"), "cancelled");
 }
+
+/// Wherever the kill falls between the yes and the end: a file that is there is never written a second time without the
+/// owner's word, and what begins again by itself had written nothing.
+#[tokio::test]
+async fn a_kill_at_whatever_moment_of_a_write_ends_in_a_question_or_in_nothing_written() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let (mut device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+    let backend = writer(&device, &gateway, &folder, &["--ask", "Write"]).await;
+    let file = folder.path().join("reply.txt");
+    for looks in [0, 100, 1_000, 10_000, 10_000_000] {
+        let run_id = backend.submit("Answer.").await;
+        let request = waiting(&device).await;
+        device.cli(&["approvals", "approve", text(&request, "/approval_id")]).await.ok();
+        // Killed after so many looks, or as soon as the file is there.
+        let _ = (0..looks).find(|_| file.exists());
+        device.kill_9();
+        device.start().await;
+        let standing = deskgate_tests::until("the run to be settled or to ask again", async || {
+            let runs = device.status().await["work"]["runs"].clone();
+            let standing = runs[0]["standing"].as_str().unwrap_or_default().to_owned();
+            if standing.starts_with("awaiting") { Ok(standing) } else { Err(runs.to_string()) }
+        })
+        .await;
+        if standing == "awaiting_approval" {
+            assert!(!file.exists(), "after {looks} looks it began again though it had written");
+            device.cli(&["runs", "stop", &run_id]).await.ok();
+        } else {
+            assert_eq!(device.executions(&run_id), 1);
+            device.cli(&["runs", "reconcile", &run_id, "--not-done"]).await.ok();
+        }
+        backend.ended(&run_id).await;
+        let _ = std::fs::remove_file(&file);
+    }
+}
