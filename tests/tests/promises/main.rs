@@ -18,6 +18,7 @@ mod orders;
 mod reconciliation;
 mod refusals;
 mod replicas;
+mod settlements;
 mod sleep;
 mod stops;
 mod streams;
