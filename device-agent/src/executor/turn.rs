@@ -342,7 +342,10 @@ impl Turn {
         effects.extend(if reason == StopReason::Refused {
             self.fail_because(RunErrorCode::ModelError, "The model declined to answer.", false)
         } else if !calls.is_empty() {
-            let why = outcome::cut(&text, WHY_LIMIT).to_owned();
+            let why = match outcome::cut(&text, WHY_LIMIT) {
+                whole if whole.len() == text.len() => whole.to_owned(),
+                beginning => format!("{beginning} [cut here]"),
+            };
             let work = Work::new(calls.iter().cloned().collect(), why);
             Arc::make_mut(&mut self.messages).push(Message::Assistant { text, tool_calls: calls });
             self.next_tool(work)

@@ -10,11 +10,13 @@ use super::desk::{Desk, refused};
 use super::{No, NoCode};
 use crate::dispatcher::ReconcileError;
 use crate::services::Network;
-use crate::store::approvals::{ApprovalState, Decided};
+use crate::store::approvals::{ApprovalState, Decided, Decision};
 use crate::store::intents::Intent;
 use crate::tools::Shown;
 use crate::tools::workspace::{AccessError, Ground, Links, Workspace};
 
+/// Characters of a reason that an assistant is told.
+const REASON_LIMIT: usize = 2_000;
 /// Bytes of a file that are read for the comparison.
 const READ_LIMIT: u64 = 256 << 20;
 
@@ -36,6 +38,12 @@ impl Desk {
 
     pub(super) async fn decide(&self, ask: DecideApproval, uid: u32) -> Result<ApprovalView, No> {
         let show = ShowApproval { approval_id: ask.approval_id };
+        if let Decision::Deny { reason: Some(reason) } = &ask.decision
+            && reason.chars().count() > REASON_LIMIT
+        {
+            let message = format!("--reason: at most {REASON_LIMIT} characters");
+            return Err(No { code: NoCode::Invalid, message });
+        }
         match self.store.approvals().decide(ask.approval_id, ask.decision, &user(uid)).await? {
             Decided::Counts => self.approval(show).await,
             Decided::Unknown => Err(unknown(&show)),

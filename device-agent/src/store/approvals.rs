@@ -21,6 +21,9 @@ use serde_json::Value;
 use super::{Error, Store, audit};
 use crate::tools::Plan;
 
+/// Requests that are listed at once.
+const LISTED: u32 = 500;
+
 /// This moment in milliseconds, for statements.
 pub(super) const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 
@@ -158,10 +161,12 @@ impl Approvals {
         Self { store }
     }
 
-    /// Requests, those that expire first at the top: the waiting ones, or with `all` the answered ones too.
+    /// Requests, those that expire first at the top; with `all` the newest answered ones behind them.
     pub async fn list(&self, all: bool) -> Result<Vec<Approval>, Error> {
         let filter = if all { "1" } else { "state = 'waiting'" };
-        let sql = format!("{} WHERE {filter} ORDER BY state <> 'waiting', expires_at, approval_id", select());
+        // Each run waits for one at most, so that the limit is about answered ones.
+        let order = "ORDER BY state <> 'waiting', iif(state = 'waiting', expires_at, -decided_at), approval_id";
+        let sql = format!("{} WHERE {filter} {order} LIMIT {LISTED}", select());
         self.store
             .lazily(move |tx| {
                 let mut statement = tx.prepare_cached(&sql)?;

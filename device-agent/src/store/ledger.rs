@@ -19,7 +19,7 @@ use rusqlite::{Transaction, params};
 
 use super::approvals::{self, Approval, ApprovalState, In, NOW, text_time};
 use super::{Error, Store, audit, intents, transcripts};
-use crate::tools::PlannedCall;
+pub use crate::tools::{Plan, PlannedCall, Shown};
 
 /// A change of the computer's clock shows within this time.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);

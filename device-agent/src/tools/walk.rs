@@ -214,7 +214,8 @@ impl Walk<'_> {
         let ignores = Ignores::of(self.workspace, handle.as_fd(), &path, &listed.ignore_files, above);
         let keep = |names: Vec<OsString>, is_directory| -> Vec<PathBuf> {
             let paths = names.into_iter().map(|name| path.join(name));
-            paths.filter(|path| !Ignores::skip(ignores.as_ref(), path, is_directory)).collect()
+            let seen = paths.filter(|path| !self.workspace.hides(path));
+            seen.filter(|path| !Ignores::skip(ignores.as_ref(), path, is_directory)).collect()
         };
         let mut directories = keep(listed.directories, true);
         directories.sort_by(|a, b| b.cmp(a));

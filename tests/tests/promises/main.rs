@@ -1,5 +1,6 @@
 //! What the product promises, with the real programs: one file for each group of promises.
 
+mod approvals;
 mod commands;
 mod conversations;
 mod crash;
@@ -15,6 +16,7 @@ mod line;
 mod models;
 mod operations;
 mod orders;
+mod reconciliation;
 mod refusals;
 mod replicas;
 mod settlements;

@@ -10,8 +10,7 @@ use serde_json::json;
 use super::*;
 use crate::store::approvals::{ApprovalState, Decided, Decision};
 use crate::store::journal::reconcile::Finding;
-use crate::store::ledger::{Asking, By};
-use crate::tools::{Plan, PlannedCall, Shown};
+use crate::store::ledger::{Asking, By, Plan, PlannedCall, Shown};
 
 fn call(n: u32) -> PlannedCall {
     let shown = Shown::Change { before: None, after: Sha256Digest::of(b"new"), diff: "+new".to_owned() };

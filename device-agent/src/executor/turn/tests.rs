@@ -6,8 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::assistant::ToolAnswer;
-use crate::services::Approvals;
-use crate::services::approvals::{Action, Rule};
+use crate::services::approvals::{Action, Approvals, Rule};
 use crate::tools::{Shown, ToolFailure};
 
 mod approvals;

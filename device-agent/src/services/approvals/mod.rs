@@ -20,7 +20,7 @@ pub mod scope;
 
 use serde::{Deserialize, Serialize};
 
-pub use pattern::Pattern;
+pub use pattern::{Case, Pattern};
 pub use rulebook::{Hidden, Rulebook, Verdict};
 pub use scope::Scope;
 
@@ -114,6 +114,10 @@ impl Approvals {
 }
 
 impl Rule {
+    fn case(&self) -> Case {
+        if self.action == Action::Allow { Case::Exact } else { Case::Folded }
+    }
+
     fn check(&self) -> Result<(), String> {
         let known = self.tool == "*" || BUILT_IN.contains(&self.tool.as_str()) || is_of_a_server(&self.tool);
         if !known {
@@ -127,7 +131,7 @@ impl Rule {
         if self.tool != "*" && !PLACED.contains(&self.tool.as_str()) {
             return Err(format!("a call of {} is about no file, so its rule takes no path", self.tool));
         }
-        Pattern::new(path).map(drop)
+        Pattern::new(path, self.case()).map(drop)
     }
 }
 

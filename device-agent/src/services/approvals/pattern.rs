@@ -17,11 +17,21 @@ pub struct Pattern {
     matcher: Option<Gitignore>,
     /// The folders at its beginning that are written out.
     fixed: std::path::PathBuf,
+    case: Case,
+}
+
+/// Whether upper and lower case are one. Some file systems say so: what keeps away folds, what lets in does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Case {
+    /// They are one.
+    Folded,
+    /// They are two.
+    Exact,
 }
 
 impl Pattern {
     /// Reads a pattern. The error says what to write instead.
-    pub fn new(text: &str) -> Result<Self, String> {
+    pub fn new(text: &str, case: Case) -> Result<Self, String> {
         if text.is_empty() {
             return Err("the path is empty; leave it out for every place".to_owned());
         }
@@ -39,16 +49,17 @@ impl Pattern {
         }
         let whole = text.trim_end_matches('/').trim_end_matches("/**").trim_end_matches('/');
         if whole == "**" || whole.is_empty() {
-            return Ok(Self { matcher: None, fixed: "".into() });
+            return Ok(Self { matcher: None, fixed: "".into(), case });
         }
         let unusable = |error: ignore::Error| format!("the path is not a pattern: {error}");
         let mut builder = GitignoreBuilder::new(".");
+        builder.case_insensitive(case == Case::Folded).map_err(unusable)?;
         // The slash ties it to the working directory, and keeps "!" and "#" at its beginning from meaning something.
         builder.add_line(None, &format!("/{whole}")).map_err(unusable)?;
         let matcher = builder.build().map_err(unusable)?;
         let is_fixed = |part: &&str| !part.contains(['*', '?', '[', '{', '\\']);
-        let fixed = whole.split('/').take_while(is_fixed).collect();
-        Ok(Self { matcher: Some(matcher), fixed })
+        let fixed = case.fold(whole.split('/').take_while(is_fixed).collect());
+        Ok(Self { matcher: Some(matcher), fixed, case })
     }
 
     /// Whether a place, relative to the working directory, is one of them.
@@ -64,7 +75,17 @@ impl Pattern {
     /// Whether a place is one of them or may contain one: no place that does is missed, some that do not are taken.
     pub fn may_touch(&self, place: &Path) -> bool {
         let place = plain(place);
-        self.covers(&place) || self.fixed.starts_with(&place) || place.starts_with(&self.fixed)
+        let folded = self.case.fold(place.clone());
+        self.covers(&place) || self.fixed.starts_with(&folded) || folded.starts_with(&self.fixed)
+    }
+}
+
+impl Case {
+    fn fold(self, path: std::path::PathBuf) -> std::path::PathBuf {
+        match (self, path.to_str()) {
+            (Self::Folded, Some(text)) => text.to_lowercase().into(),
+            _ => path,
+        }
     }
 }
 
@@ -78,7 +99,7 @@ mod tests {
     use super::*;
 
     fn covers(pattern: &str, place: &str) -> bool {
-        Pattern::new(pattern).expect("a pattern").covers(Path::new(place))
+        Pattern::new(pattern, Case::Exact).expect("a pattern").covers(Path::new(place))
     }
 
     #[test]
@@ -96,10 +117,18 @@ mod tests {
 
     #[test]
     fn a_place_that_may_contain_a_match_is_never_missed() {
-        let touches = |pattern: &str, place: &str| Pattern::new(pattern).expect("one").may_touch(Path::new(place));
+        let touches =
+            |pattern: &str, place: &str| Pattern::new(pattern, Case::Folded).expect("one").may_touch(Path::new(place));
         assert!(touches("src/keys", ".") && touches("src/keys", "src") && touches("src/keys", "src/keys/a"));
         assert!(!touches("src/keys", "docs") && !touches("src/keys", "src/other"));
         assert!(touches("**/*.env", "docs") && touches("src/*/gen", "src/x"));
         assert!(!touches("src/*/gen", "docs"));
+        assert!(touches("Src/Keys", "src") && touches("src/keys", "SRC/keys/a"));
+    }
+
+    #[test]
+    fn what_keeps_away_folds_upper_and_lower_case() {
+        let covers = |case| Pattern::new("Keys/*.txt", case).expect("one").covers(Path::new("keys/A.TXT"));
+        assert!(covers(Case::Folded) && !covers(Case::Exact));
     }
 }

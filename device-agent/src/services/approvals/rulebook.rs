@@ -44,7 +44,8 @@ impl Default for Rulebook {
 impl Rulebook {
     pub(super) fn new(approvals: &Approvals) -> Result<Self, String> {
         let read = |rule: &super::Rule| {
-            Ok((rule.action, rule.tool.clone(), rule.path.as_deref().map(Pattern::new).transpose()?))
+            let pattern = rule.path.as_deref().map(|path| Pattern::new(path, rule.case())).transpose()?;
+            Ok((rule.action, rule.tool.clone(), pattern))
         };
         let rules = approvals.rules.iter().map(read).collect::<Result<Vec<_>, String>>()?;
         Ok(Self { rules: rules.into(), expiry_s: approvals.expiry_s, on_denial: approvals.on_denial })

@@ -118,7 +118,7 @@ fn plant(tree: &Path, files: usize) -> anyhow::Result<()> {
         for file in 0..IN_FOLDER {
             let number = folder * IN_FOLDER + file;
             let mut text: String = (0..LINES).map(|n| line(number * 7 + n)).collect();
-            if number % MATCHES == 0 {
+            if number.is_multiple_of(MATCHES) {
                 text += &format!("// needle_{number}\n");
             }
             let ending = ["rs", "ts", "md", "py"][file % 4];
