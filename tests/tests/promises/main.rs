@@ -1,5 +1,6 @@
 //! What the product promises, with the real programs: one file for each group of promises.
 
+mod asked;
 mod conversations;
 mod crash;
 mod database;
