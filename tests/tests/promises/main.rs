@@ -2,6 +2,7 @@
 
 mod approvals;
 mod commands;
+mod asked;
 mod conversations;
 mod crash;
 mod database;
