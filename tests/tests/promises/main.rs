@@ -14,6 +14,7 @@ mod line;
 mod models;
 mod operations;
 mod orders;
+mod project;
 mod refusals;
 mod replicas;
 mod sleep;
