@@ -180,7 +180,7 @@ fn fail(name: &str, cause: &str, next: &str) -> Check {
 mod tests {
     use super::*;
     use crate::assistant::accounts::Accounts;
-    use crate::services::Limits;
+    use crate::services::{Approvals, Limits};
 
     fn computer(home: Option<&Path>) -> Computer {
         let nowhere = Path::new("/nonexistent");
@@ -197,6 +197,7 @@ mod tests {
             instructions: "Answer.".to_owned(),
             tools: ToolName::ALL.to_vec(),
             skills: Vec::new(),
+            approvals: Approvals::default(),
             protected: Vec::new(),
             limits: Limits::default(),
         }

@@ -17,6 +17,7 @@ mod orders;
 mod project;
 mod refusals;
 mod replicas;
+mod settlements;
 mod sleep;
 mod stops;
 mod streams;
