@@ -1,8 +1,8 @@
 //! What the product promises, with the real programs: one file for each group of promises.
 
 mod approvals;
-mod commands;
 mod asked;
+mod commands;
 mod conversations;
 mod crash;
 mod database;
@@ -17,6 +17,7 @@ mod line;
 mod models;
 mod operations;
 mod orders;
+mod project;
 mod reconciliation;
 mod refusals;
 mod replicas;
