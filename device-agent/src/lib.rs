@@ -195,10 +195,10 @@ impl Agent {
             let mut reached = self.reach(&in_force).await?;
             let link = Link::new(reached.connector.clone(), reached.credentials.clone());
             let handle = link.handle();
-            let accounts = Accounts::new(self.home.providers());
+            let (accounts, store) = (Accounts::new(self.home.providers()), self.store.clone());
             let own = self.home.path().to_owned();
             let execute: Execute = Arc::new(move |job, reports, stop| {
-                Box::pin(executor::execute(job, accounts.clone(), own.clone(), reports, stop))
+                Box::pin(executor::execute(job, accounts.clone(), own.clone(), store.clone(), reports, stop))
             });
             let slots = self.store.settings().slots().await?.unwrap_or(dispatcher::Config::default().slots);
             let (dispatcher, dispatching) =

@@ -8,10 +8,10 @@ use deskgate_gateway::output::{Output, table};
 use deskgate_protocol::DraftId;
 
 use super::socket::Agent;
-use super::{app, no_secret};
+use super::{app, no_secret, rules};
 use crate::local::{CheckService, CreateService, EditService, ListServices, PublishService, ShowService};
 use crate::services::{
-    Definition, Limits, Network, Provider, Report, Service as Record, Skill, Stage, ToolName, Verdict,
+    Approvals, Definition, Limits, Network, Provider, Report, Service as Record, Skill, Stage, ToolName, Verdict,
 };
 
 /// `deskgate service …`
@@ -87,6 +87,8 @@ pub(super) struct Fields {
     /// A folder with a SKILL.md, whose instructions are taken over now; may be repeated, "none" for no skills
     #[arg(long, value_name = "FOLDER")]
     skill: Vec<PathBuf>,
+    #[command(flatten)]
+    rules: rules::Rules,
     /// Files that no tool changes, by a pattern as in a .gitignore; may be repeated, "none" for none
     #[arg(long, value_name = "PATTERN")]
     protect: Vec<String>,
@@ -114,6 +116,7 @@ pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(
                 instructions: "Answer the caller's question about the files in the working directory.".to_owned(),
                 tools: ToolName::WORKSPACE.to_vec(),
                 skills: Vec::new(),
+                approvals: Approvals::default(),
                 protected: Vec::new(),
                 network: Network::None,
                 limits: Limits::default_for(&ToolName::WORKSPACE),
@@ -210,6 +213,7 @@ impl Fields {
         definition.description = self.description.unwrap_or(definition.description);
         definition.instructions = self.instructions.unwrap_or(definition.instructions);
         definition.model = self.model.unwrap_or(definition.model);
+        definition.approvals = self.rules.apply(definition.approvals)?;
         let limits = &mut definition.limits;
         limits.max_turns = self.max_turns.unwrap_or(limits.max_turns);
         limits.max_duration_s = self.max_duration.unwrap_or(limits.max_duration_s);
@@ -304,7 +308,7 @@ fn show(service: &Record) -> String {
     let tools: Vec<_> = definition.tools.iter().map(|tool| tool.as_str()).collect();
     let skills: Vec<_> = definition.skills.iter().map(|skill| skill.name.as_str()).collect();
     let mut text = format!(
-        "{} ({})\nstage         {}\nfolder        {}\nprovider      {}, model {}\ntools         {}\nskills        {}\nprotected     {}\nlimits        {} turns, {} s, {} at once\ninstructions  {}\n",
+        "{} ({})\nstage         {}\nfolder        {}\nprovider      {}, model {}\ntools         {}\nskills        {}\n{}protected     {}\nlimits        {} turns, {} s, {} at once\ninstructions  {}\n",
         definition.name,
         service.draft_id,
         stage(service),
@@ -313,6 +317,7 @@ fn show(service: &Record) -> String {
         definition.model,
         if tools.is_empty() { "none: conversation only".to_owned() } else { tools.join(", ") },
         if skills.is_empty() { "none".to_owned() } else { skills.join(", ") },
+        rules::show(&definition.approvals),
         if definition.protected.is_empty() { "nothing more".to_owned() } else { definition.protected.join(", ") },
         definition.limits.max_turns,
         definition.limits.max_duration_s,

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `turn` | decides: a pure machine from events to effects; no I/O, no clock, no runtime |
 //! | `drive` | performs the effects and reports what came of them |
+//! | `record` | what is written down before it is done, and whom the run asks |
 //! | `pieces` | gathers what the assistant writes, so that it travels in few frames |
 //! | `outcome` | the outcomes, in words that a caller may read, within the size that fits |
 //! | `prompt` | what the model is told, and what it is told about the caller's text |
@@ -16,6 +17,7 @@ mod drive;
 mod outcome;
 mod pieces;
 mod prompt;
+mod record;
 mod turn;
 
 #[cfg(test)]
@@ -34,9 +36,12 @@ use tokio_util::sync::CancellationToken;
 use crate::assistant::accounts::Accounts;
 use crate::assistant::{self, Assistant};
 use crate::services::Definition;
+use crate::services::approvals::Rulebook;
+use crate::store::{Ledger, Store};
 use crate::tools::workspace::Ground;
 use crate::tools::{OpenError, Toolbox};
 use drive::Clock;
+use record::Record;
 
 /// A run to execute, with the definition it was accepted for.
 #[derive(Clone, Debug)]
@@ -80,19 +85,22 @@ pub async fn execute(
     job: Job,
     accounts: Accounts,
     own: PathBuf,
+    store: Store,
     reports: mpsc::Sender<Progress>,
     stop: CancellationToken,
 ) -> Outcome {
+    let ledger = store.ledger(job.offer.run_id, job.offer.attempt);
     let limit = job.offer.max_duration_s.min(job.definition.limits.max_duration_s);
     // tokio's clock is CLOCK_MONOTONIC, which stands still while the machine sleeps: awake time.
     let started = Instant::now();
     let clock = Clock { started, deadline: started + Duration::from_secs(limit.into()) };
     let (run_id, attempt) = (job.offer.run_id, job.offer.attempt);
     tracing::debug!(%run_id, attempt, "run starts");
-    let outcome = match prepare(&job, accounts, own, clock, &stop).await {
-        Ok((toolbox, assistant)) => {
-            let turn = turn_of(&job, &toolbox);
-            let outcome = drive::run(turn, &toolbox, assistant.as_ref(), clock, &reports, &stop).await;
+    let outcome = match prepare(&job, accounts, own, &ledger, clock, &stop).await {
+        Ok(Prepared { toolbox, assistant, rules, effects }) => {
+            let turn = turn_of(&job, &toolbox, rules, effects);
+            let record = Record::of(&job, ledger);
+            let outcome = drive::run(turn, &toolbox, assistant.as_ref(), &record, clock, &reports, &stop).await;
             // Commands may have left any number of temporary files, which go with the tools.
             let tidying = tokio::task::spawn_blocking(move || drop(toolbox));
             let _ = tokio::time::timeout(TIDYING, tidying).await;
@@ -107,14 +115,25 @@ pub async fn execute(
     outcome
 }
 
-fn turn_of(job: &Job, toolbox: &Toolbox) -> turn::Turn {
+fn turn_of(job: &Job, toolbox: &Toolbox, rules: Rulebook, effects: Effects) -> turn::Turn {
     turn::Turn::new(turn::Setup {
         system: prompt::system(&job.definition),
         messages: prompt::messages(&job.earlier, &job.offer.input),
         tools: toolbox.specs().cloned().filter_map(|spec| Some((toolbox.kind(&spec.name)?, spec))).collect(),
         max_turns: job.definition.limits.max_turns,
         run_attempt: job.offer.attempt,
+        rules,
+        effects,
     })
+}
+
+/// What a run works with.
+struct Prepared {
+    toolbox: Toolbox,
+    assistant: Box<dyn Assistant>,
+    rules: Rulebook,
+    /// What earlier attempts changed.
+    effects: Effects,
 }
 
 /// Opens what the run works with. Both opens are file work and may hang on a dead network mount:
@@ -123,18 +142,28 @@ async fn prepare(
     job: &Job,
     accounts: Accounts,
     own: PathBuf,
+    ledger: &Ledger,
     clock: Clock,
     stop: &CancellationToken,
-) -> Result<(Toolbox, Box<dyn Assistant>), Outcome> {
+) -> Result<Prepared, Outcome> {
     let (run_id, definition) = (job.offer.run_id, Arc::clone(&job.definition));
-    let failed = |code| {
-        let usage = Usage { active_seconds: clock.elapsed().as_secs_f64(), ..Usage::default() };
-        outcome::failed(code, Effects::None, usage)
+    let usage = || Usage { active_seconds: clock.elapsed().as_secs_f64(), ..Usage::default() };
+    let effects = match ledger.effects().await {
+        Ok(effects) => effects,
+        Err(error) => {
+            tracing::warn!(%run_id, %error, "the journal cannot be read");
+            return Err(outcome::failed(RunErrorCode::Internal, Effects::Possible, usage()));
+        }
     };
+    let failed = |code| outcome::failed(code, effects, usage());
     let open = tokio::task::spawn_blocking(move || {
+        let rules = definition.approvals.rulebook().map_err(|error| {
+            tracing::warn!(%run_id, error, "approval rules");
+            RunErrorCode::Internal
+        })?;
         let Definition { working_directory, protected, network, .. } = definition.as_ref();
         let ground = Ground { directory: working_directory, own: &own, protected, network: *network };
-        let toolbox = Toolbox::open(&definition.tools, &definition.skills, ground).map_err(|error| {
+        let toolbox = Toolbox::open_under(&rules, &definition.tools, &definition.skills, ground).map_err(|error| {
             tracing::warn!(%run_id, %error, "the tools of the run cannot be had");
             match error {
                 OpenError::Workspace(_) => RunErrorCode::ToolError,
@@ -145,14 +174,11 @@ async fn prepare(
             tracing::warn!(%run_id, %error, "assistant");
             RunErrorCode::ModelError
         })?;
-        Ok((toolbox, assistant))
+        Ok(Prepared { toolbox, assistant, rules, effects })
     });
     tokio::select! {
         biased;
-        () = stop.cancelled() => {
-            let usage = Usage { active_seconds: clock.elapsed().as_secs_f64(), ..Usage::default() };
-            Err(Outcome::Cancelled { effects: Effects::None, usage })
-        }
+        () = stop.cancelled() => Err(Outcome::Cancelled { effects, usage: usage() }),
         opened = open => match opened {
             Ok(opened) => opened.map_err(failed),
             Err(_panicked) => Err(failed(RunErrorCode::Internal)),

@@ -73,7 +73,7 @@ fn request(input: &Input) -> Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::services::{Limits, Network, Provider, ToolName};
+    use crate::services::{Approvals, Limits, Network, Provider, ToolName};
 
     #[test]
     fn the_callers_words_never_reach_the_system_prompt() {
@@ -86,6 +86,7 @@ mod tests {
             instructions: "Sum up.".into(),
             tools: vec![ToolName::Read],
             skills: Vec::new(),
+            approvals: Approvals::default(),
             protected: Vec::new(),
             network: Network::None,
             limits: Limits::default(),

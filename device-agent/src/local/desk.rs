@@ -72,10 +72,10 @@ const TEST_LIMIT: Duration = Duration::from_secs(40);
 
 /// Answers until `stop`.
 pub async fn serve(listener: UnixListener, desk: Desk, stop: CancellationToken) {
-    socket::serve(listener, false, stop, move |request: Request| {
+    socket::serve(listener, false, stop, move |request: Request, peer| {
         let desk = desk.clone();
         async move {
-            match desk.answer(request).await {
+            match desk.answer(request, peer).await {
                 Ok(value) => Reply::Ok(value),
                 Err(no) => Reply::No(no),
             }
@@ -85,7 +85,7 @@ pub async fn serve(listener: UnixListener, desk: Desk, stop: CancellationToken) 
 }
 
 impl Desk {
-    async fn answer(&self, request: Request) -> Answer {
+    async fn answer(&self, request: Request, peer: socket::Peer) -> Answer {
         match request {
             Request::GetStatus(ask) => give(ask, self.status().await),
             Request::Stop(ask) => give(ask, self.stop(ask).await),
@@ -121,11 +121,19 @@ impl Desk {
                 let name = ask.name.clone();
                 give(ask, self.with_accounts(move |accounts| accounts.remove(&name)).await)
             }
+            Request::ListApprovals(ask) => give(ask, self.approvals(ask.all).await),
+            Request::ShowApproval(ask) => give(ask, self.approval(ask).await),
+            Request::DecideApproval(ask) => give(ask.clone(), self.decide(ask, peer.uid).await),
+            Request::ListAudit(ask) => {
+                give(ask, self.store.audit().list(ask.run_id, ask.limit).await.map_err(No::from))
+            }
+            Request::ShowEvidence(ask) => give(ask, self.evidence(ask.run_id).await),
+            Request::ReconcileRun(ask) => give(ask, self.settle(ask, peer.uid).await),
             Request::Manage { request } => self.manage(request).await,
         }
     }
 
-    fn engine(&self) -> Result<Engine, No> {
+    pub(super) fn engine(&self) -> Result<Engine, No> {
         self.engine.borrow().clone().ok_or_else(|| No {
             code: NoCode::CannotReach,
             message: "the agent is connecting to its gateway; try again in a moment".to_owned(),
@@ -373,7 +381,7 @@ fn invalid(message: String) -> No {
     No { code: NoCode::Invalid, message }
 }
 
-fn refused(message: String) -> No {
+pub(super) fn refused(message: String) -> No {
     No { code: NoCode::Refused, message }
 }
 

@@ -195,7 +195,7 @@ fn fail(name: &str, cause: &str, next: &str) -> Check {
 mod tests {
     use super::*;
     use crate::assistant::accounts::Accounts;
-    use crate::services::{Limits, Network};
+    use crate::services::{Approvals, Limits, Network};
 
     fn computer(home: Option<&Path>) -> Computer {
         let nowhere = Path::new("/nonexistent");
@@ -212,6 +212,7 @@ mod tests {
             instructions: "Answer.".to_owned(),
             tools: ToolName::WORKSPACE.to_vec(),
             skills: Vec::new(),
+            approvals: Approvals::default(),
             protected: Vec::new(),
             network: Network::None,
             limits: Limits::default(),

@@ -6,7 +6,7 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::service;
 use serde::{Deserialize, Serialize};
 
-use super::{Protected, Skill};
+use super::{Approvals, Protected, Skill};
 use crate::assistant::accounts;
 
 /// Everything that decides how a run of this service is executed.
@@ -33,6 +33,9 @@ pub struct Definition {
     /// Instructions for kinds of work, which the assistant asks for when it finds them of use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<Skill>,
+    /// Which calls run by themselves, which ask first, and which never run.
+    #[serde(default, skip_serializing_if = "Approvals::is_default")]
+    pub approvals: Approvals,
     /// Files that no tool changes, as patterns; see [`super::Protected`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub protected: Vec<String>,
@@ -58,6 +61,7 @@ impl Definition {
             ("instructions", self.check_instructions()),
             ("tools", self.check_tools()),
             ("skills", self.check_skills()),
+            ("approvals", self.approvals.check()),
             ("protected", Protected::new(&self.protected).map(drop)),
             ("network", self.check_network()),
             ("limits", self.limits.check()),
@@ -373,6 +377,7 @@ mod tests {
             instructions: "Answer from the folder.".to_owned(),
             tools: ToolName::ALL.to_vec(),
             skills: Vec::new(),
+            approvals: Approvals::default(),
             protected: Vec::new(),
             network: Network::None,
             limits: Limits::default(),
@@ -392,6 +397,7 @@ mod tests {
             instructions: "x".repeat(INSTRUCTIONS_LIMIT + 1),
             tools: vec![ToolName::Read, ToolName::Glob, ToolName::Read],
             skills: Vec::new(),
+            approvals: Approvals { expiry_s: 0, ..Approvals::default() },
             protected: vec!["!x".to_owned()],
             network: Network::Host,
             limits: Limits { max_turns: 0, max_duration_s: 0, concurrency: 0 },
@@ -405,6 +411,7 @@ mod tests {
             "model",
             "instructions",
             "tools",
+            "approvals",
             "protected",
             "network",
             "limits",
@@ -432,6 +439,8 @@ mod tests {
         let online = Definition { network: Network::Host, tools: ToolName::ALL.to_vec(), ..one.clone() };
         assert_eq!(online.validate(), Ok(()));
         assert_ne!(online.digest(), Definition { network: Network::None, ..online.clone() }.digest());
+        let other = Definition { approvals: Approvals { expiry_s: 60, ..Approvals::default() }, ..one.clone() };
+        assert_ne!(one.digest(), other.digest());
         let json = serde_json::to_string(&one).expect("JSON");
         assert_eq!(serde_json::from_str::<Definition>(&json).expect("reads back").digest(), one.digest());
     }

@@ -9,6 +9,7 @@
 //! A published version is frozen: number, definition, digest, checks. Runs keep the version they
 //! were accepted with.
 
+pub mod approvals;
 pub mod checks;
 pub mod definition;
 pub mod gateway;
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::assistant::accounts::Accounts;
 use crate::store;
 
+pub use approvals::Approvals;
 pub use checks::{Check, Report, Verdict};
 pub use definition::{Definition, FieldError, InvalidDefinition, Limits, Network, Provider, ToolName};
 pub use gateway::{CallError, Gateway};

@@ -124,6 +124,7 @@ impl Desk {
             instructions: instructions.to_owned(),
             tools: ToolName::WORKSPACE.to_vec(),
             skills: Vec::new(),
+            approvals: Approvals::default(),
             protected: Vec::new(),
             network: Network::None,
             limits: Limits::default(),

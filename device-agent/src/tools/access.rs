@@ -31,6 +31,9 @@ pub enum AccessError {
     /// The file has a second name, which may be anywhere.
     #[error("The file has other names (hard links), perhaps outside the working directory, so it is not changed.")]
     HardLink,
+    /// A rule of the owner's denies it.
+    #[error("The owner's rules for this service do not allow this place. Go on without it.")]
+    Hidden,
     /// It belongs to this agent: its keys, its journal, its settings.
     #[error("This belongs to the agent itself. No tool reads or changes it.")]
     Own,

@@ -54,7 +54,9 @@ impl<'a> Target<'a> {
     /// Finds it, with every rule that holds for changing a file.
     pub(super) fn find(workspace: &'a Workspace, known: &Known, file_path: &str) -> Result<Self, Not> {
         let plain = workspace.relative_without_links(file_path)?;
-        if file_path.ends_with('/') || plain.as_os_str().is_empty() {
+        // Such an end asks for a directory.
+        let asks_for_directory = matches!(file_path.rsplit('/').next(), Some("" | "." | ".."));
+        if asks_for_directory || plain.as_os_str().is_empty() {
             return Err(AccessError::NotAFile(Kind::Directory).into());
         }
         let spot = workspace.find(&plain, Links::Refused)?;

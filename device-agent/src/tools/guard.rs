@@ -29,7 +29,7 @@ const LEVELS: usize = 4096;
 type Identity = (u64, u64);
 
 /// What is left alone below one working directory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Guard {
     own: HashSet<Identity>,
     protected: Protected,

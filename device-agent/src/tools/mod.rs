@@ -20,9 +20,12 @@ mod edit;
 mod glob;
 mod grep;
 mod guard;
+mod hits;
+mod ignores;
 mod known;
 mod nearest;
 mod output;
+mod planned;
 mod read;
 mod replace;
 pub mod sandbox;
@@ -46,10 +49,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use crate::services::approvals::Rulebook;
 use crate::services::{Skill, ToolName};
 use change::Not;
 use known::Known;
+pub use planned::PlannedCall;
 use sandbox::{Limits, Sandbox, Unavailable};
+use spot::Spot;
 use workspace::{AccessError, Ground, Links, Workspace, WorkspaceError};
 
 /// What a model is told of a tool.
@@ -172,14 +178,31 @@ impl Toolbox {
     /// Opens the working directory, once, and puts `names` to work in it, and the skills beside them. Without
     /// tools the directory is not touched. Blocks for a few system calls; with Bash for an empty command.
     pub fn open(names: &[ToolName], skills: &[Skill], ground: Ground<'_>) -> Result<Self, OpenError> {
+        Self::open_under(&Rulebook::default(), names, skills, ground)
+    }
+
+    /// The same for a service with rules: what they keep a tool from, it never sees.
+    pub fn open_under(
+        rules: &Rulebook,
+        names: &[ToolName],
+        skills: &[Skill],
+        ground: Ground<'_>,
+    ) -> Result<Self, OpenError> {
         let skills = (!skills.is_empty()).then(|| -> Box<dyn Tool> { Box::new(skill::Skill::new(skills)) });
         if names.is_empty() {
             return Ok(Self::with(skills.into_iter().collect()));
         }
         let workspace = Arc::new(Workspace::open(ground)?);
         let known = Arc::new(Known::default());
+        let seen_by = |name: &ToolName| match (name, rules.hidden_from(name.as_str())) {
+            // What changes a file is judged by its place, which no link can exchange.
+            (ToolName::Read | ToolName::Grep | ToolName::Glob, hidden) if !hidden.is_empty() => {
+                workspace.hiding(hidden).map(Arc::new)
+            }
+            _ => Ok(Arc::clone(&workspace)),
+        };
         let make = |name: &ToolName| -> Result<Box<dyn Tool>, OpenError> {
-            let (workspace, known) = (Arc::clone(&workspace), Arc::clone(&known));
+            let (workspace, known) = (seen_by(name)?, Arc::clone(&known));
             Ok(match name {
                 ToolName::Read => Box::new(read::Read::new(workspace, known)),
                 ToolName::Grep => Box::new(grep::Grep::new(workspace)),
@@ -192,7 +215,8 @@ impl Toolbox {
                 }
             })
         };
-        Ok(Self::with(names.iter().map(make).chain(skills.map(Ok)).collect::<Result<_, _>>()?))
+        let made: Vec<_> = names.iter().map(make).collect::<Result<_, _>>()?;
+        Ok(Self::with(made.into_iter().chain(skills).collect()))
     }
 
     /// A toolbox of tools that stand ready.
@@ -289,9 +313,11 @@ where
     async move {
         let looked = tokio::task::spawn_blocking(move || {
             let arguments = parse(tool.as_str(), arguments).map_err(ToolOutput::error)?;
-            work(arguments).map_err(|not| match not {
-                Not::Access(error) => ToolOutput::error(error.to_string()),
-                Not::Told(text) => ToolOutput::error(text),
+            work(arguments).or_else(|not| match not {
+                // The call itself ends the run.
+                Not::Access(AccessError::Gone) => Ok(Plan { place: None, shown: Shown::Arguments }),
+                Not::Access(error) => Err(ToolOutput::error(error.to_string())),
+                Not::Told(text) => Err(ToolOutput::error(text)),
             })
         });
         match looked.await.map_err(tokio::task::JoinError::try_into_panic) {
@@ -305,7 +331,8 @@ where
 
 /// The plan of a call that only looks at the place that a path leads to.
 fn plan_of_looking(workspace: &Workspace, path: &str) -> Result<Plan, Not> {
-    let spot = workspace.find(&workspace.relative(path)?, Links::Inside)?;
+    // Also of a place that the tool never sees: it is the rules that deny it.
+    let spot = Spot::find(workspace, &workspace.relative(path)?, Links::Inside)?;
     if !spot.missing().is_empty() {
         return Err(AccessError::Missing.into());
     }

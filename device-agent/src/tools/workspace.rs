@@ -25,6 +25,7 @@ pub use super::access::{AccessError, Kind};
 use super::guard::Guard;
 use super::spot::Spot;
 use crate::services::Network;
+use crate::services::approvals::Hidden;
 
 /// How often an access is tried again when a signal came in the middle of it.
 const ATTEMPTS: usize = 64;
@@ -98,6 +99,7 @@ pub struct Workspace {
     root: OwnedFd,
     path: PathBuf,
     guard: Guard,
+    hidden: Hidden,
 }
 
 impl Workspace {
@@ -107,7 +109,18 @@ impl Workspace {
         let root = rustix::fs::open(ground.directory, flags, Mode::empty())?;
         below(&root, Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY)?;
         let guard = Guard::new(&root, ground)?;
-        Ok(Self { root, path: ground.directory.to_owned(), guard })
+        Ok(Self { root, path: ground.directory.to_owned(), guard, hidden: Hidden::default() })
+    }
+
+    /// The same directory for a tool that never sees some places of it, by whatever way they are reached.
+    pub fn hiding(&self, hidden: Hidden) -> Result<Self, WorkspaceError> {
+        let root = self.root.try_clone().map_err(WorkspaceError::Io)?;
+        Ok(Self { root, path: self.path.clone(), guard: self.guard.clone(), hidden })
+    }
+
+    /// Whether a place, relative to the directory and free of links, is one of those.
+    pub(super) fn hides(&self, place: &Path) -> bool {
+        self.hidden.covers(place)
     }
 
     /// The path that the directory was opened by. For display only.
@@ -158,24 +171,14 @@ impl Workspace {
 
     /// Follows a path to the place that it names now.
     pub fn find(&self, relative: &Path, links: Links) -> Result<Spot<'_>, AccessError> {
-        Spot::find(self, relative, links)
+        let spot = Spot::find(self, relative, links)?;
+        if !self.hidden.is_empty() && self.hides(&spot.path()) { Err(AccessError::Hidden) } else { Ok(spot) }
     }
 
     /// Opens a regular file for reading. A pipe, a device or a socket is refused without waiting
     /// for its other end.
     pub fn open_file(&self, relative: &Path, links: Links) -> Result<(File, Metadata), AccessError> {
         self.find(relative, links)?.open_file()
-    }
-
-    /// What is at a path, without opening it for anything.
-    pub fn look(&self, relative: &Path, links: Links) -> Result<Metadata, AccessError> {
-        let spot = self.find(relative, links)?;
-        let name = spot.name().unwrap_or(std::ffi::OsStr::new("."));
-        if !spot.missing().is_empty() {
-            return Err(AccessError::Missing);
-        }
-        Ok(File::from(below(spot.directory(), Path::new(name), OFlags::PATH).map_err(AccessError::reading)?)
-            .metadata()?)
     }
 
     /// Opens a directory for listing.

@@ -67,6 +67,7 @@ impl Site {
             instructions: "Answer.".to_owned(),
             tools: Vec::new(),
             skills: Vec::new(),
+            approvals: Default::default(),
             protected: Vec::new(),
             network: Network::None,
             limits: Limits::default(),

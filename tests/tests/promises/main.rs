@@ -17,6 +17,7 @@ mod operations;
 mod orders;
 mod refusals;
 mod replicas;
+mod settlements;
 mod sleep;
 mod stops;
 mod streams;

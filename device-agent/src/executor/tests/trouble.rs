@@ -8,6 +8,7 @@ use futures_util::{FutureExt, StreamExt};
 
 use super::*;
 use crate::assistant::{Message, ModelEvent, ModelRequest, StopReason, ToolCall};
+use crate::services::approvals::{Action, Rule};
 use crate::tools::{Tool, ToolOutput, ToolResult, ToolSpec};
 
 #[tokio::test]
@@ -38,12 +39,23 @@ impl Assistant for Given {
     }
 }
 
+/// A run of an owner who allows every call, and its journal.
+async fn parts(toolbox: &Toolbox) -> (TempDir, turn::Turn, Record) {
+    let (disk, store) = journal().await;
+    let mut job = job(Path::new("/nonexistent"), "folder", "x");
+    let all = Rule { action: Action::Allow, tool: "*".into(), path: None };
+    Arc::make_mut(&mut job.definition).approvals.rules.push(all);
+    let rules = job.definition.approvals.rulebook().expect("rules");
+    let record = Record::of(&job, store.ledger(job.offer.run_id, job.offer.attempt));
+    (disk, turn_of(&job, toolbox, rules, Effects::None), record)
+}
+
 async fn drive(assistant: Given, toolbox: Toolbox) -> Outcome {
-    let job = job(Path::new("/nonexistent"), "folder", "x");
+    let (_disk, turn, record) = parts(&toolbox).await;
     let started = Instant::now();
     let clock = Clock { started, deadline: started + Duration::from_secs(60) };
     let (sender, _receiver) = mpsc::channel(64);
-    drive::run(turn_of(&job, &toolbox), &toolbox, &assistant, clock, &sender, &CancellationToken::new()).await
+    drive::run(turn, &toolbox, &assistant, &record, clock, &sender, &CancellationToken::new()).await
 }
 
 #[tokio::test]
@@ -96,7 +108,6 @@ async fn a_panic_of_a_tool_is_one_internal_failure_that_says_what_may_have_happe
 
 #[tokio::test]
 async fn a_tool_that_panics_while_it_is_stopped_does_not_make_a_second_outcome() {
-    let job = job(Path::new("/nonexistent"), "folder", "x");
     let tool = GivenTool(|stop| {
         async move {
             stop.cancelled().await;
@@ -105,12 +116,13 @@ async fn a_tool_that_panics_while_it_is_stopped_does_not_make_a_second_outcome()
         .boxed()
     });
     let toolbox = Toolbox::with(vec![Box::new(tool)]);
+    let (_disk, turn, record) = parts(&toolbox).await;
     let started = Instant::now();
     let clock = Clock { started, deadline: started + Duration::from_secs(60) };
     let (sender, mut receiver) = mpsc::channel(64);
     let stop = CancellationToken::new();
     let assistant = Given(calls_it);
-    let running = drive::run(turn_of(&job, &toolbox), &toolbox, &assistant, clock, &sender, &stop);
+    let running = drive::run(turn, &toolbox, &assistant, &record, clock, &sender, &stop);
     let stopping = async {
         while !matches!(receiver.recv().await.expect("runs"), Progress::Event(DeviceEvent::ToolStarted { .. })) {}
         tokio::task::yield_now().await;
@@ -128,7 +140,6 @@ async fn a_stop_gets_through_a_full_channel_and_what_was_only_planned_never_begi
         async { Ok(ToolOutput::ok("")) }.boxed()
     });
     let toolbox = Toolbox::with(vec![Box::new(tool)]);
-    let job = job(Path::new("/nonexistent"), "folder", "x");
     let started = Instant::now();
     for (stopped, patience) in [(true, 20), (false, 1)] {
         let clock = Clock { started, deadline: started + Duration::from_secs(patience) };
@@ -136,7 +147,8 @@ async fn a_stop_gets_through_a_full_channel_and_what_was_only_planned_never_begi
         sender.try_send(Progress::Event(DeviceEvent::UsageUpdated { usage: Usage::default() })).expect("room for one");
         let stop = CancellationToken::new();
         let assistant = Given(calls_it);
-        let mut running = Box::pin(drive::run(turn_of(&job, &toolbox), &toolbox, &assistant, clock, &sender, &stop));
+        let (_disk, turn, record) = parts(&toolbox).await;
+        let mut running = Box::pin(drive::run(turn, &toolbox, &assistant, &record, clock, &sender, &stop));
         // Everything up to the first event is done at once, so after one poll it waits for room.
         assert!((&mut running).now_or_never().is_none());
         if stopped {

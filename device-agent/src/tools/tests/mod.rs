@@ -3,13 +3,15 @@
 mod commands;
 mod confinement;
 mod disk;
+mod escapes;
+mod hidden;
 mod races;
 mod results;
 mod writing;
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
