@@ -132,7 +132,8 @@ impl Tool for Bash {
     }
 }
 
-/// What the command printed, and how it ended if that is worth a word.
+/// What the command printed, and how it ended if that is worth a word. Never an error of the tool: the command has begun,
+/// and whatever its status, it may have changed something.
 fn told(mut text: String, ending: Ending, time: Duration) -> ToolOutput {
     text.truncate(text.trim_end_matches('\n').len());
     let notice = match ending {
@@ -145,14 +146,13 @@ fn told(mut text: String, ending: Ending, time: Duration) -> ToolOutput {
         Ending::Ended(Reason::Memory) => Some("the command was ended because it used too much memory".to_owned()),
         Ending::Ended(Reason::Disk) => Some("the command was ended because a disk was nearly full".to_owned()),
     };
-    let is_error = notice.is_some();
     match notice {
         Some(notice) if text.is_empty() => text = format!("({notice})"),
         Some(notice) => text += &format!("\n\n({notice})"),
         None if text.is_empty() => text = "(no output)".to_owned(),
         None => {}
     }
-    ToolOutput { text, is_error }
+    ToolOutput::ok(text)
 }
 
 /// A shell reports a signal as a number above 128.
@@ -192,8 +192,8 @@ mod tests {
         let told = |text: &str, ending| told(text.to_owned(), ending, Duration::from_millis(5));
         assert_eq!(told("", finished(0)), ToolOutput::ok("(no output)"));
         assert_eq!(told("out\n", finished(0)), ToolOutput::ok("out"));
-        assert_eq!(told("out\n", finished(3 << 8)), ToolOutput::error("out\n\n(exit status 3)"));
-        assert_eq!(told("", finished(137 << 8)), ToolOutput::error("(exit status 137, as after SIGKILL)"));
+        assert_eq!(told("out\n", finished(3 << 8)), ToolOutput::ok("out\n\n(exit status 3)"));
+        assert_eq!(told("", finished(137 << 8)), ToolOutput::ok("(exit status 137, as after SIGKILL)"));
         assert!(told("", Ending::Ended(Reason::Time)).text.contains("5 ms"));
     }
 }

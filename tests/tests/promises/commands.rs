@@ -29,7 +29,9 @@ impl Site {
             { "text": "{{last_tool_result}}" }
         ]);
         let model = self.folder.script("commands", steps);
-        self.device.publish(&self.gateway, "shop", &self.folder, &["--tools", "Bash", "--model", &model]).await
+        self.device
+            .publish(&self.gateway, "shop", &self.folder, &["--tools", "Bash", "--allow", "Bash", "--model", &model])
+            .await
     }
 }
 

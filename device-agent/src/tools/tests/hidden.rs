@@ -1,8 +1,8 @@
 //! What a rule denies to be read is seen by no tool that looks, by whatever way it is reached.
 
 use super::*;
-use crate::services::Approvals;
 use crate::services::approvals::{Action, Rule};
+use crate::services::{Approvals, Network};
 
 fn toolbox_without_keys(directory: &Path) -> Toolbox {
     let rule = Rule { action: Action::Deny, tool: "Read".into(), path: Some("keys".into()) };
