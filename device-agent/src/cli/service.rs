@@ -90,6 +90,12 @@ pub(super) struct Fields {
     /// Runs at the same time
     #[arg(long)]
     concurrency: Option<u32>,
+    /// Tokens that the model may write in one run; 0 for as many as it likes
+    #[arg(long, value_name = "TOKENS")]
+    max_output_tokens: Option<u64>,
+    /// Tokens that the model takes in one call; 0 for the usual number
+    #[arg(long, value_name = "TOKENS")]
+    context_tokens: Option<u64>,
 }
 
 pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(), Failure> {
@@ -193,6 +199,11 @@ impl Fields {
         limits.max_turns = self.max_turns.unwrap_or(limits.max_turns);
         limits.max_duration_s = self.max_duration.unwrap_or(limits.max_duration_s);
         limits.concurrency = self.concurrency.unwrap_or(limits.concurrency);
+        for (limit, said) in
+            [(&mut limits.max_output_tokens, self.max_output_tokens), (&mut limits.context_tokens, self.context_tokens)]
+        {
+            *limit = said.map_or(*limit, |tokens| (tokens > 0).then_some(tokens));
+        }
         Ok(definition)
     }
 }

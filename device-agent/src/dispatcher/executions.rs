@@ -9,7 +9,7 @@ use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
 use tokio::sync::mpsc;
 use tokio::task::{Id, JoinError};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::run::{Run, Stage};
 use super::{Dispatcher, Link, Stop};
@@ -61,6 +61,15 @@ impl<L: Link> Dispatcher<L> {
         run.log.push(event);
     }
 
+    /// What was said before the run, in fewer words. Without it the next run only sees more, and sums up again.
+    pub(super) async fn remember(&mut self, run_id: RunId, summary: Exchange) {
+        let Some(Run { said_before: Some(place), .. }) = self.runs.get(&run_id) else { return };
+        let Exchange { request, answer } = summary;
+        if let Err(error) = self.transcripts.sum_up(*place, request, answer).await {
+            warn!(%run_id, %error, "a summary of a conversation could not be kept");
+        }
+    }
+
     /// What the assistant is writing is sent if the line is free at this moment, and else forgotten.
     pub(super) fn pass_on(&mut self, run_id: RunId, delta: MessageDelta) {
         if let Some(Run { attempt, stage: Stage::Running { revoked: false, .. }, .. }) = self.runs.get(&run_id) {
@@ -100,6 +109,7 @@ impl<L: Link> Dispatcher<L> {
             return;
         };
         while let Ok(report) = reports.try_recv() {
+            // A summary that comes so late is made anew by the next run.
             if let Progress::Event(event) = report {
                 run.log.push(event);
             }

@@ -240,6 +240,7 @@ impl<L: Link> Dispatcher<L> {
             Happening::Command(Command::Resume) => self.resume(),
             Happening::Reported(run_id, Progress::Event(event)) => self.note_event(run_id, event),
             Happening::Reported(run_id, Progress::Delta(delta)) => self.pass_on(run_id, delta),
+            Happening::Reported(run_id, Progress::Summary(summary)) => self.remember(run_id, summary).await,
             Happening::Ended(ended) => self.end_execution(ended).await,
             Happening::TimeCame => self.look_after().await,
             Happening::StopTime => self.abandon_executions(),

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::executor::Progress;
 use crate::services::Definition;
 use crate::store::journal::Ended;
+use crate::store::transcripts::Place;
 
 pub(super) struct Run {
     pub(super) attempt: u32,
@@ -25,6 +26,8 @@ pub(super) struct Run {
     pub(super) log: Log,
     /// The stop that is to be answered when it has ended.
     pub(super) stop: Option<OperationId>,
+    /// What was said in its conversation before, as far as the execution sees it.
+    pub(super) said_before: Option<Place>,
 }
 
 pub(super) enum Stage {
@@ -50,6 +53,7 @@ impl Run {
             stage: Stage::Taken { offer: Box::new(offer), definition, confirmed: false },
             log: Log::default(),
             stop: None,
+            said_before: None,
         }
     }
 
@@ -64,7 +68,17 @@ impl Run {
             }
         };
         let (attempt, endpoint_id) = (offer.attempt, offer.endpoint_id);
-        Self { attempt, endpoint_id, service: String::new(), since: Timestamp::now(), turns: 0, stage, log, stop: None }
+        Self {
+            attempt,
+            endpoint_id,
+            service: String::new(),
+            since: Timestamp::now(),
+            turns: 0,
+            stage,
+            log,
+            stop: None,
+            said_before: None,
+        }
     }
 
     /// Whether it uses one of the device's slots. An ended run gives its slot back once it is

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use deskgate_protocol::control::{DeviceEvent, MessageDelta};
-use deskgate_protocol::run::Outcome;
+use deskgate_protocol::run::{Input, Outcome};
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
@@ -16,9 +16,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::Progress;
 use super::pieces::Pieces;
 use super::turn::{Effect, Event, Turn};
+use super::{Exchange, Progress};
 use crate::assistant::{Assistant, ModelEvent};
 use crate::tools::{ToolResult, Toolbox};
 
@@ -98,7 +98,11 @@ impl Drive<'_> {
                         self.doing = Doing::Tool(self.toolbox.call(&name, arguments, self.tools_stop.clone()));
                     }
                     Effect::Say(piece) => self.pieces.add(piece),
-                    Effect::Emit(event) => self.emit(event).await,
+                    Effect::Emit(event) => self.report(Progress::Event(event)).await,
+                    Effect::Remember { said, answer } => {
+                        let request = Input { text: said, more: serde_json::Map::new() };
+                        self.report(Progress::Summary(Exchange { request, answer })).await;
+                    }
                     Effect::Finish(outcome) => {
                         self.wind_up().await;
                         return outcome;
@@ -133,12 +137,11 @@ impl Drive<'_> {
     }
 
     /// Waits for room, but neither beyond a stop nor beyond the run's time.
-    async fn emit(&mut self, event: DeviceEvent) {
-        if let DeviceEvent::MessageCompleted { .. } = event {
+    async fn report(&mut self, report: Progress) {
+        if let Progress::Event(DeviceEvent::MessageCompleted { .. }) = report {
             let rest = self.pieces.finish();
             self.say(rest);
         }
-        let report = Progress::Event(event);
         let Err(mpsc::error::TrySendError::Full(report)) = self.reports.try_send(report) else { return };
         tokio::select! {
             biased;

@@ -48,7 +48,7 @@ pub struct Job {
 }
 
 /// An earlier message of a conversation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Exchange {
     /// What was submitted.
     pub request: Input,
@@ -63,6 +63,8 @@ pub enum Progress {
     Event(DeviceEvent),
     /// The assistant writes. Whoever has no room for it drops it.
     Delta(MessageDelta),
+    /// What was said in the conversation before this run, in fewer words.
+    Summary(Exchange),
 }
 
 /// Executes one run. What happens goes to `reports` in order; `stop` ends the run early and the
@@ -101,6 +103,8 @@ fn turn_of(job: &Job, toolbox: &Toolbox) -> turn::Turn {
         messages: prompt::messages(&job.earlier, &job.offer.input),
         tools: toolbox.specs().cloned().filter_map(|spec| Some((toolbox.kind(&spec.name)?, spec))).collect(),
         max_turns: job.definition.limits.max_turns,
+        max_output_tokens: job.definition.limits.max_output_tokens,
+        context_tokens: job.definition.context_tokens(),
         run_attempt: job.offer.attempt,
     })
 }

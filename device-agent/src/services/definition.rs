@@ -60,6 +60,13 @@ impl Definition {
         if wrong.is_empty() { Ok(()) } else { Err(InvalidDefinition(wrong)) }
     }
 
+    /// How many tokens the model takes in one call, what it writes included. `None` for the scripted assistant, which
+    /// has no model.
+    pub fn context_tokens(&self) -> Option<u64> {
+        let default = (self.provider != Provider::Scripted).then_some(CONTEXT_TOKENS);
+        self.limits.context_tokens.or(default)
+    }
+
     fn check_description(&self) -> Result<(), String> {
         let length = self.description.chars().count();
         if length > service::DESCRIPTION_LIMIT {
@@ -142,6 +149,9 @@ impl Definition {
         Sha256Digest::of_json(self).expect("a definition is text, numbers and lists, all of which JSON can hold")
     }
 }
+
+/// The window of a model of which nobody said how large it is: the models of today have it, or a larger one.
+const CONTEXT_TOKENS: u64 = 128_000;
 
 /// The most skills of a service.
 const SKILLS: usize = 32;
@@ -254,13 +264,22 @@ pub struct Limits {
     pub max_duration_s: u32,
     /// Runs of this service at the same time.
     pub concurrency: u32,
+    /// Tokens that the model may write in one run, over all of its calls; as many as it likes when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_output_tokens: Option<u64>,
+    /// Tokens that the model takes in one call; see [`Definition::context_tokens`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_tokens: Option<u64>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_turns: 50, max_duration_s: 3600, concurrency: 4 }
+        Self { max_turns: 50, max_duration_s: 3600, concurrency: 4, max_output_tokens: None, context_tokens: None }
     }
 }
+
+/// The most that a limit of tokens can be.
+const TOKENS: u64 = 10_000_000;
 
 impl Limits {
     fn check(&self) -> Result<(), String> {
@@ -269,8 +288,14 @@ impl Limits {
             ("max_duration_s", self.max_duration_s, 24 * 3600),
             ("concurrency", self.concurrency, 64),
         ];
-        match bounds.iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
-            Some((field, value, most)) => Err(format!("{field} must be from 1 to {most}; it is {value}")),
+        if let Some((field, value, most)) = bounds.iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
+            return Err(format!("{field} must be from 1 to {most}; it is {value}"));
+        }
+        let tokens = [("max_output_tokens", self.max_output_tokens, 1), ("context_tokens", self.context_tokens, 1024)];
+        match tokens.iter().find(|(_, value, least)| value.is_some_and(|value| !(*least..=TOKENS).contains(&value))) {
+            Some((field, value, least)) => {
+                Err(format!("{field} must be from {least} to {TOKENS}; it is {}", value.unwrap_or_default()))
+            }
             None => Ok(()),
         }
     }
@@ -307,12 +332,33 @@ mod tests {
             instructions: "x".repeat(INSTRUCTIONS_LIMIT + 1),
             tools: vec![ToolName::Read, ToolName::Glob, ToolName::Read],
             skills: Vec::new(),
-            limits: Limits { max_turns: 0, max_duration_s: 0, concurrency: 0 },
+            limits: Limits { max_turns: 0, max_duration_s: 0, concurrency: 0, ..Limits::default() },
         };
         let InvalidDefinition(errors) = wrong.validate().expect_err("all wrong");
         let fields: Vec<_> = errors.iter().map(|error| error.field.as_ref()).collect();
         let all = ["name", "description", "working_directory", "model", "instructions", "tools", "limits"];
         assert_eq!(fields, all);
+    }
+
+    #[test]
+    fn limits_of_tokens_are_checked_and_do_not_change_a_definition_that_has_none() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let mut definition = sound(folder.path());
+        assert!(!serde_json::to_string(&definition).expect("JSON").contains("tokens"), "its digest stays what it was");
+        assert_eq!(definition.context_tokens(), None);
+        definition.provider = Provider::Account("work".to_owned());
+        assert_eq!(definition.context_tokens(), Some(CONTEXT_TOKENS));
+        for (output, context, fits) in [
+            (Some(1), Some(1024), true),
+            (Some(0), None, false),
+            (None, Some(1023), false),
+            (Some(TOKENS + 1), None, false),
+        ] {
+            definition.limits.max_output_tokens = output;
+            definition.limits.context_tokens = context;
+            assert_eq!(definition.limits.check().is_ok(), fits, "{output:?} {context:?}");
+        }
+        assert_eq!(definition.context_tokens(), Some(CONTEXT_TOKENS));
     }
 
     #[test]

@@ -358,7 +358,7 @@ async fn a_message_that_is_written_slowly_is_said_in_pieces_that_make_up_the_who
                 pieces += 1;
             }
             Progress::Event(DeviceEvent::MessageCompleted { text, .. }) => completed = Some(text),
-            Progress::Event(_) => {}
+            Progress::Event(_) | Progress::Summary(_) => {}
         }
     }
     assert_eq!((said.as_str(), text(&outcome)), ("One, two, three.", "One, two, three."));

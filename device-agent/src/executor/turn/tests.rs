@@ -1,5 +1,7 @@
 //! Conversations between a model, its tools and a run, and what no sequence of events can bring about.
 
+mod tokens;
+
 use deskgate_protocol::run::RunError;
 use proptest::prelude::*;
 use serde_json::json;
@@ -11,14 +13,20 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// A run with the tools Read (which reads) and Write (which writes).
 fn turn(max_turns: u32) -> Turn {
+    Turn::new(setup(max_turns))
+}
+
+fn setup(max_turns: u32) -> Setup {
     let spec = |name: &str| ToolSpec { name: name.into(), description: String::new(), parameters: json!({}) };
-    Turn::new(Setup {
+    Setup {
         system: "system".into(),
         messages: vec![Message::User { text: "hello".into(), details: None }],
         tools: vec![(ToolKind::Read, spec("Read")), (ToolKind::Write, spec("Write"))],
         max_turns,
+        max_output_tokens: None,
+        context_tokens: None,
         run_attempt: 2,
-    })
+    }
 }
 
 /// What a test says happens, in order; the last answer of the turn comes back, in short words.
@@ -38,6 +46,7 @@ fn words(effect: &Effect) -> String {
         Effect::Emit(DeviceEvent::MessageCompleted { message_id, text }) => format!("{message_id} {text:?}"),
         Effect::Say(delta) => format!("{} at {}: {:?}", delta.message_id, delta.offset, delta.text),
         Effect::Emit(DeviceEvent::UsageUpdated { usage }) => format!("usage after {} calls", usage.model_calls),
+        Effect::Remember { said, .. } => format!("remember {said:?}"),
         Effect::Finish(Outcome::Succeeded { result, .. }) => format!("succeeded {:?}", result.text),
         Effect::Finish(Outcome::Failed { error, .. }) => format!("failed {:?}", error.code),
         Effect::Finish(Outcome::Cancelled { effects, .. }) => format!("cancelled {effects:?}"),
@@ -267,6 +276,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         6 => Just(0).prop_map(|_| ends()),
         1 => Just(0).prop_map(|_| fails(ErrorKind::Auth, false)),
         2 => Just(0).prop_map(|_| fails(ErrorKind::Overloaded, true)),
+        2 => Just(0).prop_map(|_| fails(ErrorKind::TooLong, false)),
         2 => Just(0).prop_map(|_| Event::ModelClosed),
         4 => Just(0).prop_map(|_| Event::RetryDue),
         6 => Just(0).prop_map(|_| answers("result")),
@@ -304,7 +314,7 @@ proptest! {
                 tools += i64::from(matches!(effect, Effect::RunTool { .. }));
             }
             prop_assert!((0..=1).contains(&tools));
-            prop_assert!(turn.usage.model_calls <= u64::from(max_turns * ATTEMPTS));
+            prop_assert!(turn.usage.model_calls <= u64::from(max_turns * (ATTEMPTS + 2)));
         }
         // Whatever came before: a stop ends a run that has not ended.
         let end = turn.on(Event::Stop, SECOND);
