@@ -105,6 +105,8 @@ identifiers! {
     ConversationId = "conv_";
     /// A stop or a reset that was asked for.
     OperationId = "op_";
+    /// A tool call that is held for the desktop user.
+    ApprovalId = "apr_";
     /// A stored event; receivers deduplicate by it.
     EventId = "evt_";
     /// A paired device.

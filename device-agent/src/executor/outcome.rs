@@ -42,11 +42,14 @@ pub(super) fn succeeded(mut text: String, finish_reason: FinishReason, usage: Us
 /// without words of its own is an assistant that cannot be opened: the owner has to act first.
 fn is_retryable(code: RunErrorCode) -> bool {
     match code {
-        RunErrorCode::ToolError | RunErrorCode::Internal => true,
+        RunErrorCode::ToolError | RunErrorCode::Internal | RunErrorCode::ApprovalExpired => true,
         RunErrorCode::ModelError
         | RunErrorCode::ModelAuth
+        | RunErrorCode::SandboxUnavailable
         | RunErrorCode::MaxDurationExceeded
         | RunErrorCode::MaxTurnsExceeded
+        | RunErrorCode::ApprovalDenied
+        | RunErrorCode::Interrupted
         | RunErrorCode::DeviceRemoved
         | RunErrorCode::DefinitionMismatch => false,
     }
@@ -63,12 +66,18 @@ fn sentence(code: RunErrorCode) -> &'static str {
         RunErrorCode::ToolError => {
             "The service's working directory cannot be used at the moment. The owner finds the reason on the device."
         }
+        RunErrorCode::SandboxUnavailable => {
+            "The sandbox that this service's commands need does not work on the device. The owner has to act there first."
+        }
         RunErrorCode::MaxDurationExceeded => {
             "The run took longer than it may. Ask for less, or ask the owner for a longer limit."
         }
         RunErrorCode::MaxTurnsExceeded => {
             "The assistant took more turns than the service allows. Ask for less, or ask the owner for a higher limit."
         }
+        RunErrorCode::ApprovalDenied => "The owner of the device refused something that this run needed.",
+        RunErrorCode::ApprovalExpired => "Nobody at the device decided in time about something that this run needed.",
+        RunErrorCode::Interrupted => "The device stopped while it executed this run, and its owner has settled it.",
         RunErrorCode::DeviceRemoved => "The device of this service was removed.",
         RunErrorCode::DefinitionMismatch => {
             "The device does not hold the version of the service that this run was accepted for."

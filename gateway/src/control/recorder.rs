@@ -269,6 +269,13 @@ pub(super) fn stored(event: DeviceEvent) -> (EventType, Value) {
             (EventType::MessageCompleted, json!({ "message_id": message_id, "text": text }))
         }
         DeviceEvent::UsageUpdated { usage } => (EventType::UsageUpdated, json!({ "usage": usage })),
+        DeviceEvent::ApprovalRequested { approval_id, tool, expires_at, .. } => (
+            EventType::RunAwaitingApproval,
+            json!({ "approval_id": approval_id, "tool": tool, "expires_at": expires_at }),
+        ),
+        DeviceEvent::ApprovalResolved { approval_id, resolution } => {
+            (EventType::RunApprovalResolved, json!({ "approval_id": approval_id, "resolution": resolution }))
+        }
     }
 }
 

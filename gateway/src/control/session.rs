@@ -205,6 +205,7 @@ impl Session<'_> {
                 self.reported.forget(run_id);
                 self.report(Record { run_id, attempt, what: What::End { seq, outcome } })
             }
+            DeviceFrame::Reconciled { run_id, attempt } => self.report(Record { run_id, attempt, what: What::Restart }),
             DeviceFrame::ControlDone { operation_id, outcome } => {
                 self.queue(Report::Word(Word::Done(operation_id, outcome)))
             }

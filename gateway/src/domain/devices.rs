@@ -245,6 +245,7 @@ fn settle_one(state: RunState, status: InFlightStatus) -> Settlement {
         (_, Taken) => Settlement::Start { in_doubt: state == RunState::AwaitingReconciliation },
         (_, Running) => Settlement::Resume { in_doubt: state == RunState::AwaitingReconciliation },
         (_, Interrupted) => Settlement::Restart,
+        (_, Unknown) => Settlement::Lose,
         (_, Finished) => Settlement::ExpectFinish,
     }
 }

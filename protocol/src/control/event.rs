@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ids::ApprovalId;
 use crate::run::Usage;
+use crate::time::Timestamp;
 
 /// What a device reports of a run while it executes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,6 +42,41 @@ pub enum DeviceEvent {
         /// Totals, not differences.
         usage: Usage,
     },
+    /// A tool call is held until the desktop user decides: the run awaits approval from here on. One request of a run
+    /// is open at a time. No arguments: they stay on the device.
+    ApprovalRequested {
+        /// The request; unique among all requests of the device.
+        approval_id: ApprovalId,
+        /// The call that is held, as in its `tool_started`.
+        call_id: String,
+        /// The tool's name.
+        tool: String,
+        /// What kind of effect it can have.
+        kind: ToolKind,
+        /// When nobody's decision counts any more.
+        expires_at: Timestamp,
+    },
+    /// The open request is no longer open: the run goes on, or ends.
+    ApprovalResolved {
+        /// As in `approval_requested`.
+        approval_id: ApprovalId,
+        /// How.
+        resolution: ApprovalResolution,
+    },
+}
+
+/// How a request for approval ended. Only the device ends one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalResolution {
+    /// A person allowed the call.
+    Approved,
+    /// A person refused it.
+    Denied,
+    /// Nobody decided in time, so it is refused.
+    Expired,
+    /// The run ended, was stopped or begins again before anybody decided.
+    Withdrawn,
 }
 
 /// Bytes of text in one [`MessageDelta`] at most: even when each of them is escaped, it fits into a

@@ -19,6 +19,9 @@
 //! A `control` frame (stop a run, reset a conversation) may come at any time, and is answered by
 //! `control_done` when it is carried out; a stop's answer follows the run's `finish`.
 //!
+//! A run of which a restarted device cannot say what it changed is `unknown` in the hello, until the desktop user settles
+//! it: `finish` says that it ended, `reconciled` that it is to run again. The gateway decides nothing about it.
+//!
 //! A device that is about to sleep says `suspend`, and `resume` when it is awake again and the session still
 //! stands; a new session says the same. In between it is offered nothing, and what it executes is not given up.
 //!
@@ -170,6 +173,14 @@ pub enum DeviceFrame {
         seq: u64,
         /// How it ended.
         outcome: Outcome,
+    },
+    /// The desktop user settled a run that was `unknown`: it runs again. The gateway raises the attempt and offers it to
+    /// this device; a run that was to be stopped is cancelled instead, and the attempt revoked. May be repeated.
+    Reconciled {
+        /// Which run.
+        run_id: RunId,
+        /// The attempt that was unknown.
+        attempt: u32,
     },
     /// A control operation was carried out. For a stop it follows the `finish`.
     ControlDone {

@@ -53,8 +53,13 @@ pub enum InFlightStatus {
     Taken,
     /// Being executed.
     Running,
-    /// Its execution was cut off by a restart of the device before anything was written.
+    /// Its execution was cut off by a restart of the device before anything was written, or the desktop user had it
+    /// run again: the next attempt is offered to this device.
     Interrupted,
+    /// The device was restarted, and a writing tool call has no outcome. The run awaits reconciliation, keeps its slot,
+    /// and is not offered again before the device says `reconciled`, or `interrupted` in a later hello. Answered by an `ack` with
+    /// the number of the last event that is stored: the `finish` that settles it takes the next one.
+    Unknown,
     /// Ended; the `finish` follows.
     Finished,
 }

@@ -20,13 +20,19 @@ pub enum EventType {
     /// The device acknowledged the start.
     #[serde(rename = "run.started")]
     RunStarted,
+    /// A tool call is held for the desktop user.
+    #[serde(rename = "run.awaiting_approval")]
+    RunAwaitingApproval,
+    /// It is no longer held: approved, refused, expired or withdrawn.
+    #[serde(rename = "run.approval_resolved")]
+    RunApprovalResolved,
     /// The outcome became unknown.
     #[serde(rename = "run.awaiting_reconciliation")]
     RunAwaitingReconciliation,
     /// The outcome is known again.
     #[serde(rename = "run.reconciled")]
     RunReconciled,
-    /// The same device started it again; nothing had been written.
+    /// The same device starts it again: nothing had been written, or a `run.reconciled` stands before it.
     #[serde(rename = "run.restarted")]
     RunRestarted,
     /// A tool began.
@@ -60,9 +66,11 @@ pub enum EventType {
 
 impl EventType {
     /// Every event that is stored.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::RunAccepted,
         Self::RunStarted,
+        Self::RunAwaitingApproval,
+        Self::RunApprovalResolved,
         Self::RunAwaitingReconciliation,
         Self::RunReconciled,
         Self::RunRestarted,
@@ -82,6 +90,8 @@ impl EventType {
         match self {
             Self::RunAccepted => "run.accepted",
             Self::RunStarted => "run.started",
+            Self::RunAwaitingApproval => "run.awaiting_approval",
+            Self::RunApprovalResolved => "run.approval_resolved",
             Self::RunAwaitingReconciliation => "run.awaiting_reconciliation",
             Self::RunReconciled => "run.reconciled",
             Self::RunRestarted => "run.restarted",
@@ -143,7 +153,8 @@ pub struct RunEvent {
     pub kind: EventType,
     /// When it was committed.
     pub created_at: Timestamp,
-    /// Members that depend on the type: `run.failed` has `error`; `run.cancelled` has `effects`, or `error` when the device was
+    /// Members that depend on the type: `run.awaiting_approval` has `approval_id`, `tool` and `expires_at`; `run.approval_resolved` has
+    /// `approval_id` and `resolution` (`approved`, `denied`, `expired` or `withdrawn`); `run.failed` has `error`; `run.cancelled` has `effects`, or `error` when the device was
     /// removed; `run.expired` has none.
     pub data: Value,
 }

@@ -50,10 +50,18 @@ pub enum RunErrorCode {
     ModelAuth,
     /// A tool that the run depends on could not work at all.
     ToolError,
+    /// The sandbox that the run's commands need does not work on the device.
+    SandboxUnavailable,
     /// It ran longer than `max_duration_s` of awake time.
     MaxDurationExceeded,
     /// The assistant took more turns than the service allows.
     MaxTurnsExceeded,
+    /// The desktop user refused a tool call, and the service says that this ends the run.
+    ApprovalDenied,
+    /// Nobody decided about a tool call in time, and the service says that this ends the run.
+    ApprovalExpired,
+    /// The device stopped while it executed a tool call, and its owner settled what became of it.
+    Interrupted,
     /// The device was removed from the gateway.
     DeviceRemoved,
     /// The device does not hold the definition this run was accepted for.

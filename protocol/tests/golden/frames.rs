@@ -50,18 +50,29 @@ fn every_frame_of_a_device_is_written_and_read_as_ever() {
         Event: event(DeviceEvent::UsageUpdated { usage: usage() });
         Delta: DeviceFrame::Delta { run_id, attempt, delta: delta() };
         Finish: finish(Outcome::Cancelled { effects: Effects::None, usage: Usage::default() });
+        Reconciled: DeviceFrame::Reconciled { run_id, attempt };
         ControlDone: DeviceFrame::ControlDone { operation_id: id(9), outcome: OutcomeCode::Stopped };
         Suspend: DeviceFrame::Suspend;
         Resume: DeviceFrame::Resume;
         Request: DeviceFrame::Request { request_id: 9, request: GetAccess {}.into() };
         Pong: DeviceFrame::Pong;
     });
-    let (call_id, tool) = ("call_1".to_owned(), "Read".to_owned());
+    let (call_id, tool, approval_id) = ("call_1".to_owned(), "Read".to_owned(), id(10));
+    let requested = DeviceEvent::ApprovalRequested {
+        approval_id,
+        call_id: call_id.clone(),
+        tool: "Bash".to_owned(),
+        kind: ToolKind::Write,
+        expires_at: moment(),
+    };
+    let resolution = ApprovalResolution::Approved;
     every!(file, DeviceEvent {
         ToolStarted: DeviceEvent::ToolStarted { call_id: call_id.clone(), tool: tool.clone(), kind: ToolKind::Read };
         ToolCompleted: DeviceEvent::ToolCompleted { call_id, tool, kind: ToolKind::Read, status: ToolStatus::Ok };
         MessageCompleted: DeviceEvent::MessageCompleted { message_id: "msg_1".to_owned(), text: "Größe: 3\n".to_owned() };
         UsageUpdated: DeviceEvent::UsageUpdated { usage: usage() };
+        ApprovalRequested: requested;
+        ApprovalResolved: DeviceEvent::ApprovalResolved { approval_id, resolution };
     });
     every!(file, Outcome {
         Succeeded: Outcome::Succeeded { result: result(), usage: usage() };

@@ -22,9 +22,10 @@ fn every_word_is_written_and_read_as_ever() {
         RefuseCode { DefinitionMismatch Busy }
         RevokeCode { StaleAttempt AlreadyFinal UnknownRun }
         ByeCode { Replaced Revoked Unresponsive ProtocolViolation Unavailable }
-        InFlightStatus { Taken Running Interrupted Finished }
+        InFlightStatus { Taken Running Interrupted Unknown Finished }
         ToolKind { Read Write }
         ToolStatus { Ok Error }
+        ApprovalResolution { Approved Denied Expired Withdrawn }
         Half { Gateway Device }
         ManagementErrorCode { Invalid NotFound Conflict Unavailable }
         Scope { EndpointsRead RunsWrite RunsRead RunsControl ConversationsWrite ConversationsRead ConversationsControl }
@@ -40,11 +41,11 @@ fn every_word_is_written_and_read_as_ever() {
         StateReasonCode { DeviceOffline DeviceAsleep DevicePaused DeviceIncompatible DeviceBusy ApprovalPending
             OutcomeUnknown StopRequested }
         FinishReason { Completed Length }
-        RunErrorCode { ModelError ModelAuth ToolError MaxDurationExceeded MaxTurnsExceeded DeviceRemoved
-            DefinitionMismatch Internal }
+        RunErrorCode { ModelError ModelAuth ToolError SandboxUnavailable MaxDurationExceeded MaxTurnsExceeded
+            ApprovalDenied ApprovalExpired Interrupted DeviceRemoved DefinitionMismatch Internal }
         Effects { None Possible Known }
-        EventType { RunAccepted RunStarted RunAwaitingReconciliation RunReconciled RunRestarted RunCancelling
-            ToolStarted ToolCompleted MessageCompleted UsageUpdated RunSucceeded RunFailed RunCancelled RunExpired }
+        EventType { RunAccepted RunStarted RunAwaitingApproval RunApprovalResolved RunAwaitingReconciliation
+            RunReconciled RunRestarted RunCancelling ToolStarted ToolCompleted MessageCompleted UsageUpdated RunSucceeded RunFailed RunCancelled RunExpired }
     }
     file.close();
 }

@@ -47,6 +47,8 @@ fn words(effect: &Effect) -> String {
         Effect::Say(delta) => format!("{} at {}: {:?}", delta.message_id, delta.offset, delta.text),
         Effect::Emit(DeviceEvent::UsageUpdated { usage }) => format!("usage after {} calls", usage.model_calls),
         Effect::Remember { said, .. } => format!("remember {said:?}"),
+        Effect::Emit(DeviceEvent::ApprovalRequested { call_id, tool, .. }) => format!("{call_id} {tool} held"),
+        Effect::Emit(DeviceEvent::ApprovalResolved { resolution, .. }) => format!("{resolution:?}"),
         Effect::Finish(Outcome::Succeeded { result, .. }) => format!("succeeded {:?}", result.text),
         Effect::Finish(Outcome::Failed { error, .. }) => format!("failed {:?}", error.code),
         Effect::Finish(Outcome::Cancelled { effects, .. }) => format!("cancelled {effects:?}"),
