@@ -8,6 +8,7 @@ mod conversations;
 mod daemon;
 mod identity;
 mod key;
+mod mcp;
 mod operation;
 mod provider;
 mod runs;
@@ -70,6 +71,9 @@ enum Command {
     /// Model providers and their keys
     #[command(subcommand)]
     Provider(provider::Provider),
+    /// Servers of tools that services may use (MCP)
+    #[command(subcommand)]
+    Mcp(mcp::Mcp),
     /// External access to everything published
     #[command(subcommand)]
     Access(access::Access),
@@ -140,6 +144,7 @@ async fn run(command: Command, out: Output, run_agent: RunAgent) -> Result<(), F
         Command::Key(command) => key::run(Agent::find()?, command, out).await,
         Command::Service(command) => service::run(Agent::find()?, command, out).await,
         Command::Provider(command) => provider::run(Agent::find()?, command, out).await,
+        Command::Mcp(command) => mcp::run(Agent::find()?, command, out).await,
         Command::Access(command) => access::run(Agent::find()?, command, out).await,
         Command::Runs(command) => runs::run(Agent::find()?, command, out).await,
         Command::Conversations(command) => conversations::run(Agent::find()?, command, out).await,

@@ -8,7 +8,7 @@ use deskgate_gateway::output::{Output, table};
 use deskgate_protocol::DraftId;
 
 use super::socket::Agent;
-use super::{app, no_secret};
+use super::{app, mcp, no_secret};
 use crate::local::{CheckService, CreateService, EditService, ListServices, PublishService, ShowService};
 use crate::services::{Definition, Limits, Provider, Report, Service as Record, Skill, Stage, ToolName, Verdict};
 
@@ -81,6 +81,9 @@ pub(super) struct Fields {
     /// A folder with a SKILL.md, whose instructions are taken over now; may be repeated, "none" for no skills
     #[arg(long, value_name = "FOLDER")]
     skill: Vec<PathBuf>,
+    /// A server of tools, by its name in `deskgate mcp list`; may be repeated, "none" for no servers
+    #[arg(long, value_name = "NAME")]
+    mcp: Vec<String>,
     /// Model calls in one run
     #[arg(long)]
     max_turns: Option<u32>,
@@ -102,6 +105,7 @@ pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(
     match command {
         Service::Create { name, app, fields } => {
             let app_id = app::find(&agent, &app).await?;
+            let mcp = mcp::named(&agent, &fields.mcp, &[]).await?;
             let definition = fields.apply(Definition {
                 name,
                 description: String::new(),
@@ -111,6 +115,7 @@ pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(
                 instructions: "Answer the caller's question about the files in the working directory.".to_owned(),
                 tools: ToolName::ALL.to_vec(),
                 skills: Vec::new(),
+                mcp,
                 limits: Limits::default(),
             })?;
             let service = agent.ask(CreateService { app_id, definition }).await?;
@@ -122,6 +127,9 @@ pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(
             let service = find(&agent, &service).await?;
             let mut definition = service.draft;
             definition.name = name.unwrap_or(definition.name);
+            if !fields.mcp.is_empty() {
+                definition.mcp = mcp::named(&agent, &fields.mcp, &definition.mcp).await?;
+            }
             let request = EditService { draft_id: service.draft_id, definition: fields.apply(definition)? };
             let service = agent.ask(request).await?;
             out.result("service/1", &view(&service), || {
@@ -281,7 +289,10 @@ fn list(services: &[Record]) -> String {
         vec![
             service.draft.name.clone(),
             stage(service).to_owned(),
-            version.unwrap_or_default(),
+            match service.published.as_ref().is_some_and(|version| version.paused.is_some()) {
+                true => format!("{} (paused)", version.unwrap_or_default()),
+                false => version.unwrap_or_default(),
+            },
             service.draft.working_directory.display().to_string(),
             endpoint.unwrap_or_else(|| service.draft_id.to_string()),
         ]
@@ -292,9 +303,10 @@ fn list(services: &[Record]) -> String {
 fn show(service: &Record) -> String {
     let definition = &service.draft;
     let tools: Vec<_> = definition.tools.iter().map(|tool| tool.as_str()).collect();
+    let servers: Vec<_> = definition.mcp.iter().map(|server| server.name.as_str()).collect();
     let skills: Vec<_> = definition.skills.iter().map(|skill| skill.name.as_str()).collect();
     let mut text = format!(
-        "{} ({})\nstage         {}\nfolder        {}\nprovider      {}, model {}\ntools         {}\nskills        {}\nlimits        {} turns, {} s, {} at once\ninstructions  {}\n",
+        "{} ({})\nstage         {}\nfolder        {}\nprovider      {}, model {}\ntools         {}\nskills        {}\nmcp servers   {}\nlimits        {} turns, {} s, {} at once\ninstructions  {}\n",
         definition.name,
         service.draft_id,
         stage(service),
@@ -303,6 +315,7 @@ fn show(service: &Record) -> String {
         definition.model,
         if tools.is_empty() { "none: conversation only".to_owned() } else { tools.join(", ") },
         if skills.is_empty() { "none".to_owned() } else { skills.join(", ") },
+        if servers.is_empty() { "none".to_owned() } else { servers.join(", ") },
         definition.limits.max_turns,
         definition.limits.max_duration_s,
         definition.limits.concurrency,
@@ -310,6 +323,9 @@ fn show(service: &Record) -> String {
     );
     if let (Some(version), Some(endpoint)) = (&service.published, service.endpoint_id) {
         text += &format!("published     version {} as {endpoint}\n", version.version);
+        if let Some(why) = &version.paused {
+            text += &format!("paused        {why}\n");
+        }
     }
     if let Some(report) = &service.checks {
         text += &show_report(report);

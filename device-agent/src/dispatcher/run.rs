@@ -18,6 +18,7 @@ use crate::store::transcripts::Place;
 pub(super) struct Run {
     pub(super) attempt: u32,
     pub(super) endpoint_id: EndpointId,
+    pub(super) endpoint_version: u32,
     /// The service's name; empty for an entry of an earlier process that only has to be settled.
     pub(super) service: String,
     pub(super) since: Timestamp,
@@ -47,6 +48,7 @@ impl Run {
         Self {
             attempt: offer.attempt,
             endpoint_id: offer.endpoint_id,
+            endpoint_version: offer.endpoint_version,
             service: definition.as_ref().map(|definition| definition.name.clone()).unwrap_or_default(),
             since: Timestamp::now(),
             turns: 0,
@@ -67,10 +69,11 @@ impl Run {
                 Stage::Ended { outcome: Box::new(outcome), journalled: true, sent: false }
             }
         };
-        let (attempt, endpoint_id) = (offer.attempt, offer.endpoint_id);
+        let (attempt, endpoint_id, endpoint_version) = (offer.attempt, offer.endpoint_id, offer.endpoint_version);
         Self {
             attempt,
             endpoint_id,
+            endpoint_version,
             service: String::new(),
             since: Timestamp::now(),
             turns: 0,

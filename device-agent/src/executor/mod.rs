@@ -32,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::assistant::accounts::Accounts;
 use crate::assistant::{self, Assistant};
+use crate::mcp::{Servers, Unavailable};
 use crate::services::Definition;
 use crate::tools::Toolbox;
 use drive::Clock;
@@ -65,6 +66,8 @@ pub enum Progress {
     Delta(MessageDelta),
     /// What was said in the conversation before this run, in fewer words.
     Summary(Exchange),
+    /// The service is not what its owner published any more, and why: nothing of it may run until they look.
+    Outdated(String),
 }
 
 /// Executes one run. What happens goes to `reports` in order; `stop` ends the run early and the
@@ -75,6 +78,7 @@ pub enum Progress {
 pub async fn execute(
     job: Job,
     accounts: Accounts,
+    servers: Servers,
     reports: mpsc::Sender<Progress>,
     stop: CancellationToken,
 ) -> Outcome {
@@ -84,7 +88,7 @@ pub async fn execute(
     let clock = Clock { started, deadline: started + Duration::from_secs(limit.into()) };
     let (run_id, attempt) = (job.offer.run_id, job.offer.attempt);
     tracing::debug!(%run_id, attempt, "run starts");
-    let outcome = match prepare(&job, accounts, clock, &stop).await {
+    let outcome = match prepare(&job, accounts, servers, clock, &reports, &stop).await {
         Ok((toolbox, assistant)) => {
             drive::run(turn_of(&job, &toolbox), &toolbox, assistant.as_ref(), clock, &reports, &stop).await
         }
@@ -109,15 +113,17 @@ fn turn_of(job: &Job, toolbox: &Toolbox) -> turn::Turn {
     })
 }
 
-/// Opens what the run works with. Both opens are file work and may hang on a dead network mount:
+/// Opens what the run works with. Folder and assistant are file work and may hang on a dead network mount:
 /// such a thread cannot be ended, but the run does not wait for it.
 async fn prepare(
     job: &Job,
     accounts: Accounts,
+    servers: Servers,
     clock: Clock,
+    reports: &mpsc::Sender<Progress>,
     stop: &CancellationToken,
 ) -> Result<(Toolbox, Box<dyn Assistant>), Outcome> {
-    let (run_id, definition) = (job.offer.run_id, Arc::clone(&job.definition));
+    let (run_id, definition, mcp) = (job.offer.run_id, Arc::clone(&job.definition), &job.definition.mcp);
     let failed = |code| {
         let usage = Usage { active_seconds: clock.elapsed().as_secs_f64(), ..Usage::default() };
         outcome::failed(code, Effects::None, usage)
@@ -134,16 +140,30 @@ async fn prepare(
         })?;
         Ok((toolbox, assistant))
     });
+    let open = async {
+        let (mut toolbox, assistant) =
+            open.await.map_err(|_panicked| failed(RunErrorCode::Internal))?.map_err(failed)?;
+        match servers.open(mcp).await {
+            Ok(tools) => toolbox.add(tools),
+            Err(unavailable) => {
+                tracing::warn!(%run_id, error = %unavailable, "tools of another server");
+                if let Unavailable::Changed { .. } = unavailable {
+                    // Nothing else was reported yet, so there is room.
+                    let _ = reports.try_send(Progress::Outdated(unavailable.to_string()));
+                }
+                let usage = Usage { active_seconds: clock.elapsed().as_secs_f64(), ..Usage::default() };
+                return Err(outcome::without_server(&unavailable, usage));
+            }
+        }
+        Ok((toolbox, assistant))
+    };
     tokio::select! {
         biased;
         () = stop.cancelled() => {
             let usage = Usage { active_seconds: clock.elapsed().as_secs_f64(), ..Usage::default() };
             Err(Outcome::Cancelled { effects: Effects::None, usage })
         }
-        opened = open => match opened {
-            Ok(opened) => opened.map_err(failed),
-            Err(_panicked) => Err(failed(RunErrorCode::Internal)),
-        },
+        opened = open => opened,
         () = tokio::time::sleep_until(clock.deadline) => Err(failed(RunErrorCode::MaxDurationExceeded)),
     }
 }

@@ -149,15 +149,15 @@ fn check_directory(directory: &Path, home: Option<&Path>) -> Vec<Check> {
     checks
 }
 
-fn pass(name: &str, cause: &str) -> Check {
+pub(super) fn pass(name: &str, cause: &str) -> Check {
     Check { name: name.to_owned(), verdict: Verdict::Pass, cause: cause.to_owned(), next: None }
 }
 
-fn skip(name: &str, cause: &str) -> Check {
+pub(super) fn skip(name: &str, cause: &str) -> Check {
     Check { name: name.to_owned(), verdict: Verdict::Skip, cause: cause.to_owned(), next: None }
 }
 
-fn fail(name: &str, cause: &str, next: &str) -> Check {
+pub(super) fn fail(name: &str, cause: &str, next: &str) -> Check {
     Check { name: name.to_owned(), verdict: Verdict::Fail, cause: cause.to_owned(), next: Some(next.to_owned()) }
 }
 
@@ -180,6 +180,7 @@ mod tests {
             instructions: "Answer.".to_owned(),
             tools: ToolName::ALL.to_vec(),
             skills: Vec::new(),
+            mcp: Vec::new(),
             limits: Limits::default(),
         }
     }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Skill;
 use crate::assistant::accounts;
+use crate::mcp::{self, connections};
 
 /// Everything that decides how a run of this service is executed.
 ///
@@ -33,6 +34,9 @@ pub struct Definition {
     /// Instructions for kinds of work, which the assistant asks for when it finds them of use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<Skill>,
+    /// Servers elsewhere whose tools the assistant may call too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mcp: Vec<McpServer>,
     /// What one run may take.
     pub limits: Limits,
 }
@@ -52,6 +56,7 @@ impl Definition {
             ("instructions", self.check_instructions()),
             ("tools", self.check_tools()),
             ("skills", self.check_skills()),
+            ("mcp", self.check_mcp()),
             ("limits", self.limits.check()),
         ]
         .into_iter()
@@ -144,6 +149,20 @@ impl Definition {
         Ok(())
     }
 
+    fn check_mcp(&self) -> Result<(), String> {
+        if self.mcp.len() > mcp::SERVERS {
+            return Err(format!("a service has at most {} MCP servers; this one has {}", mcp::SERVERS, self.mcp.len()));
+        }
+        for (at, server) in self.mcp.iter().enumerate() {
+            let sound = connections::check_name(&server.name).and_then(|()| connections::check_url(&server.url));
+            sound.map_err(|error| error.to_string())?;
+            if self.mcp[..at].iter().any(|other| other.name == server.name) {
+                return Err(format!("the MCP server {} is listed twice; list it once", server.name));
+            }
+        }
+        Ok(())
+    }
+
     /// The digest that a published version is known by.
     pub fn digest(&self) -> Sha256Digest {
         Sha256Digest::of_json(self).expect("a definition is text, numbers and lists, all of which JSON can hold")
@@ -175,6 +194,20 @@ pub struct FieldError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the service's definition is not valid: {}", .0.iter().map(|e| format!("{}: {}", e.field, e.message)).collect::<Vec<_>>().join("; "))]
 pub struct InvalidDefinition(pub Vec<FieldError>);
+
+/// A server elsewhere, by the name that it has on this device. Its key is kept there, and never in a definition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct McpServer {
+    /// Its name.
+    pub name: String,
+    /// Where it was when the service was saved.
+    pub url: String,
+    /// The list of its tools as the last check found it: names, descriptions and schemas. With another list nothing
+    /// runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools_sha256: Option<Sha256Digest>,
+}
 
 /// Who answers. In a file: `scripted`, or the name of an account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -315,6 +348,7 @@ mod tests {
             instructions: "Answer from the folder.".to_owned(),
             tools: ToolName::ALL.to_vec(),
             skills: Vec::new(),
+            mcp: Vec::new(),
             limits: Limits::default(),
         }
     }
@@ -332,6 +366,7 @@ mod tests {
             instructions: "x".repeat(INSTRUCTIONS_LIMIT + 1),
             tools: vec![ToolName::Read, ToolName::Glob, ToolName::Read],
             skills: Vec::new(),
+            mcp: Vec::new(),
             limits: Limits { max_turns: 0, max_duration_s: 0, concurrency: 0, ..Limits::default() },
         };
         let InvalidDefinition(errors) = wrong.validate().expect_err("all wrong");

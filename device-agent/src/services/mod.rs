@@ -14,6 +14,7 @@ pub mod definition;
 pub mod gateway;
 pub mod probe;
 mod publish;
+mod servers;
 pub mod skill;
 
 use std::path::PathBuf;
@@ -23,10 +24,11 @@ use deskgate_protocol::ids::{ApplicationId, DraftId, EndpointId};
 use serde::{Deserialize, Serialize};
 
 use crate::assistant::accounts::Accounts;
+use crate::mcp::Servers;
 use crate::store;
 
 pub use checks::{Check, Report, Verdict};
-pub use definition::{Definition, FieldError, InvalidDefinition, Limits, Provider, ToolName};
+pub use definition::{Definition, FieldError, InvalidDefinition, Limits, McpServer, Provider, ToolName};
 pub use gateway::{CallError, Gateway};
 pub use skill::{Skill, SkillError};
 
@@ -87,6 +89,9 @@ pub struct Version {
     pub checks: Report,
     /// When the gateway confirmed it; `None` while its answer is awaited.
     pub published_at: Option<Timestamp>,
+    /// Why nothing of it runs; `None` as long as it does. Publishing ends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<String>,
 }
 
 /// Why a step with a service was not done.
@@ -111,6 +116,9 @@ pub enum Error {
         /// What to do.
         next: String,
     },
+    /// Somebody saved it while it was checked.
+    #[error("this draft was changed while it was checked; run again: deskgate service check {0}")]
+    Edited(DraftId),
     /// The gateway did not do it.
     #[error(transparent)]
     Gateway(#[from] CallError),
@@ -126,12 +134,19 @@ pub struct ServiceDesk<G> {
     gateway: G,
     home: Option<PathBuf>,
     accounts: Accounts,
+    servers: Servers,
 }
 
 impl<G: Gateway> ServiceDesk<G> {
     /// `home` is the folder of the person at the desktop, which no service may be given whole.
-    pub fn new(store: store::Services, gateway: G, home: Option<PathBuf>, accounts: Accounts) -> Self {
-        Self { store, gateway, home, accounts }
+    pub fn new(
+        store: store::Services,
+        gateway: G,
+        home: Option<PathBuf>,
+        accounts: Accounts,
+        servers: Servers,
+    ) -> Self {
+        Self { store, gateway, home, accounts, servers }
     }
 
     /// Saves a new draft.
@@ -161,10 +176,17 @@ impl<G: Gateway> ServiceDesk<G> {
         }
     }
 
-    /// Makes every check of the draft and keeps what they found.
+    /// Makes every check of the draft and keeps what they found. Lists of tools of other servers are pinned in the draft
+    /// as they are found: what is published next is what was looked at here.
     pub async fn check(&self, draft_id: DraftId) -> Result<Report, Error> {
         let service = self.show(draft_id).await?;
-        let report = checks::check(&service.draft, self.home.as_deref(), &self.accounts).await;
+        let mut draft = service.draft.clone();
+        let found = servers::pin(&mut draft, &self.servers).await;
+        if draft != service.draft && !self.store.replace_draft(draft_id, &service.draft, &draft).await? {
+            return Err(Error::Edited(draft_id));
+        }
+        let mut report = checks::check(&draft, self.home.as_deref(), &self.accounts).await;
+        report.checks.extend(found);
         self.store.set_checks(draft_id, &report).await?;
         Ok(report)
     }

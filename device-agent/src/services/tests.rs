@@ -9,6 +9,8 @@ use deskgate_protocol::management::{
 };
 
 use super::*;
+use crate::mcp::Servers;
+use crate::mcp::connections::Connections;
 use crate::store::Store;
 
 /// What happens to a publication on its way.
@@ -108,8 +110,13 @@ impl Desk {
         let home = tempfile::tempdir().expect("temporary folder");
         let store = Store::open(home.path().join("deskgate.db")).await.expect("opens");
         let gateway = FakeGateway::default();
-        let desk =
-            ServiceDesk::new(store.services(), gateway.clone(), None, Accounts::new(home.path().join("providers")));
+        let desk = ServiceDesk::new(
+            store.services(),
+            gateway.clone(),
+            None,
+            Accounts::new(home.path().join("providers")),
+            Servers::new(Connections::new(home.path().join("mcp"))),
+        );
         Self { home, store, gateway, desk }
     }
 
@@ -123,6 +130,7 @@ impl Desk {
             instructions: instructions.to_owned(),
             tools: ToolName::ALL.to_vec(),
             skills: Vec::new(),
+            mcp: Vec::new(),
             limits: Limits::default(),
         }
     }

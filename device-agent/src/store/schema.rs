@@ -91,6 +91,9 @@ UPDATE past_run SET (conversation_id, generation) =
     (SELECT conversation_id, generation FROM transcript t WHERE t.run_id = past_run.run_id);
 CREATE INDEX past_run_by_conversation ON past_run (conversation_id, generation) WHERE conversation_id IS NOT NULL;
 ",
+    "
+ALTER TABLE service_version ADD COLUMN paused TEXT;
+",
 ];
 
 /// Takes the steps that are missing, all or none. Refuses a file that a newer program wrote.

@@ -36,6 +36,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::services::{Skill, ToolName};
+pub(crate) use output::LIMIT as RESULT_LIMIT;
 use workspace::{AccessError, Workspace, WorkspaceError};
 
 /// What a model is told of a tool.
@@ -158,6 +159,11 @@ impl Toolbox {
             }
         };
         Ok(Self::with(names.iter().map(make).chain(skills).collect()))
+    }
+
+    /// Puts tools that stand ready beside the others.
+    pub fn add(&mut self, tools: Vec<Box<dyn Tool>>) {
+        self.tools.extend(Self::with(tools).tools);
     }
 
     /// A toolbox of tools that stand ready.

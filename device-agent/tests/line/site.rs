@@ -67,6 +67,7 @@ impl Site {
             instructions: "Answer.".to_owned(),
             tools: Vec::new(),
             skills: Vec::new(),
+            mcp: Vec::new(),
             limits: Limits::default(),
         };
         let desk = ServiceDesk::new(

@@ -106,7 +106,7 @@ pub(crate) const PARTS: [Part; 3] = [
         own_crate: "deskgate",
         rooms: &[
             // The command line asks on local's socket; services, settings and accounts are the words it asks in.
-            ("cli", &["local", "services", "settings", "assistant::accounts", "config"]),
+            ("cli", &["local", "services", "settings", "assistant::accounts", "mcp::connections", "config"]),
             // Local shows the line and tests a connection, signs the identity file, keeps the settings.
             (
                 "local",
@@ -114,6 +114,7 @@ pub(crate) const PARTS: [Part; 3] = [
                     "dispatcher",
                     "services",
                     "assistant::accounts",
+                    "mcp",
                     "settings",
                     "link",
                     "identity",
@@ -124,10 +125,11 @@ pub(crate) const PARTS: [Part; 3] = [
                 ],
             ),
             ("dispatcher", &["link", "executor", "store", "services", "identity", "power", "config"]),
-            ("executor", &["tools", "assistant", "services", "config"]),
+            ("executor", &["tools", "assistant", "mcp", "services", "config"]),
             ("assistant", &["tools", "services", "secrets", "config"]),
             ("tools", &["services", "config"]),
-            ("services", &["store", "tools", "assistant", "config"]),
+            ("mcp", &["tools", "secrets", "services", "config"]),
+            ("services", &["store", "tools", "assistant", "mcp", "config"]),
             ("store", &["services", "settings", "config"]),
             ("link", &["identity", "config"]),
             ("settings", &["link", "secrets", "config"]),
@@ -139,7 +141,12 @@ pub(crate) const PARTS: [Part; 3] = [
         keepers: &[
             Keeper { crates: &["rusqlite"], rooms: &["store"], rule: "only store names SQLite" },
             Keeper { crates: &["russh"], rooms: &["link"], rule: "only link names russh" },
-            Keeper { crates: &["reqwest"], rooms: &["assistant"], rule: "only assistant names the HTTP client" },
+            Keeper { crates: &["rmcp"], rooms: &["mcp"], rule: "only mcp names the protocol's SDK" },
+            Keeper {
+                crates: &["reqwest"],
+                rooms: &["assistant", "mcp"],
+                rule: "only assistant and mcp name the HTTP client",
+            },
             Keeper { crates: &["zbus"], rooms: &["power"], rule: "only power asks the system about sleep" },
             Keeper {
                 crates: &["axum", "hyper", "http", "http_body_util", "tower"],

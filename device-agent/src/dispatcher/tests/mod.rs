@@ -252,6 +252,7 @@ async fn publish(store: &Store, folder: &Path, name: &str, concurrency: u32) -> 
         instructions: format!("Answer, {concurrency} at a time."),
         tools: Vec::new(),
         skills: Vec::new(),
+        mcp: Vec::new(),
         limits: Limits { concurrency, ..Limits::default() },
     };
     let report = Report { definition_sha256: draft.digest(), checked_at: now, checks: Vec::new() };

@@ -13,11 +13,13 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
+use crate::mcp::connections::Connections;
 use crate::services::{Limits, Provider, Skill, ToolName};
 
 /// As with a device on which no model provider was configured.
 async fn execute(job: Job, reports: mpsc::Sender<Progress>, stop: CancellationToken) -> Outcome {
-    super::execute(job, Accounts::new("/nonexistent".into()), reports, stop).await
+    let servers = Servers::new(Connections::new("/nonexistent".into()));
+    super::execute(job, Accounts::new("/nonexistent".into()), servers, reports, stop).await
 }
 
 fn folder(files: &[(&str, &str)]) -> TempDir {
@@ -38,6 +40,7 @@ fn job(folder: &Path, model: &str, text: &str) -> Job {
         instructions: "Answer.".into(),
         tools: ToolName::ALL.to_vec(),
         skills: Vec::new(),
+        mcp: Vec::new(),
         limits: Limits::default(),
     };
     let offer = Offer {
@@ -358,7 +361,7 @@ async fn a_message_that_is_written_slowly_is_said_in_pieces_that_make_up_the_who
                 pieces += 1;
             }
             Progress::Event(DeviceEvent::MessageCompleted { text, .. }) => completed = Some(text),
-            Progress::Event(_) | Progress::Summary(_) => {}
+            Progress::Event(_) | Progress::Summary(_) | Progress::Outdated(_) => {}
         }
     }
     assert_eq!((said.as_str(), text(&outcome)), ("One, two, three.", "One, two, three."));
