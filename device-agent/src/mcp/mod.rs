@@ -24,6 +24,7 @@ mod tool;
 mod trouble;
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use futures_util::future::try_join_all;
 
@@ -44,7 +45,19 @@ pub struct Servers {
     pub connections: Connections,
     /// Made when it is first needed: it reads the certificates that this computer trusts.
     client: Arc<OnceLock<reqwest::Client>>,
+    patience: Patience,
 }
+
+/// How long a server may take.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    /// Until its session is open and its tools are listed.
+    opening: Duration,
+    /// For one call.
+    call: Duration,
+}
+
+const PATIENCE: Patience = Patience { opening: Duration::from_secs(30), call: Duration::from_secs(120) };
 
 /// Why a run cannot have the tools of a server.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +84,7 @@ pub enum Unavailable {
 impl Servers {
     /// The servers of this device.
     pub fn new(connections: Connections) -> Self {
-        Self { connections, client: Arc::default() }
+        Self { connections, client: Arc::default(), patience: PATIENCE }
     }
 
     /// The tools of all servers, for one run: each has the list that was pinned.
@@ -105,6 +118,6 @@ impl Servers {
             return Err(ConnectionError::Moved { name: server.name.clone(), saved: connection.url }.into());
         }
         let client = self.client.get_or_init(|| session::client(&[]));
-        Session::open(client, &server.name, &connection).await
+        Session::open(client, self.patience, &server.name, &connection).await
     }
 }

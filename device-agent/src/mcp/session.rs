@@ -14,18 +14,14 @@ use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 
-use super::ListError;
 use super::connections::Connection;
 use super::listing::{Listed, Listing, TOOLS};
 use super::trouble::{CallTrouble, OpenError};
+use super::{ListError, Patience};
 use crate::tools::ToolOutput;
 
 /// The longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long a server may take until its session is open and its tools are listed.
-const OPENING: Duration = Duration::from_secs(30);
-/// How long one call may take.
-pub(super) const CALL: Duration = Duration::from_secs(120);
 /// The most pages of a list of tools.
 const PAGES: usize = 32;
 /// The most bytes of one message of a server, which is more than any result that is passed on.
@@ -51,6 +47,7 @@ pub(super) fn client(roots: &[reqwest::Certificate]) -> Client {
 /// An open session. Dropping it ends it.
 pub(super) struct Session {
     pub(super) server: String,
+    patience: Patience,
     service: RunningService<RoleClient, ClientConfig>,
 }
 
@@ -58,6 +55,7 @@ impl Session {
     /// Opens a session and reads the list of tools.
     pub(super) async fn open(
         client: &Client,
+        patience: Patience,
         server: &str,
         connection: &Connection,
     ) -> Result<(Self, Listing), OpenError> {
@@ -71,11 +69,11 @@ impl Session {
             let transport = StreamableHttpClientTransport::with_client(client.clone(), config);
             let this = Implementation::new("deskgate", env!("CARGO_PKG_VERSION"));
             let service = ClientConfig::new(ClientCapabilities::default(), this).serve(transport).await?;
-            let session = Self { server: server.to_owned(), service };
+            let session = Self { server: server.to_owned(), patience, service };
             let listing = session.list().await?;
             Ok((session, listing))
         };
-        timeout(OPENING, opening).await.unwrap_or(Err(OpenError::Slow))
+        timeout(patience.opening, opening).await.unwrap_or(Err(OpenError::Slow))
     }
 
     async fn list(&self) -> Result<Listing, OpenError> {
@@ -98,7 +96,7 @@ impl Session {
     /// Calls a tool, once.
     pub(super) async fn call(&self, tool: &str, arguments: Map<String, Value>) -> Result<ToolOutput, CallTrouble> {
         let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
-        match timeout(CALL, self.service.call_tool_once(params)).await {
+        match timeout(self.patience.call, self.service.call_tool_once(params)).await {
             Err(_) => Err(CallTrouble::Unknown("it did not answer in time")),
             Ok(Err(error)) => Err(CallTrouble::of(error)),
             Ok(Ok(CallToolResponse::Complete(result))) => {
