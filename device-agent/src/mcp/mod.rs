@@ -43,9 +43,17 @@ pub const SERVERS: usize = 8;
 pub struct Servers {
     /// Which there are.
     pub connections: Connections,
-    /// Made when it is first needed: it reads the certificates that this computer trusts.
-    client: Arc<OnceLock<reqwest::Client>>,
+    clients: Arc<Clients>,
     patience: Patience,
+}
+
+/// The clients that all sessions share. Each is made when it is first needed: that reads the certificates that this
+/// computer trusts.
+#[derive(Debug, Default)]
+struct Clients {
+    /// For what is on this computer, which no proxy is asked for.
+    here: OnceLock<reqwest::Client>,
+    elsewhere: OnceLock<reqwest::Client>,
 }
 
 /// How long a server may take.
@@ -84,7 +92,7 @@ pub enum Unavailable {
 impl Servers {
     /// The servers of this device.
     pub fn new(connections: Connections) -> Self {
-        Self { connections, client: Arc::default(), patience: PATIENCE }
+        Self { connections, clients: Arc::default(), patience: PATIENCE }
     }
 
     /// The tools of all servers, for one run: each has the list that was pinned.
@@ -117,7 +125,9 @@ impl Servers {
         if connection.url != server.url {
             return Err(ConnectionError::Moved { name: server.name.clone(), saved: connection.url }.into());
         }
-        let client = self.client.get_or_init(|| session::client(&[]));
+        let here = connections::is_here(&connection.url);
+        let client = if here { &self.clients.here } else { &self.clients.elsewhere };
+        let client = client.get_or_init(|| session::client(&[], here));
         Session::open(client, self.patience, &server.name, &connection).await
     }
 }

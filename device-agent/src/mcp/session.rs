@@ -28,10 +28,12 @@ const PAGES: usize = 32;
 const MESSAGE: usize = 4 * 1024 * 1024;
 
 /// The client that all sessions share: over HTTPS alone, to nowhere else than asked, and never twice.
-pub(super) fn client(roots: &[reqwest::Certificate]) -> Client {
+/// Proxies of the environment are for addresses elsewhere.
+pub(super) fn client(roots: &[reqwest::Certificate], to_this_computer: bool) -> Client {
     // Fails when another part of the program was faster, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    Client::builder()
+    let builder = if to_this_computer { Client::builder().no_proxy() } else { Client::builder() };
+    builder
         .https_only(true)
         .tls_certs_merge(roots.iter().cloned())
         .connect_timeout(CONNECT)

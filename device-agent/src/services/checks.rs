@@ -67,7 +67,8 @@ pub async fn check(definition: &Definition, home: Option<&Path>, accounts: &Acco
         .await
         .unwrap_or_else(|_| vec![fail("directory", "the check itself failed", "run the check again")]);
     let usable = checks.iter().all(|check| check.verdict == Verdict::Pass);
-    let tried = try_provider(accounts, &definition.provider, &definition.model).await;
+    let tried =
+        try_provider(accounts, &definition.provider, &definition.model, definition.limits.max_output_tokens).await;
     checks.push(match tried {
         Ok(found) => pass("provider and model", &found),
         Err(cause) => fail("provider and model", &cause, next_for(&definition.provider)),

@@ -11,6 +11,7 @@ mod execution;
 mod frames;
 mod leaving;
 mod line;
+mod mcp;
 mod models;
 mod operations;
 mod orders;

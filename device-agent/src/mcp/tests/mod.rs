@@ -30,9 +30,10 @@ impl Device {
         let connections = Connections::new(folder.path().join("mcp"));
         let key = KeyChange::Replace { header: None, key: Secret::new("key-canary").expect("a key") };
         let set = connections.set("crm", Change { url: Some(server.url.clone()), key }).expect("saved");
-        let client = session::client(std::slice::from_ref(&server.certificate));
+        let client = session::client(std::slice::from_ref(&server.certificate), true);
+        let clients = Arc::new(Clients { here: OnceLock::from(client), elsewhere: OnceLock::new() });
         let patience = Patience { opening: Duration::from_secs(20), call: Duration::from_secs(20) };
-        let servers = Servers { connections, client: Arc::new(OnceLock::from(client)), patience };
+        let servers = Servers { connections, clients, patience };
         Self { _folder: folder, servers, server: McpServer { name: "crm".into(), url: set.url, tools_sha256: None } }
     }
 
@@ -110,7 +111,7 @@ async fn a_list_that_differs_in_one_word_from_the_one_that_was_pinned_opens_noth
 async fn a_certificate_that_nobody_vouches_for_gets_no_key() {
     let server = Server::start(|seen| polite(seen, tools())).await;
     let mut device = Device::with(&server).await;
-    device.servers.client = Arc::default();
+    device.servers.clients = Arc::default();
     let error = device.servers.look(&device.server).await.expect_err("not trusted");
     assert!(matches!(error, OpenError::Unreachable), "{error:?}");
     assert!(server.seen().is_empty());
@@ -123,7 +124,8 @@ async fn a_key_never_follows_to_another_place() {
     let server = Server::start(move |_| http("307 Temporary Redirect", &format!("location: {url}\r\n"), "")).await;
     let mut device = Device::with(&server).await;
     let roots = [server.certificate.clone(), elsewhere.certificate.clone()];
-    device.servers.client = Arc::new(OnceLock::from(session::client(&roots)));
+    let here = OnceLock::from(session::client(&roots, true));
+    device.servers.clients = Arc::new(Clients { here, elsewhere: OnceLock::new() });
     let error = device.servers.look(&device.server).await.expect_err("not followed");
     assert!(matches!(error, OpenError::Status(307)), "{error:?}");
     assert!(elsewhere.seen().is_empty());
