@@ -186,7 +186,14 @@ impl Turn {
     /// Takes an event and says what to do. `awake` is the time since the run started.
     pub(super) fn on(&mut self, event: Event, awake: Duration) -> Vec<Effect> {
         self.usage.active_seconds = awake.as_secs_f64();
-        match (std::mem::replace(&mut self.state, State::Finished), event) {
+        let state = std::mem::replace(&mut self.state, State::Finished);
+        if let (State::Calling(reply) | State::Summing(reply, _), Event::Stop | Event::Deadline | Event::ModelClosed) =
+            (&state, &event)
+        {
+            // What was cut off was read and written all the same.
+            self.count(reply);
+        }
+        match (state, event) {
             (State::Finished, _) => Vec::new(),
             (_, Event::Stop) => self.finish(Outcome::Cancelled { effects: self.effects, usage: self.usage }),
             (_, Event::Deadline) => self.fail(RunErrorCode::MaxDurationExceeded),

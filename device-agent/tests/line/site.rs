@@ -6,6 +6,8 @@ use deskgate::assistant::accounts::Accounts;
 use deskgate::dispatcher::DispatcherHandle;
 use deskgate::identity::DeviceKey;
 use deskgate::link::{Connector, Credentials};
+use deskgate::mcp::Servers;
+use deskgate::mcp::connections::Connections;
 use deskgate::services::{Definition, Gateway as _, Limits, Provider, ServiceDesk};
 use deskgate_gateway::domain::devices::{Clocks, pair};
 use deskgate_gateway::{Gateway, Settings, upkeep};
@@ -75,6 +77,7 @@ impl Site {
             device.handle.clone(),
             None,
             Accounts::new("/nonexistent".into()),
+            Servers::new(Connections::new("/nonexistent".into())),
         );
         let draft_id = desk.create(created.application.app_id, definition).await.expect("created").draft_id;
         let report = desk.check(draft_id).await.expect("checked");

@@ -222,6 +222,7 @@ fn the_end_of_time_is_a_failure_of_its_own_and_usage_says_how_long_it_took() {
         [Effect::Finish(Outcome::Failed { error: RunError { code, effects, .. }, usage })] => {
             assert_eq!((*code, *effects), (RunErrorCode::MaxDurationExceeded, Effects::None));
             assert_eq!((usage.model_calls, usage.active_seconds), (1, 5.0));
+            assert_eq!((usage.input_tokens, usage.output_tokens), (7, 2), "what was cut off counts too");
         }
         other => panic!("{other:?}"),
     }

@@ -65,6 +65,8 @@ async fn called(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> (Too
     (output, server.count("tools/call"))
 }
 
+type Answer = Box<dyn Fn(&Seen) -> Reply + Send + Sync>;
+
 fn says(text: &str) -> Value {
     json!({ "content": [{ "type": "text", "text": text }] })
 }
@@ -141,7 +143,7 @@ async fn a_call_that_was_cut_may_have_happened_and_is_not_sent_again() {
     let half = || {
         Reply::Bytes(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n{\"json".into())
     };
-    let answers: Vec<(&str, Box<dyn Fn(&Seen) -> Reply + Send + Sync>)> = vec![
+    let answers: Vec<(&str, Answer)> = vec![
         ("cut before a word", Box::new(|_| Reply::Cut)),
         ("cut in the middle", Box::new(move |_| half())),
         ("a failure", Box::new(|_| http("500 Internal Server Error", "", "key-canary"))),
