@@ -130,6 +130,7 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
         home: std::env::var_os("HOME").map(PathBuf::from),
         accounts: Accounts::new(home.providers()),
         servers: servers.clone(),
+        own: home.path().to_owned(),
         engine,
         orders,
     };
@@ -196,10 +197,11 @@ impl Agent {
             let mut reached = self.reach(&in_force).await?;
             let link = Link::new(reached.connector.clone(), reached.credentials.clone());
             let handle = link.handle();
-            let accounts = Accounts::new(self.home.providers());
-            let servers = self.servers.clone();
+            let (accounts, store) = (Accounts::new(self.home.providers()), self.store.clone());
+            let (servers, own) = (self.servers.clone(), self.home.path().to_owned());
             let execute: Execute = Arc::new(move |job, reports, stop| {
-                Box::pin(executor::execute(job, accounts.clone(), servers.clone(), reports, stop))
+                let (accounts, servers) = (accounts.clone(), servers.clone());
+                Box::pin(executor::execute(job, accounts, servers, own.clone(), store.clone(), reports, stop))
             });
             let slots = self.store.settings().slots().await?.unwrap_or(dispatcher::Config::default().slots);
             let (dispatcher, dispatching) =

@@ -79,13 +79,20 @@ pub fn bind_for(path: &Path, mode: u32, group: Option<u32>) -> io::Result<UnixLi
     Ok(listener)
 }
 
+/// Who asks, as the kernel knows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The user's number.
+    pub uid: u32,
+}
+
 /// Answers requests until `stop`. Only this process's own user and root are answered, unless the
 /// socket's mode lets a group in (`group_may`).
 pub async fn serve<Q, A, R>(
     listener: UnixListener,
     group_may: bool,
     stop: CancellationToken,
-    answer: impl Fn(Q) -> R + Clone + Send + 'static,
+    answer: impl Fn(Q, Peer) -> R + Clone + Send + 'static,
 ) where
     Q: DeserializeOwned + Send + 'static,
     A: Serialize + Send + 'static,
@@ -102,12 +109,14 @@ pub async fn serve<Q, A, R>(
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 };
-                let known = stream.peer_cred().is_ok_and(|peer| peer.uid() == own || peer.uid() == 0);
-                if !known && !group_may {
+                // Whom the kernel cannot name is nobody that may ask.
+                let Some(peer) = stream.peer_cred().ok().map(|peer| Peer { uid: peer.uid() }) else { continue };
+                if peer.uid != own && peer.uid != 0 && !group_may {
                     tracing::warn!("another user was turned away from the private socket");
                     continue;
                 }
                 let answer = answer.clone();
+                let answer = move |request| answer(request, peer);
                 connections.spawn(async move {
                     if let Err(error) = converse(stream, answer).await {
                         tracing::debug!(%error, "a conversation on the private socket ended");
@@ -200,7 +209,8 @@ mod tests {
 
         let listener = bind(&path, 0o600).expect("bound");
         let stop = CancellationToken::new();
-        let serving = tokio::spawn(serve(listener, false, stop.clone(), |question: u32| async move { question + 1 }));
+        let serving =
+            tokio::spawn(serve(listener, false, stop.clone(), |question: u32, _| async move { question + 1 }));
         assert_eq!(call::<_, u32>(&path, &41).await.expect("answered"), 42);
         assert_eq!(bind(&path, 0o600).expect_err("in use").kind(), io::ErrorKind::AddrInUse);
         stop.cancel();
@@ -238,7 +248,7 @@ mod tests {
             let listener = bind(&path, 0o666).expect("bound");
             let stop = CancellationToken::new();
             let serving =
-                tokio::spawn(serve(listener, group_may, stop.clone(), |question: u32| async move { question + 1 }));
+                tokio::spawn(serve(listener, group_may, stop.clone(), |question: u32, _| async move { question + 1 }));
             assert_eq!(call::<_, u32>(&path, &41).await.expect("the own user is answered"), 42);
             assert_eq!(asked_by_another_user(&path).await, answer);
             stop.cancel();

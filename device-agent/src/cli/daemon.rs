@@ -236,6 +236,12 @@ fn show(status: &AgentStatus) -> String {
          identity   {}",
         status.version, status.device_name, status.mode, status.pid, status.work.slots, status.fingerprint
     );
+    for run_id in runs_that(status, "awaiting_approval") {
+        text += &format!("\nasks       {run_id} waits for your decision: deskgate approvals list");
+    }
+    for run_id in runs_that(status, "awaiting_reconciliation") {
+        text += &format!("\ncut off    {run_id} waits for your word: deskgate runs show {run_id}");
+    }
     if let Some(problem) = &status.work.problem {
         text += &format!("\nproblem    {problem}");
     }
@@ -243,6 +249,12 @@ fn show(status: &AgentStatus) -> String {
         text += &format!("\nsleep      can interrupt runs: {why}");
     }
     text
+}
+
+/// The runs that stand so.
+fn runs_that<'a>(status: &'a AgentStatus, standing: &'a str) -> impl Iterator<Item = &'a str> {
+    let runs = status.work.runs.as_array().into_iter().flatten();
+    runs.filter(move |run| run["standing"] == standing).filter_map(|run| run["run_id"].as_str())
 }
 
 fn not_set_up(error: impl std::fmt::Display) -> Failure {
@@ -270,6 +282,19 @@ mod tests {
             work: WorkView { slots: 4, stopping: false, problem: None, runs: serde_json::json!([]) },
             kept_awake: KeptAwake::NotNeeded,
         }
+    }
+
+    #[test]
+    fn the_status_names_the_runs_that_wait_for_the_owner() {
+        let mut status = status(LineView::Connecting, None);
+        status.work.runs = serde_json::json!([
+            { "run_id": "run_1", "standing": "awaiting_approval" },
+            { "run_id": "run_2", "standing": "awaiting_reconciliation" },
+            { "run_id": "run_3", "standing": "running" },
+        ]);
+        let text = show(&status);
+        assert!(text.contains("run_1 waits for your decision") && text.contains("runs show run_2"), "{text}");
+        assert!(!text.contains("run_3"));
     }
 
     #[test]

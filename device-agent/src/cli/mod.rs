@@ -3,6 +3,8 @@
 
 mod access;
 mod app;
+mod approvals;
+mod call;
 mod connection;
 mod conversations;
 mod daemon;
@@ -11,9 +13,11 @@ mod key;
 mod mcp;
 mod operation;
 mod provider;
+mod rules;
 mod runs;
 mod service;
 mod socket;
+mod visible;
 
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -80,6 +84,9 @@ enum Command {
     /// Runs of this device's services
     #[command(subcommand)]
     Runs(runs::Runs),
+    /// Calls of tools that wait for your decision
+    #[command(subcommand)]
+    Approvals(approvals::Approvals),
     /// Conversations with this device's services
     #[command(subcommand)]
     Conversations(conversations::Conversations),
@@ -147,6 +154,7 @@ async fn run(command: Command, out: Output, run_agent: RunAgent) -> Result<(), F
         Command::Mcp(command) => mcp::run(Agent::find()?, command, out).await,
         Command::Access(command) => access::run(Agent::find()?, command, out).await,
         Command::Runs(command) => runs::run(Agent::find()?, command, out).await,
+        Command::Approvals(command) => approvals::run(Agent::find()?, command, out).await,
         Command::Conversations(command) => conversations::run(Agent::find()?, command, out).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "deskgate", &mut std::io::stdout());

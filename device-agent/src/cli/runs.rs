@@ -9,8 +9,9 @@ use deskgate_protocol::RunId;
 use deskgate_protocol::management::{ListRuns, RunDetail, ShowRun, StopRun};
 use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
 
-use super::operation;
 use super::socket::Agent;
+use super::{call, operation};
+use crate::local::{Evidence, Finding, ReconcileRun, ShowEvidence};
 
 /// `deskgate runs …`
 #[derive(Debug, Subcommand)]
@@ -40,6 +41,21 @@ pub(super) enum Runs {
         #[arg(long, value_name = "TIME", value_parser = duration)]
         timeout: Option<Duration>,
     },
+    /// Say what became of a run that the agent was cut off in, while it may have been writing
+    #[command(group(clap::ArgGroup::new("finding").required(true)))]
+    Reconcile {
+        /// Which
+        run: RunId,
+        /// The call under way did what it was to do: the run ends, and its caller learns that something was changed
+        #[arg(long, group = "finding")]
+        finished: bool,
+        /// It did not: the run ends
+        #[arg(long, group = "finding")]
+        not_done: bool,
+        /// Execute the run again, whatever it did
+        #[arg(long, group = "finding")]
+        run_again: bool,
+    },
     /// Stop a run; what it changed already stays changed
     Stop {
         /// Which
@@ -59,6 +75,19 @@ pub(super) async fn run(agent: Agent, command: Runs, out: Output) -> Result<(), 
         }
         Runs::Show { run, wait } => show(agent, run, wait, out).await,
         Runs::Tail { run, timeout } => tail(agent, run, timeout, out).await,
+        Runs::Reconcile { run, finished, not_done, run_again: _ } => {
+            let finding = match (finished, not_done) {
+                (true, _) => Finding::Finished,
+                (_, true) => Finding::NotDone,
+                _ => Finding::RunAgain,
+            };
+            agent.ask(ReconcileRun { run_id: run, finding }).await?;
+            out.result("reconciled/1", &serde_json::json!({ "run_id": run, "finding": finding }), || match finding {
+                Finding::RunAgain => format!("{run} is executed again once the gateway has offered it."),
+                _ => format!("{run} ends; its caller is told once the gateway is reached."),
+            });
+            Ok(())
+        }
         Runs::Stop { run, wait } => {
             let operation = agent.manage(StopRun { run_id: run }).await?;
             operation::follow(agent, operation, wait, out).await
@@ -83,13 +112,27 @@ async fn show(agent: Agent, run_id: RunId, wait: Option<Duration>, out: Output) 
         }
     };
     let detail = RunDetail { run, events };
-    out.result("run/1", &detail, || {
-        detail.events.iter().map(|event| line(event) + "\n").collect::<String>() + &summary(&detail.run)
+    // Only what is not settled yet has any.
+    let evidence = agent.ask(ShowEvidence { run_id }).await?;
+    let waiting = detail.run.state == RunState::AwaitingReconciliation;
+    let shown = View { detail: &detail, evidence: &evidence };
+    out.result("run/1", &shown, || {
+        let events: String = detail.events.iter().map(|event| line(event) + "\n").collect();
+        events + &summary(&detail.run) + &call::evidence(&evidence, waiting.then_some(run_id))
     });
     match wait {
         Some(_) => verdict(&detail.run),
         None => Ok(()),
     }
+}
+
+/// A run, and what its device knows of its writing calls.
+#[derive(serde::Serialize)]
+struct View<'a> {
+    #[serde(flatten)]
+    detail: &'a RunDetail,
+    #[serde(skip_serializing_if = "<[Evidence]>::is_empty")]
+    evidence: &'a [Evidence],
 }
 
 async fn tail(agent: Agent, run_id: RunId, timeout: Option<Duration>, out: Output) -> Result<(), Failure> {

@@ -8,9 +8,11 @@ use deskgate_gateway::output::{Output, table};
 use deskgate_protocol::DraftId;
 
 use super::socket::Agent;
-use super::{app, mcp, no_secret};
+use super::{app, mcp, no_secret, rules};
 use crate::local::{CheckService, CreateService, EditService, ListServices, PublishService, ShowService};
-use crate::services::{Definition, Limits, Provider, Report, Service as Record, Skill, Stage, ToolName, Verdict};
+use crate::services::{
+    Approvals, Definition, Limits, Provider, Report, Service as Record, Skill, Stage, ToolName, Verdict,
+};
 
 /// `deskgate service …`
 #[derive(Debug, Subcommand)]
@@ -75,7 +77,7 @@ pub(super) struct Fields {
     /// A file with the fixed task
     #[arg(long, value_name = "FILE")]
     instructions_file: Option<PathBuf>,
-    /// The tools, separated by commas; "none" for conversation only [default: Read,Grep,Glob]
+    /// The tools, separated by commas; "none" for conversation only [default: Read,Grep,Glob,Edit,Write]
     #[arg(long, value_name = "TOOLS")]
     tools: Option<String>,
     /// A folder with a SKILL.md, whose instructions are taken over now; may be repeated, "none" for no skills
@@ -84,13 +86,18 @@ pub(super) struct Fields {
     /// A server of tools, by its name in `deskgate mcp list`; may be repeated, "none" for no servers
     #[arg(long, value_name = "NAME")]
     mcp: Vec<String>,
+    #[command(flatten)]
+    rules: rules::Rules,
+    /// Files that no tool changes, by a pattern as in a .gitignore; may be repeated, "none" for none
+    #[arg(long, value_name = "PATTERN")]
+    protect: Vec<String>,
     /// Model calls in one run
     #[arg(long)]
     max_turns: Option<u32>,
     /// Awake seconds in one run
     #[arg(long, value_name = "SECONDS")]
     max_duration: Option<u32>,
-    /// Runs at the same time
+    /// Runs at the same time [default: 1 with a tool that changes something, else 4]
     #[arg(long)]
     concurrency: Option<u32>,
     /// Tokens that the model may write in one run; 0 for as many as it likes
@@ -113,10 +120,12 @@ pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(
                 provider: Provider::Scripted,
                 model: "folder".to_owned(),
                 instructions: "Answer the caller's question about the files in the working directory.".to_owned(),
-                tools: ToolName::ALL.to_vec(),
+                tools: ToolName::WORKSPACE.to_vec(),
                 skills: Vec::new(),
                 mcp,
-                limits: Limits::default(),
+                approvals: Approvals::default(),
+                protected: Vec::new(),
+                limits: Limits::default_for(&ToolName::WORKSPACE, &[]),
             })?;
             let service = agent.ask(CreateService { app_id, definition }).await?;
             out.result("service/1", &view(&service), || {
@@ -128,7 +137,8 @@ pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(
             let mut definition = service.draft;
             definition.name = name.unwrap_or(definition.name);
             if !fields.mcp.is_empty() {
-                definition.mcp = mcp::named(&agent, &fields.mcp, &definition.mcp).await?;
+                let servers = mcp::named(&agent, &fields.mcp, &definition.mcp).await?;
+                give(&mut definition, |definition| definition.mcp = servers);
             }
             let request = EditService { draft_id: service.draft_id, definition: fields.apply(definition)? };
             let service = agent.ask(request).await?;
@@ -194,7 +204,11 @@ impl Fields {
             })?;
         }
         if let Some(tools) = self.tools {
-            definition.tools = tools_of(&tools)?;
+            let tools = tools_of(&tools)?;
+            give(&mut definition, |definition| definition.tools = tools);
+        }
+        if !self.protect.is_empty() {
+            definition.protected = if self.protect == ["none"] { Vec::new() } else { self.protect };
         }
         if !self.skill.is_empty() {
             definition.skills = skills_in(&self.skill)?;
@@ -203,6 +217,7 @@ impl Fields {
         definition.description = self.description.unwrap_or(definition.description);
         definition.instructions = self.instructions.unwrap_or(definition.instructions);
         definition.model = self.model.unwrap_or(definition.model);
+        definition.approvals = self.rules.apply(definition.approvals)?;
         let limits = &mut definition.limits;
         limits.max_turns = self.max_turns.unwrap_or(limits.max_turns);
         limits.max_duration_s = self.max_duration.unwrap_or(limits.max_duration_s);
@@ -213,6 +228,16 @@ impl Fields {
             *limit = said.map_or(*limit, |tokens| (tokens > 0).then_some(tokens));
         }
         Ok(definition)
+    }
+}
+
+/// Gives a service other tools, and with them the usual number of runs at once. Whoever chose a number keeps it.
+fn give(definition: &mut Definition, tools: impl FnOnce(&mut Definition)) {
+    let usual = |definition: &Definition| Limits::default_for(&definition.tools, &definition.mcp).concurrency;
+    let was_usual = definition.limits.concurrency == usual(definition);
+    tools(definition);
+    if was_usual {
+        definition.limits.concurrency = usual(definition);
     }
 }
 
@@ -306,7 +331,7 @@ fn show(service: &Record) -> String {
     let servers: Vec<_> = definition.mcp.iter().map(|server| server.name.as_str()).collect();
     let skills: Vec<_> = definition.skills.iter().map(|skill| skill.name.as_str()).collect();
     let mut text = format!(
-        "{} ({})\nstage         {}\nfolder        {}\nprovider      {}, model {}\ntools         {}\nskills        {}\nmcp servers   {}\nlimits        {} turns, {} s, {} at once\ninstructions  {}\n",
+        "{} ({})\nstage         {}\nfolder        {}\nprovider      {}, model {}\ntools         {}\nskills        {}\nmcp servers   {}\n{}protected     {}\nlimits        {} turns, {} s, {} at once\ninstructions  {}\n",
         definition.name,
         service.draft_id,
         stage(service),
@@ -316,6 +341,8 @@ fn show(service: &Record) -> String {
         if tools.is_empty() { "none: conversation only".to_owned() } else { tools.join(", ") },
         if skills.is_empty() { "none".to_owned() } else { skills.join(", ") },
         if servers.is_empty() { "none".to_owned() } else { servers.join(", ") },
+        rules::show(&definition.approvals),
+        if definition.protected.is_empty() { "nothing more".to_owned() } else { definition.protected.join(", ") },
         definition.limits.max_turns,
         definition.limits.max_duration_s,
         definition.limits.concurrency,

@@ -55,8 +55,11 @@ impl<L: Link> Dispatcher<L> {
 
     pub(super) fn note_event(&mut self, run_id: RunId, event: DeviceEvent) {
         let Some(run) = self.runs.get_mut(&run_id) else { return };
-        if let DeviceEvent::UsageUpdated { usage } = &event {
-            run.turns = usage.model_calls;
+        match &event {
+            DeviceEvent::UsageUpdated { usage } => run.turns = usage.model_calls,
+            DeviceEvent::ApprovalRequested { .. } => run.asks = true,
+            DeviceEvent::ApprovalResolved { .. } => run.asks = false,
+            _ => {}
         }
         run.log.push(event);
     }
@@ -97,10 +100,13 @@ impl<L: Link> Dispatcher<L> {
 
     pub(super) async fn end_execution(&mut self, ended: Result<(Id, Outcome), JoinError>) {
         let (id, outcome) = match ended {
-            Ok((id, outcome)) => (id, Some(outcome)),
-            Err(lost) => (lost.id(), lost.is_panic().then(faulty)),
+            Ok((id, outcome)) => (id, Some(Ok(outcome))),
+            Err(lost) => (lost.id(), lost.is_panic().then_some(Err(lost))),
         };
         let Some(run_id) = self.tasks.remove(&id) else { return };
+        // What cannot be read may have happened.
+        let effects = self.journal.effects(run_id).await.unwrap_or(Effects::Possible);
+        let outcome = outcome.map(|outcome| outcome.unwrap_or_else(|_broken| faulty(effects)));
         let Some(run) = self.runs.get_mut(&run_id) else { return };
         let Stage::Running { reports, revoked, .. } = &mut run.stage else { return };
         if *revoked {
@@ -114,8 +120,11 @@ impl<L: Link> Dispatcher<L> {
             && matches!(self.stop, Stop::Now { .. })
             && matches!(outcome, None | Some(Outcome::Cancelled { .. }));
         let Some(outcome) = outcome.filter(|_| !cut_off) else {
-            info!(%run_id, attempt = run.attempt, "execution was cut off; it begins again at the next start");
-            run.stage = Stage::Interrupted;
+            info!(%run_id, attempt = run.attempt, ?effects, "execution was cut off; the next start decides how it goes on");
+            run.stage = match effects {
+                Effects::None => Stage::Interrupted,
+                _ => Stage::Unknown { settled: None, numbered: false },
+            };
             return;
         };
         let mut outdated = None;
@@ -151,10 +160,18 @@ impl<L: Link> Dispatcher<L> {
     }
 }
 
-/// The outcome of an execution that broke down. The tools of this version only read.
-fn faulty() -> Outcome {
+/// The outcome of an execution that broke down. `effects`: of its calls, as the journal knows them.
+fn faulty(effects: Effects) -> Outcome {
     error!("an execution broke down; its run fails with internal");
-    let message = "The device failed while it was executing this run. Nothing was changed.".to_owned();
-    let error = RunError { code: RunErrorCode::Internal, message, retryable: true, effects: Effects::None };
+    let message = match effects {
+        Effects::None => "The device failed while it was executing this run. Nothing was changed.",
+        _ => "The device failed while it was executing this run.",
+    };
+    let error = RunError {
+        code: RunErrorCode::Internal,
+        message: message.to_owned(),
+        retryable: effects == Effects::None,
+        effects,
+    };
     Outcome::Failed { error, usage: Usage::default() }
 }

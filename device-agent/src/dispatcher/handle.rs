@@ -10,6 +10,8 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::services::{CallError, Gateway};
+use crate::store;
+use crate::store::journal::reconcile::Finding;
 
 /// How long a reply may take, beyond the waiting that the request itself asks for.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
@@ -27,6 +29,7 @@ pub(super) enum Command {
     Stop { now: bool },
     Suspend,
     Resume,
+    Reconcile { run_id: RunId, finding: Finding, who: String, answer: oneshot::Sender<Result<(), ReconcileError>> },
 }
 
 /// What the dispatcher is doing.
@@ -73,6 +76,27 @@ pub enum Standing {
     Finished,
     /// Cut off by a restart; waits to be offered again.
     Interrupted,
+    /// A person is asked about a tool call.
+    AwaitingApproval,
+    /// Cut off after it began to write; waits for its owner to say what became of it.
+    AwaitingReconciliation,
+}
+
+/// Why a run was not settled.
+#[derive(Debug, thiserror::Error)]
+pub enum ReconcileError {
+    /// It is not on this device, or does not wait for its owner.
+    #[error("{0} does not wait for your word; see which do with: deskgate status")]
+    NotWaiting(RunId),
+    /// Its owner has said already what became of it.
+    #[error("{0} is settled already; its end is on its way to the gateway")]
+    Settled(RunId),
+    /// The journal failed.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    /// The agent stops.
+    #[error("the agent is stopping; try again when it has started")]
+    Stopped,
 }
 
 impl DispatcherHandle {
@@ -94,6 +118,14 @@ impl DispatcherHandle {
         let _ = self.commands.send(Command::Stop { now }).await;
         let mut status = self.status.clone();
         while status.changed().await.is_ok() {}
+    }
+
+    /// The owner says what became of a run whose end nobody knows. `who`: the local user, for the audit.
+    pub async fn reconcile(&self, run_id: RunId, finding: Finding, who: String) -> Result<(), ReconcileError> {
+        let (answer, reply) = oneshot::channel();
+        let command = Command::Reconcile { run_id, finding, who, answer };
+        self.commands.send(command).await.map_err(|_| ReconcileError::Stopped)?;
+        reply.await.map_err(|_| ReconcileError::Stopped)?
     }
 
     /// The computer is about to sleep: no new runs are taken, and the gateway is told. Returns when it has read that,

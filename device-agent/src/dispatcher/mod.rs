@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `accept` is sent | the entry is `taken` |
 //! | execution begins | the gateway's `start`, and the entry is `running` |
+//! | a tool writes | its intent, which the executor puts there |
 //! | `finish` is sent | the entry is `finished`, with its unacknowledged events |
 //!
 //! What the gateway has to learn is kept in the runs themselves (their stage, their log of numbered
@@ -20,6 +21,7 @@ mod offers;
 mod orders;
 mod outgoing;
 mod problem;
+mod reconcile;
 mod run;
 pub mod sleep;
 mod withheld;
@@ -40,7 +42,7 @@ use tracing::{debug, info, warn};
 
 use crate::executor::{Job, Progress};
 use crate::services::CallError;
-use crate::store::{self, Journal, Services, Store, Transcripts};
+use crate::store::{self, Audit, Journal, Services, Store, Transcripts};
 use calls::Calls;
 use handle::Command;
 use line::{Line, LineNews};
@@ -48,7 +50,7 @@ use problem::Problem;
 use run::{Run, Stage};
 use withheld::Withheld;
 
-pub use handle::{ActiveRun, DispatcherHandle, Standing, Status};
+pub use handle::{ActiveRun, DispatcherHandle, ReconcileError, Standing, Status};
 pub use line::{InFlightNow, Link, Session};
 
 /// Journal writes that failed are tried again after this time.
@@ -91,6 +93,7 @@ pub struct Dispatcher<L: Link> {
     line: Line<L>,
     journal: Journal,
     transcripts: Transcripts,
+    audit: Audit,
     services: Services,
     execute: Execute,
     slots: u32,
@@ -158,6 +161,7 @@ impl<L: Link> Dispatcher<L> {
             let offer = entry.offer;
             let run = match entry.status {
                 InFlightStatus::Taken => Run::taken(offer.clone(), offers::definition_left(&services, &offer).await?),
+                InFlightStatus::Unknown => Run::unknown(&offer, entry.settled),
                 _ => Run::left_over(&offer, entry.ended),
             };
             runs.insert(offer.run_id, run);
@@ -169,6 +173,7 @@ impl<L: Link> Dispatcher<L> {
             line: Line::new(link, InFlightNow(in_flight_now)),
             journal,
             transcripts: store.transcripts(),
+            audit: store.audit(),
             services,
             execute,
             slots: config.slots,
@@ -238,6 +243,10 @@ impl<L: Link> Dispatcher<L> {
                 self.line.send(DeviceFrame::Suspend);
             }
             Happening::Command(Command::Resume) => self.resume(),
+            Happening::Command(Command::Reconcile { run_id, finding, who, answer }) => {
+                // Whoever gave up waiting sees in the status what came of it.
+                let _ = answer.send(self.reconcile(run_id, finding, &who).await);
+            }
             Happening::Reported(run_id, Progress::Event(event)) => self.note_event(run_id, event),
             Happening::Reported(run_id, Progress::Delta(delta)) => self.pass_on(run_id, delta),
             Happening::Reported(run_id, Progress::Summary(summary)) => self.remember(run_id, summary).await,
@@ -337,6 +346,9 @@ impl<L: Link> Dispatcher<L> {
             self.sweep_at = now + SWEEP;
             if let Err(error) = self.transcripts.forget_silent().await {
                 warn!(%error, "silent conversations could not be forgotten; trying again later");
+            }
+            if let Err(error) = self.audit.forget_old().await {
+                warn!(%error, "the oldest of the audit could not be deleted; trying again later");
             }
         }
         if self.withheld.until().is_some_and(|until| until <= now) {

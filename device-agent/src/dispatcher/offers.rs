@@ -112,6 +112,10 @@ impl<L: Link> Dispatcher<L> {
                 self.refuse_busy(offer, None);
             }
             Stage::Ended { journalled: false, .. } => self.refuse_busy(offer, None),
+            Stage::Unknown { .. } => {
+                warn!(%run_id, attempt, "refused: nobody has said yet what became of this run");
+                self.refuse_busy(offer, None);
+            }
             _ if newer => return false,
             Stage::Taken { .. } | Stage::Running { .. } => self.line.send(DeviceFrame::Accept { run_id, attempt }),
             Stage::Ended { sent, .. } => {
@@ -228,6 +232,9 @@ impl<L: Link> Dispatcher<L> {
     /// Events, and perhaps the finish, are durable at the gateway.
     pub(super) async fn acknowledge(&mut self, run_id: RunId, attempt: u32, through: u64) {
         let Some(run) = self.runs.get_mut(&run_id).filter(|run| run.attempt == attempt) else { return };
+        if matches!(run.stage, Stage::Unknown { .. }) {
+            return self.number(run_id, through).await;
+        }
         run.log.acknowledge(through);
         if matches!(run.stage, Stage::Ended { journalled: true, sent: true, .. }) && through > run.log.last() {
             self.forget(run_id, attempt).await;

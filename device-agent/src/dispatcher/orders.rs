@@ -12,6 +12,7 @@ use tracing::{info, warn};
 use super::run::Stage;
 use super::{Dispatcher, Link};
 use crate::store;
+use crate::store::journal::reconcile::Finding;
 
 impl<L: Link> Dispatcher<L> {
     pub(super) async fn carry_out(&mut self, operation_id: OperationId, order: Order) {
@@ -44,8 +45,13 @@ impl<L: Link> Dispatcher<L> {
             return Ok(Some(if ended { OutcomeCode::AlreadyFinal } else { OutcomeCode::OutcomeUnknown }));
         };
         run.stop = Some(operation_id);
-        if let Stage::Running { stop, .. } = &run.stage {
-            stop.cancel();
+        match &run.stage {
+            Stage::Running { stop, .. } => stop.cancel(),
+            Stage::Unknown { settled: None, .. } => {
+                let attempt = run.attempt;
+                self.settle(run_id, attempt, Finding::Stopped, "stop").await?;
+            }
+            _ => {}
         }
         Ok(None)
     }

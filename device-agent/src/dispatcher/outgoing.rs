@@ -28,6 +28,8 @@ impl<L: Link> Dispatcher<L> {
                 // The first `accept` may have been lost with the line; a second one changes nothing.
                 Stage::Taken { .. } => self.line.send(DeviceFrame::Accept { run_id: *run_id, attempt: run.attempt }),
                 Stage::Ended { sent, .. } => *sent = false,
+                // This gateway says anew which number the end takes.
+                Stage::Unknown { numbered, .. } => *numbered = false,
                 Stage::Running { .. } | Stage::Interrupted => {}
             }
         }
@@ -104,9 +106,11 @@ impl<L: Link> Dispatcher<L> {
 fn standing(run: &Run) -> Standing {
     match run.stage {
         Stage::Taken { .. } => Standing::Taken,
+        Stage::Running { .. } if run.asks => Standing::AwaitingApproval,
         Stage::Running { .. } => Standing::Running,
         Stage::Ended { .. } => Standing::Finished,
         Stage::Interrupted => Standing::Interrupted,
+        Stage::Unknown { .. } => Standing::AwaitingReconciliation,
     }
 }
 

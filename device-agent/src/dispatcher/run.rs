@@ -29,6 +29,8 @@ pub(super) struct Run {
     pub(super) stop: Option<OperationId>,
     /// What was said in its conversation before, as far as the execution sees it.
     pub(super) said_before: Option<Place>,
+    /// A person is asked about a call of it.
+    pub(super) asks: bool,
 }
 
 pub(super) enum Stage {
@@ -41,6 +43,9 @@ pub(super) enum Stage {
     Ended { outcome: Box<Outcome>, journalled: bool, sent: bool },
     /// Cut off by a restart, or by the agent's own hasty stop; waits to be offered again.
     Interrupted,
+    /// Cut off after it began to write: waits for its owner. `settled`: what ends it, once they said so; `numbered`:
+    /// the gateway has said which number the end takes.
+    Unknown { settled: Option<Box<Outcome>>, numbered: bool },
 }
 
 impl Run {
@@ -56,6 +61,7 @@ impl Run {
             log: Log::default(),
             stop: None,
             said_before: None,
+            asks: false,
         }
     }
 
@@ -81,15 +87,22 @@ impl Run {
             log,
             stop: None,
             said_before: None,
+            asks: false,
         }
+    }
+
+    /// An entry of an earlier process whose end nobody knows.
+    pub(super) fn unknown(offer: &Offer, settled: Option<Outcome>) -> Self {
+        let stage = Stage::Unknown { settled: settled.map(Box::new), numbered: false };
+        Self { stage, ..Self::left_over(offer, None) }
     }
 
     /// Whether it uses one of the device's slots. An ended run gives its slot back once it is
     /// journalled: until then this device can promise nothing more. An interrupted one keeps its
-    /// slot, because the gateway starts it again without asking for room.
+    /// slot, because the gateway starts it again without asking for room; so does one that may become interrupted.
     pub(super) fn occupies_slot(&self) -> bool {
         match self.stage {
-            Stage::Taken { .. } | Stage::Running { .. } | Stage::Interrupted => true,
+            Stage::Taken { .. } | Stage::Running { .. } | Stage::Interrupted | Stage::Unknown { .. } => true,
             Stage::Ended { journalled, .. } => !journalled,
         }
     }
@@ -100,6 +113,7 @@ impl Run {
             Stage::Running { .. } | Stage::Ended { journalled: false, .. } => InFlightStatus::Running,
             Stage::Ended { .. } => InFlightStatus::Finished,
             Stage::Interrupted => InFlightStatus::Interrupted,
+            Stage::Unknown { .. } => InFlightStatus::Unknown,
         };
         InFlight { run_id, attempt: self.attempt, status }
     }
@@ -117,6 +131,11 @@ impl Log {
     fn ending_before(finish: u64, events: Vec<DeviceEvent>) -> Self {
         let acknowledged = (finish - 1).saturating_sub(events.len() as u64);
         Self { acknowledged, sent: acknowledged, kept: events.into() }
+    }
+
+    /// Of an attempt whose events were lost with the process: the gateway has them through this number.
+    pub(super) fn after(through: u64) -> Self {
+        Self { acknowledged: through, sent: through, kept: VecDeque::new() }
     }
 
     /// The number of the last event.

@@ -1,4 +1,4 @@
-//! Performs what `turn` decides: calls the model, runs tools, sends events, watches stop and time.
+//! Performs what `turn` decides: calls the model, asks people, runs tools, sends events, watches stop and time.
 //!
 //! Nothing is spawned here. The model's stream and the tool's future live in this future and end
 //! with it; a tool that works on a thread of its own is told to stop when its future is dropped.
@@ -17,13 +17,15 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::pieces::Pieces;
+use super::record::Record;
 use super::turn::{Effect, Event, Turn};
 use super::{Exchange, Progress};
 use crate::assistant::{Assistant, ModelEvent};
-use crate::tools::{ToolResult, Toolbox};
+use crate::tools::{ToolOutput, ToolResult, Toolbox};
 
 /// How long a stopped tool may take to end before the run ends without it. Only a system call that
-/// hangs, as on a dead network mount, takes so long; a tool that only reads has no effect then.
+/// hangs, as on a dead network mount, takes so long; a tool that only reads has no effect then, and of one that
+/// writes the outcome says that it may have had one.
 const TOOL_GRACE: Duration = Duration::from_secs(2);
 
 /// When the run began and when its time is over, in awake time.
@@ -37,6 +39,12 @@ impl Clock {
     pub(super) fn elapsed(self) -> Duration {
         self.started.elapsed()
     }
+
+    /// Time that does not count: a person was asked.
+    fn stand_still(&mut self, pause: Duration) {
+        self.started += pause;
+        self.deadline += pause;
+    }
 }
 
 /// Drives a turn to its outcome. A panic of a part ends the run like any other failure.
@@ -44,13 +52,15 @@ pub(super) async fn run(
     mut turn: Turn,
     toolbox: &Toolbox,
     assistant: &dyn Assistant,
+    record: &Record,
     clock: Clock,
     reports: &mpsc::Sender<Progress>,
     stop: &CancellationToken,
 ) -> Outcome {
-    let drive = Drive {
+    let mut drive = Drive {
         toolbox,
         assistant,
+        record,
         clock,
         reports,
         pieces: Pieces::default(),
@@ -62,13 +72,14 @@ pub(super) async fn run(
     // Nothing of the drive is used after a panic, and the turn is only asked for its end.
     match AssertUnwindSafe(drive.until_finished(&mut turn)).catch_unwind().await {
         Ok(outcome) => outcome,
-        Err(_panic) => turn.broken(clock.elapsed()),
+        Err(_panic) => turn.broken(drive.clock.elapsed()),
     }
 }
 
 struct Drive<'a> {
     toolbox: &'a Toolbox,
     assistant: &'a dyn Assistant,
+    record: &'a Record,
     clock: Clock,
     reports: &'a mpsc::Sender<Progress>,
     pieces: Pieces,
@@ -83,17 +94,30 @@ enum Doing {
     Nothing,
     Model(BoxStream<'static, ModelEvent>),
     Tool(BoxFuture<'static, ToolResult>),
+    /// A look at what a call would do, or a write to the journal.
+    Step(BoxFuture<'static, Event>),
+    /// A person is asked.
+    Asking(BoxFuture<'static, Event>),
     Pause(Pin<Box<Sleep>>),
 }
 
 impl Drive<'_> {
-    async fn until_finished(mut self, turn: &mut Turn) -> Outcome {
+    async fn until_finished(&mut self, turn: &mut Turn) -> Outcome {
         let mut event = Event::Started;
         loop {
             for effect in turn.on(event, self.clock.elapsed()) {
                 match effect {
                     Effect::CallModel(request) => self.doing = Doing::Model(self.assistant.respond(request)),
                     Effect::RetryIn(pause) => self.doing = Doing::Pause(Box::pin(tokio::time::sleep(pause))),
+                    Effect::Plan { tool, arguments } => self.doing = Doing::Step(self.plan(&tool, &arguments)),
+                    Effect::Ask(request) => self.doing = Doing::Step(self.record.ask(request)),
+                    Effect::AwaitAnswer(approval_id) => self.doing = Doing::Asking(self.record.answer(approval_id)),
+                    Effect::Withdraw(approval_id) => {
+                        let resolution = self.record.withdraw(approval_id).await;
+                        self.report(Progress::Event(DeviceEvent::ApprovalResolved { approval_id, resolution })).await;
+                    }
+                    Effect::Begin { call, basis } => self.doing = Doing::Step(self.record.begin(call, basis)),
+                    Effect::Note { call_id, ok } => self.doing = Doing::Step(self.record.note(call_id, ok)),
                     Effect::RunTool { name, arguments } => {
                         self.doing = Doing::Tool(self.toolbox.call(&name, arguments, self.tools_stop.clone()));
                     }
@@ -113,20 +137,35 @@ impl Drive<'_> {
         }
     }
 
-    /// Stop and deadline come first: whatever was only planned then never begins.
+    /// What the tool says of a call. A name without a tool was answered by the turn already.
+    fn plan(&self, tool: &str, arguments: &serde_json::Value) -> BoxFuture<'static, Event> {
+        match self.toolbox.plan(tool, arguments) {
+            Some(plan) => plan.map(Event::Planned).boxed(),
+            None => std::future::ready(Event::Planned(Err(ToolOutput::error("There is no such tool.")))).boxed(),
+        }
+    }
+
+    /// Stop and deadline come first: whatever was only planned then never begins. While a person is asked, no time
+    /// passes for the run.
     async fn next_event(&mut self) -> Event {
-        loop {
+        let (asks, since) = (matches!(self.doing, Doing::Asking(_)), Instant::now());
+        let event = loop {
             tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return Event::Stop,
-                () = &mut self.deadline => return Event::Deadline,
+                () = self.stop.cancelled() => break Event::Stop,
+                () = &mut self.deadline, if !asks => break Event::Deadline,
                 () = self.pieces.due() => {
                     let pieces = self.pieces.take();
                     self.say(pieces);
                 }
-                event = self.doing.next_event() => return event,
+                event = self.doing.next_event() => break event,
             }
+        };
+        if asks {
+            self.clock.stand_still(since.elapsed());
+            self.deadline.as_mut().reset(self.clock.deadline);
         }
+        event
     }
 
     /// Drops what there is no room for.
@@ -174,6 +213,7 @@ impl Doing {
                 None => Event::ModelClosed,
             },
             Self::Tool(tool) => Event::ToolFinished(tool.await),
+            Self::Step(step) | Self::Asking(step) => step.await,
             Self::Pause(pause) => {
                 pause.await;
                 Event::RetryDue

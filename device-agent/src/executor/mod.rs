@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `turn` | decides: a pure machine from events to effects; no I/O, no clock, no runtime |
 //! | `drive` | performs the effects and reports what came of them |
+//! | `record` | what is written down before it is done, and whom the run asks |
 //! | `pieces` | gathers what the assistant writes, so that it travels in few frames |
 //! | `outcome` | the outcomes, in words that a caller may read, within the size that fits |
 //! | `prompt` | what the model is told, and what it is told about the caller's text |
@@ -16,11 +17,13 @@ mod drive;
 mod outcome;
 mod pieces;
 mod prompt;
+mod record;
 mod turn;
 
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,8 +37,12 @@ use crate::assistant::accounts::Accounts;
 use crate::assistant::{self, Assistant};
 use crate::mcp::{Servers, Unavailable};
 use crate::services::Definition;
-use crate::tools::Toolbox;
+use crate::services::approvals::Rulebook;
+use crate::store::{Ledger, Store};
+use crate::tools::workspace::Ground;
+use crate::tools::{Tool, Toolbox};
 use drive::Clock;
+use record::Record;
 
 /// A run to execute, with the definition it was accepted for.
 #[derive(Clone, Debug)]
@@ -70,7 +77,7 @@ pub enum Progress {
     Outdated(String),
 }
 
-/// Executes one run. What happens goes to `reports` in order; `stop` ends the run early and the
+/// Executes one run. `own` is the agent's own folder, which no tool reaches. What happens goes to `reports` in order; `stop` ends the run early and the
 /// outcome says so. Always returns exactly one outcome and leaves nothing running.
 ///
 /// Backpressure: a full `reports` holds the run up, and time goes on. After `stop`, or after the
@@ -79,18 +86,29 @@ pub async fn execute(
     job: Job,
     accounts: Accounts,
     servers: Servers,
+    own: PathBuf,
+    store: Store,
     reports: mpsc::Sender<Progress>,
     stop: CancellationToken,
 ) -> Outcome {
+    let ledger = store.ledger(job.offer.run_id, job.offer.attempt);
     let limit = job.offer.max_duration_s.min(job.definition.limits.max_duration_s);
     // tokio's clock is CLOCK_MONOTONIC, which stands still while the machine sleeps: awake time.
     let started = Instant::now();
     let clock = Clock { started, deadline: started + Duration::from_secs(limit.into()) };
     let (run_id, attempt) = (job.offer.run_id, job.offer.attempt);
     tracing::debug!(%run_id, attempt, "run starts");
-    let outcome = match prepare(&job, accounts, servers, clock, &reports, &stop).await {
-        Ok((toolbox, assistant)) => {
-            drive::run(turn_of(&job, &toolbox), &toolbox, assistant.as_ref(), clock, &reports, &stop).await
+    let prepared = async {
+        let mut prepared = prepare(&job, accounts, own, &ledger, clock, &stop).await?;
+        let tools = connect(&job, &servers, prepared.effects, clock, &reports, &stop).await?;
+        prepared.toolbox.add(tools);
+        Ok(prepared)
+    };
+    let outcome = match prepared.await {
+        Ok(Prepared { toolbox, assistant, rules, effects }) => {
+            let turn = turn_of(&job, &toolbox, rules, effects);
+            let record = Record::of(&job, ledger);
+            drive::run(turn, &toolbox, assistant.as_ref(), &record, clock, &reports, &stop).await
         }
         Err(outcome) => outcome,
     };
@@ -101,7 +119,7 @@ pub async fn execute(
     outcome
 }
 
-fn turn_of(job: &Job, toolbox: &Toolbox) -> turn::Turn {
+fn turn_of(job: &Job, toolbox: &Toolbox, rules: Rulebook, effects: Effects) -> turn::Turn {
     turn::Turn::new(turn::Setup {
         system: prompt::system(&job.definition),
         messages: prompt::messages(&job.earlier, &job.offer.input),
@@ -110,7 +128,18 @@ fn turn_of(job: &Job, toolbox: &Toolbox) -> turn::Turn {
         max_output_tokens: job.definition.limits.max_output_tokens,
         context_tokens: job.definition.context_tokens(),
         run_attempt: job.offer.attempt,
+        rules,
+        effects,
     })
+}
+
+/// What a run works with.
+struct Prepared {
+    toolbox: Toolbox,
+    assistant: Box<dyn Assistant>,
+    rules: Rulebook,
+    /// What earlier attempts changed.
+    effects: Effects,
 }
 
 /// Opens what the run works with. Folder and assistant are file work and may hang on a dead network mount:
@@ -118,52 +147,72 @@ fn turn_of(job: &Job, toolbox: &Toolbox) -> turn::Turn {
 async fn prepare(
     job: &Job,
     accounts: Accounts,
-    servers: Servers,
+    own: PathBuf,
+    ledger: &Ledger,
     clock: Clock,
-    reports: &mpsc::Sender<Progress>,
     stop: &CancellationToken,
-) -> Result<(Toolbox, Box<dyn Assistant>), Outcome> {
-    let (run_id, definition, mcp) = (job.offer.run_id, Arc::clone(&job.definition), &job.definition.mcp);
-    let failed = |code| {
-        let usage = Usage { active_seconds: clock.elapsed().as_secs_f64(), ..Usage::default() };
-        outcome::failed(code, Effects::None, usage)
+) -> Result<Prepared, Outcome> {
+    let (run_id, definition) = (job.offer.run_id, Arc::clone(&job.definition));
+    let usage = || Usage { active_seconds: clock.elapsed().as_secs_f64(), ..Usage::default() };
+    let effects = match ledger.effects().await {
+        Ok(effects) => effects,
+        Err(error) => {
+            tracing::warn!(%run_id, %error, "the journal cannot be read");
+            return Err(outcome::failed(RunErrorCode::Internal, Effects::Possible, usage()));
+        }
     };
+    let failed = |code| outcome::failed(code, effects, usage());
     let open = tokio::task::spawn_blocking(move || {
-        let toolbox =
-            Toolbox::open(&definition.tools, &definition.skills, &definition.working_directory).map_err(|error| {
-                tracing::warn!(%run_id, %error, "working directory");
-                RunErrorCode::ToolError
-            })?;
+        let rules = definition.approvals.rulebook().map_err(|error| {
+            tracing::warn!(%run_id, error, "approval rules");
+            RunErrorCode::Internal
+        })?;
+        let ground = Ground { directory: &definition.working_directory, own: &own, protected: &definition.protected };
+        let toolbox = Toolbox::open_under(&rules, &definition.tools, &definition.skills, ground).map_err(|error| {
+            tracing::warn!(%run_id, %error, "working directory");
+            RunErrorCode::ToolError
+        })?;
         let assistant = assistant::open(&accounts, &definition.provider, &definition.model).map_err(|error| {
             tracing::warn!(%run_id, %error, "assistant");
             RunErrorCode::ModelError
         })?;
-        Ok((toolbox, assistant))
+        Ok(Prepared { toolbox, assistant, rules, effects })
     });
-    let open = async {
-        let (mut toolbox, assistant) =
-            open.await.map_err(|_panicked| failed(RunErrorCode::Internal))?.map_err(failed)?;
-        match servers.open(mcp).await {
-            Ok(tools) => toolbox.add(tools),
-            Err(unavailable) => {
-                tracing::warn!(%run_id, error = %unavailable, "tools of another server");
-                if let Unavailable::Changed { .. } = unavailable {
-                    // Nothing else was reported yet, so there is room.
-                    let _ = reports.try_send(Progress::Outdated(unavailable.to_string()));
-                }
-                let usage = Usage { active_seconds: clock.elapsed().as_secs_f64(), ..Usage::default() };
-                return Err(outcome::without_server(&unavailable, usage));
-            }
-        }
-        Ok((toolbox, assistant))
-    };
     tokio::select! {
         biased;
-        () = stop.cancelled() => {
-            let usage = Usage { active_seconds: clock.elapsed().as_secs_f64(), ..Usage::default() };
-            Err(Outcome::Cancelled { effects: Effects::None, usage })
-        }
-        opened = open => opened,
+        () = stop.cancelled() => Err(Outcome::Cancelled { effects, usage: usage() }),
+        opened = open => match opened {
+            Ok(opened) => opened.map_err(failed),
+            Err(_panicked) => Err(failed(RunErrorCode::Internal)),
+        },
         () = tokio::time::sleep_until(clock.deadline) => Err(failed(RunErrorCode::MaxDurationExceeded)),
     }
+}
+
+/// Opens the servers elsewhere that the service works with, each with the list of tools that its owner published.
+async fn connect(
+    job: &Job,
+    servers: &Servers,
+    effects: Effects,
+    clock: Clock,
+    reports: &mpsc::Sender<Progress>,
+    stop: &CancellationToken,
+) -> Result<Vec<Box<dyn Tool>>, Outcome> {
+    let usage = || Usage { active_seconds: clock.elapsed().as_secs_f64(), ..Usage::default() };
+    let opened = tokio::select! {
+        biased;
+        () = stop.cancelled() => return Err(Outcome::Cancelled { effects, usage: usage() }),
+        opened = servers.open(&job.definition.mcp) => opened,
+        () = tokio::time::sleep_until(clock.deadline) => {
+            return Err(outcome::failed(RunErrorCode::MaxDurationExceeded, effects, usage()));
+        }
+    };
+    opened.map_err(|unavailable| {
+        tracing::warn!(run_id = %job.offer.run_id, error = %unavailable, "tools of another server");
+        if let Unavailable::Changed { .. } = unavailable {
+            // Nothing else was reported yet, so there is room.
+            let _ = reports.try_send(Progress::Outdated(unavailable.to_string()));
+        }
+        outcome::without_server(&unavailable, effects, usage())
+    })
 }

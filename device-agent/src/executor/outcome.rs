@@ -33,7 +33,7 @@ pub(super) fn failed_because(
 }
 
 /// The tools of another server are not to be had. Which and why only its owner learns.
-pub(super) fn without_server(why: &Unavailable, usage: Usage) -> Outcome {
+pub(super) fn without_server(why: &Unavailable, effects: Effects, usage: Usage) -> Outcome {
     let (code, message) = match why {
         Unavailable::Changed { .. } => (
             RunErrorCode::DefinitionMismatch,
@@ -45,7 +45,7 @@ pub(super) fn without_server(why: &Unavailable, usage: Usage) -> Outcome {
             "A server that this service works with cannot be used at the moment. The owner finds the reason on the device.",
         ),
     };
-    failed_because(code, message, true, Effects::None, usage)
+    failed_because(code, message, true, effects, usage)
 }
 
 /// The assistant answered. A text that is too long is cut, and the reason says so.

@@ -81,7 +81,7 @@ fn request(input: &Input) -> Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::services::{Limits, Provider, ToolName};
+    use crate::services::{Approvals, Limits, Provider, ToolName};
 
     #[test]
     fn the_callers_words_never_reach_the_system_prompt() {
@@ -95,6 +95,8 @@ mod tests {
             tools: vec![ToolName::Read],
             skills: Vec::new(),
             mcp: Vec::new(),
+            approvals: Approvals::default(),
+            protected: Vec::new(),
             limits: Limits::default(),
         };
         let prompt = system(&definition);

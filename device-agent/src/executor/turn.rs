@@ -13,20 +13,24 @@
 //!
 //! What holds: one `Finish` at most, and nothing after it; one model call or one tool at a time;
 //! tools run in the order the model called them; an event that does not fit the state is ignored.
+//! How a call becomes a tool that runs is in [`calls`]: never without a plan, a verdict and its place in the journal.
 
-use std::collections::VecDeque;
+mod calls;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use deskgate_protocol::control::{DeviceEvent, MessageDelta, ToolKind, ToolStatus};
+use deskgate_protocol::Timestamp;
+use deskgate_protocol::control::{DeviceEvent, MessageDelta, ToolKind};
+use deskgate_protocol::ids::ApprovalId;
 use deskgate_protocol::run::{Effects, FinishReason, Outcome, RunErrorCode, Usage};
 use serde_json::Value;
 
 use super::outcome;
-use crate::assistant::{
-    ErrorKind, Message, ModelError, ModelEvent, ModelRequest, StopReason, TokenUsage, ToolAnswer, ToolCall,
-};
-use crate::tools::{ToolOutput, ToolResult, ToolSpec};
+use crate::assistant::{ErrorKind, Message, ModelError, ModelEvent, ModelRequest, StopReason, TokenUsage, ToolCall};
+use crate::services::approvals::{Rulebook, Scope};
+use crate::tools::{Plan, PlannedCall, ToolOutput, ToolResult, ToolSpec};
+use calls::Work;
 use context::{Context, Part};
 
 /// Bytes of a message that are reported; the protocol's own limit.
@@ -37,6 +41,8 @@ const TEXT_LIMIT: usize = 1024 * 1024;
 const CALLS_LIMIT: usize = 64;
 /// Calls of the model for one turn, when it fails in a way that may pass.
 const ATTEMPTS: u32 = 6;
+/// Bytes of the assistant's own words that a request shows.
+const WHY_LIMIT: usize = 4_000;
 /// The pause before the second attempt. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// Why a run ends whose assistant may write nothing more.
@@ -51,7 +57,21 @@ pub(super) enum Event {
     /// The model's stream is over.
     ModelClosed,
     RetryDue,
+    /// What the call would do, or what the tool says instead.
+    Planned(Result<Plan, ToolOutput>),
+    /// The request is on disk.
+    Asked {
+        approval_id: ApprovalId,
+        expires_at: Timestamp,
+    },
+    Answered(Answer),
+    /// The call is in the journal: it may run.
+    Begun,
     ToolFinished(ToolResult),
+    /// What came of the call is in the journal.
+    Noted,
+    /// The journal could not take what it was given.
+    NotWritten,
     Stop,
     Deadline,
 }
@@ -63,9 +83,30 @@ pub(super) enum Effect {
     CallModel(ModelRequest),
     /// Say `RetryDue` after this time.
     RetryIn(Duration),
+    /// Ask the tool what a call would do.
+    Plan {
+        tool: String,
+        arguments: Value,
+    },
+    /// Put a request to the desktop user on disk.
+    Ask(Request),
+    /// Wait for its answer. The run's time stands still.
+    AwaitAnswer(ApprovalId),
+    /// Take the request back, and say how it ended.
+    Withdraw(ApprovalId),
+    /// Write down that a call begins, before it does.
+    Begin {
+        call: PlannedCall,
+        basis: Basis,
+    },
     RunTool {
         name: String,
         arguments: Value,
+    },
+    /// Write down what came of a call that may have written.
+    Note {
+        call_id: String,
+        ok: bool,
     },
     Emit(DeviceEvent),
     /// The message goes on; only worth something at this moment.
@@ -77,6 +118,39 @@ pub(super) enum Effect {
     },
     /// The run is over: end whatever is under way.
     Finish(Outcome),
+}
+
+/// A call that a person is to decide about.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    pub(super) call: PlannedCall,
+    /// What the assistant said before it, in its own words, which nobody verified.
+    pub(super) why: String,
+    /// It was approved before, and what it would do has changed since.
+    pub(super) again: bool,
+}
+
+/// What came of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Once,
+    /// Also for further calls of the same scope.
+    ForRun,
+    Denied {
+        reason: Option<String>,
+    },
+    Expired,
+}
+
+/// Why a call may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Basis {
+    /// The owner's rules.
+    Rules,
+    /// A person allowed exactly this call.
+    Approval(ApprovalId),
+    /// A person allowed its scope for the rest of the run.
+    Grant(ApprovalId),
 }
 
 /// What a run begins with.
@@ -93,6 +167,9 @@ pub(super) struct Setup {
     /// Which attempt of the run this is. What is numbered here is numbered anew in the next one, and its
     /// identifiers are unique within the run.
     pub(super) run_attempt: u32,
+    pub(super) rules: Rulebook,
+    /// What earlier attempts of the run changed.
+    pub(super) effects: Effects,
 }
 
 /// The machine.
@@ -113,6 +190,11 @@ pub(super) struct Turn {
     reported_messages: u32,
     usage: Usage,
     effects: Effects,
+    rules: Rulebook,
+    /// What a person allowed for the rest of the run.
+    grants: Vec<(Scope, ApprovalId)>,
+    /// Calls that were numbered.
+    calls: u32,
     state: State,
 }
 
@@ -144,22 +226,6 @@ impl Reply {
     }
 }
 
-/// The calls of one turn.
-struct Work {
-    pending: VecDeque<ToolCall>,
-    answers: Vec<ToolAnswer>,
-    current: Option<Current>,
-}
-
-struct Current {
-    /// The model's id for it.
-    asked_as: String,
-    /// Ours, unique within the run.
-    call_id: String,
-    tool: String,
-    kind: ToolKind,
-}
-
 impl Turn {
     pub(super) fn new(setup: Setup) -> Self {
         let context = Context::new(setup.context_tokens, &setup.system, &setup.tools);
@@ -178,7 +244,10 @@ impl Turn {
             attempt: 0,
             reported_messages: 0,
             usage: Usage::default(),
-            effects: Effects::None,
+            effects: setup.effects,
+            rules: setup.rules,
+            grants: Vec::new(),
+            calls: 0,
             state: State::Fresh,
         }
     }
@@ -195,8 +264,12 @@ impl Turn {
         }
         match (state, event) {
             (State::Finished, _) => Vec::new(),
-            (_, Event::Stop) => self.finish(Outcome::Cancelled { effects: self.effects, usage: self.usage }),
-            (_, Event::Deadline) => self.fail(RunErrorCode::MaxDurationExceeded),
+            (state, Event::Stop) => {
+                self.end_of(&state, Outcome::Cancelled { effects: self.effects, usage: self.usage })
+            }
+            (state, Event::Deadline) => {
+                self.end_of(&state, outcome::failed(RunErrorCode::MaxDurationExceeded, self.effects, self.usage))
+            }
             (State::Fresh, Event::Started) => self.next_turn(),
             (State::Calling(reply), Event::Model(event)) => self.model(reply, event),
             (State::Calling(_), Event::ModelClosed) => self.model_failed(
@@ -205,7 +278,7 @@ impl Turn {
             (State::Summing(reply, part), Event::Model(event)) => self.summing(reply, part, event),
             (State::Summing(_, part), Event::ModelClosed) => self.summed_up(part, None),
             (State::Waiting, Event::RetryDue) => self.call_model(),
-            (State::Working(work), Event::ToolFinished(result)) => self.tool_finished(work, result),
+            (State::Working(work), event) => self.working(work, event),
             (state, _) => {
                 self.state = state;
                 Vec::new()
@@ -227,11 +300,11 @@ impl Turn {
         self.turns += 1;
         self.attempt = 0;
         self.context.next_turn();
-        self.go_on()
+        self.ask_model()
     }
 
     /// Calls the model, once the conversation is short enough for it.
-    fn go_on(&mut self) -> Vec<Effect> {
+    fn ask_model(&mut self) -> Vec<Effect> {
         match self.context.too_long(&self.messages) {
             Some(part) => self.sum_up(part),
             None => self.call_model(),
@@ -339,9 +412,10 @@ impl Turn {
             // Whatever the calls would do, nobody could make an answer of it any more.
             self.fail_because(RunErrorCode::ModelError, WRITTEN_OUT, false)
         } else if !calls.is_empty() {
-            let pending = calls.iter().cloned().collect();
+            let why = outcome::cut(&text, WHY_LIMIT).to_owned();
+            let work = Work::new(calls.iter().cloned().collect(), why);
             Arc::make_mut(&mut self.messages).push(Message::Assistant { text, tool_calls: calls });
-            self.next_tool(Work { pending, answers: Vec::new(), current: None })
+            self.next_tool(work)
         } else if text.trim().is_empty() {
             self.fail_because(RunErrorCode::ModelError, "The model ended without an answer.", true)
         } else {
@@ -366,63 +440,20 @@ impl Turn {
     }
 }
 
-/// Working through the calls of a turn.
-impl Turn {
-    fn next_tool(&mut self, mut work: Work) -> Vec<Effect> {
-        while let Some(call) = work.pending.pop_front() {
-            let Some(kind) = self.kinds.iter().find(|(name, _)| *name == call.name).map(|(_, kind)| *kind) else {
-                let text = self.no_such_tool();
-                work.answers.push(ToolAnswer { call_id: call.id, text, is_error: true });
-                continue;
-            };
-            self.usage.tool_calls += 1;
-            if kind == ToolKind::Write {
-                self.effects = Effects::Possible;
-            }
-            let call_id = format!("call_{}_{}", self.run_attempt, self.usage.tool_calls);
-            let started = DeviceEvent::ToolStarted { call_id: call_id.clone(), tool: call.name.clone(), kind };
-            work.current = Some(Current { asked_as: call.id, call_id, tool: call.name.clone(), kind });
-            self.state = State::Working(work);
-            return vec![Effect::Emit(started), Effect::RunTool { name: call.name, arguments: call.arguments }];
-        }
-        Arc::make_mut(&mut self.messages).push(Message::ToolResults(work.answers));
-        self.next_turn()
-    }
-
-    fn no_such_tool(&self) -> String {
-        let tools: Vec<_> = self.kinds.iter().map(|(name, _)| name.as_str()).collect();
-        match &tools[..] {
-            [] => "This service has no tools. Answer without them.".to_owned(),
-            _ => format!("There is no such tool in this service. Its tools are: {}.", tools.join(", ")),
-        }
-    }
-
-    fn tool_finished(&mut self, mut work: Work, result: ToolResult) -> Vec<Effect> {
-        let Some(Current { asked_as, call_id, tool, kind }) = work.current.take() else {
-            self.state = State::Working(work);
-            return Vec::new();
-        };
-        let status = match &result {
-            Ok(ToolOutput { is_error: false, .. }) => ToolStatus::Ok,
-            _ => ToolStatus::Error,
-        };
-        let mut effects = vec![Effect::Emit(DeviceEvent::ToolCompleted { call_id, tool, kind, status })];
-        effects.extend(match result {
-            Ok(ToolOutput { text, is_error }) => {
-                work.answers.push(ToolAnswer { call_id: asked_as, text, is_error });
-                self.next_tool(work)
-            }
-            Err(_) => self.fail(RunErrorCode::ToolError),
-        });
-        effects
-    }
-}
-
 /// Ends. The state is `Finished` while an event is taken, so here it only has to stay that.
 impl Turn {
     fn finish(&mut self, outcome: Outcome) -> Vec<Effect> {
         self.state = State::Finished;
         vec![Effect::Finish(outcome)]
+    }
+
+    /// Ends from outside, in whatever state: an open request is taken back first.
+    fn end_of(&mut self, state: &State, outcome: Outcome) -> Vec<Effect> {
+        let open = match state {
+            State::Working(work) => work.open_request(),
+            _ => None,
+        };
+        open.map(Effect::Withdraw).into_iter().chain(self.finish(outcome)).collect()
     }
 
     fn fail(&mut self, code: RunErrorCode) -> Vec<Effect> {

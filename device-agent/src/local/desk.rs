@@ -31,7 +31,7 @@ use crate::mcp::Servers;
 use crate::mcp::connections::{self, ConnectionError, Connections};
 use crate::power::KeptAwake;
 use crate::secrets::{Secret, SecretError};
-use crate::services::{CallError, Error as ServiceError, Gateway, ServiceDesk};
+use crate::services::{CallError, Computer, Error as ServiceError, Gateway, ServiceDesk};
 use crate::settings::{Connection, Mode};
 use crate::store::Store;
 
@@ -61,6 +61,8 @@ pub struct Desk {
     pub accounts: Accounts,
     /// The MCP servers.
     pub servers: Servers,
+    /// The agent's own folder.
+    pub own: PathBuf,
     /// The line in force; absent until the first one is up, and while it is changed.
     pub engine: watch::Receiver<Option<Engine>>,
     /// Where orders go.
@@ -74,10 +76,10 @@ const TEST_LIMIT: Duration = Duration::from_secs(40);
 
 /// Answers until `stop`.
 pub async fn serve(listener: UnixListener, desk: Desk, stop: CancellationToken) {
-    socket::serve(listener, false, stop, move |request: Request| {
+    socket::serve(listener, false, stop, move |request: Request, peer| {
         let desk = desk.clone();
         async move {
-            match desk.answer(request).await {
+            match desk.answer(request, peer).await {
                 Ok(value) => Reply::Ok(value),
                 Err(no) => Reply::No(no),
             }
@@ -87,7 +89,7 @@ pub async fn serve(listener: UnixListener, desk: Desk, stop: CancellationToken) 
 }
 
 impl Desk {
-    async fn answer(&self, request: Request) -> Answer {
+    async fn answer(&self, request: Request, peer: socket::Peer) -> Answer {
         match request {
             Request::GetStatus(ask) => give(ask, self.status().await),
             Request::Stop(ask) => give(ask, self.stop(ask).await),
@@ -135,11 +137,19 @@ impl Desk {
                 let name = ask.name.clone();
                 give(ask, self.with_servers(move |servers| servers.remove(&name)).await)
             }
+            Request::ListApprovals(ask) => give(ask, self.approvals(ask.all).await),
+            Request::ShowApproval(ask) => give(ask, self.approval(ask).await),
+            Request::DecideApproval(ask) => give(ask.clone(), self.decide(ask, peer.uid).await),
+            Request::ListAudit(ask) => {
+                give(ask, self.store.audit().list(ask.run_id, ask.limit).await.map_err(No::from))
+            }
+            Request::ShowEvidence(ask) => give(ask, self.evidence(ask.run_id).await),
+            Request::ReconcileRun(ask) => give(ask, self.settle(ask, peer.uid).await),
             Request::Manage { request } => self.manage(request).await,
         }
     }
 
-    fn engine(&self) -> Result<Engine, No> {
+    pub(super) fn engine(&self) -> Result<Engine, No> {
         self.engine.borrow().clone().ok_or_else(|| No {
             code: NoCode::CannotReach,
             message: "the agent is connecting to its gateway; try again in a moment".to_owned(),
@@ -148,13 +158,13 @@ impl Desk {
 
     fn services(&self) -> Result<ServiceDesk<DispatcherHandle>, No> {
         let gateway = self.engine()?.dispatcher;
-        Ok(ServiceDesk::new(
-            self.store.services(),
-            gateway,
-            self.home.clone(),
-            self.accounts.clone(),
-            self.servers.clone(),
-        ))
+        let computer = Computer {
+            home: self.home.clone(),
+            own: self.own.clone(),
+            accounts: self.accounts.clone(),
+            servers: self.servers.clone(),
+        };
+        Ok(ServiceDesk::new(self.store.services(), gateway, computer))
     }
 
     /// Accounts are files, and files may block.
@@ -402,7 +412,7 @@ fn invalid(message: String) -> No {
     No { code: NoCode::Invalid, message }
 }
 
-fn refused(message: String) -> No {
+pub(super) fn refused(message: String) -> No {
     No { code: NoCode::Refused, message }
 }
 

@@ -3,12 +3,16 @@
 //! | file | what it does |
 //! |---|---|
 //! | here | the requests and answers |
+//! | [`approvals`] | those about approvals and unsettled runs |
 //! | [`desk`] | answers them, inside the agent |
+//! | `decisions` | answers those about approvals |
 //! | [`orders`] | what the agent is told as a whole, and who waits for it |
 //!
 //! Each request is a type and names the type of its answer ([`Ask`]). Only this user and root are
 //! answered.
 
+pub mod approvals;
+mod decisions;
 pub mod desk;
 pub mod orders;
 
@@ -25,6 +29,11 @@ use crate::mcp::connections;
 pub use crate::power::KeptAwake;
 use crate::services::{Definition, Report, Service};
 use crate::settings::{Connection, Edit, Mode};
+pub use crate::store::audit;
+pub use approvals::{
+    ApprovalState, ApprovalView, DecideApproval, Decision, Evidence, Finding, ListApprovals, ListAudit, OnDisk, Plan,
+    ReconcileRun, ShowApproval, ShowEvidence, Shown,
+};
 
 /// A request with the answer that belongs to it.
 pub trait Ask: Serialize + Into<Request> {
@@ -99,6 +108,18 @@ requests! {
     SetMcpServer => connections::Configured;
     /// Remove an MCP server and its key.
     RemoveMcpServer => ();
+    /// Requests for approval.
+    ListApprovals => Vec<ApprovalView>;
+    /// One request.
+    ShowApproval => ApprovalView;
+    /// Decide about a request.
+    DecideApproval => ApprovalView;
+    /// What was asked, decided and executed.
+    ListAudit => Vec<audit::Entry>;
+    /// What there is to decide by about an unsettled run.
+    ShowEvidence => Vec<Evidence>;
+    /// Settle a run whose end nobody knows.
+    ReconcileRun => ();
 }
 
 /// What came of a request.

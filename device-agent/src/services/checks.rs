@@ -7,8 +7,7 @@ use deskgate_protocol::canonical::Sha256Digest;
 use serde::{Deserialize, Serialize};
 
 use super::probe::{try_provider, try_tool};
-use super::{Definition, Provider, Skill};
-use crate::assistant::accounts::Accounts;
+use super::{Computer, Definition, Provider, Skill, ToolName};
 
 /// What one check found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,10 +58,11 @@ impl Report {
     }
 }
 
-/// Makes every check of a definition. `home` is the folder of the person at the desktop.
-pub async fn check(definition: &Definition, home: Option<&Path>, accounts: &Accounts) -> Report {
+/// Makes every check of a definition.
+pub async fn check(definition: &Definition, computer: &Computer) -> Report {
+    let Computer { home, own, accounts, .. } = computer;
     let directory = definition.working_directory.clone();
-    let home = home.map(Path::to_owned);
+    let home = home.clone();
     let mut checks = tokio::task::spawn_blocking(move || check_directory(&directory, home.as_deref()))
         .await
         .unwrap_or_else(|_| vec![fail("directory", "the check itself failed", "run the check again")]);
@@ -81,7 +81,7 @@ pub async fn check(definition: &Definition, home: Option<&Path>, accounts: &Acco
         let name = format!("tool {tool}");
         checks.push(match usable {
             false => skip(&name, "the working directory cannot be used"),
-            true => match try_tool(*tool, &definition.working_directory).await {
+            true => match try_tool(*tool, &definition.working_directory, own).await {
                 Ok(found) => pass(&name, &found),
                 Err(cause) => fail(&name, &cause, "give this user access to the files, or leave the tool out"),
             },
@@ -90,8 +90,23 @@ pub async fn check(definition: &Definition, home: Option<&Path>, accounts: &Acco
     let skills = definition.skills.clone();
     let read = tokio::task::spawn_blocking(move || skills.iter().map(check_skill).collect::<Vec<_>>()).await;
     checks.extend(read.unwrap_or_else(|_| vec![fail("skills", "the check itself failed", "run the check again")]));
-    checks.push(skip("directory is writable", "no writing tool is selected"));
+    checks.push(check_writable(definition, usable, own).await);
     Report { definition_sha256: definition.digest(), checked_at: Timestamp::now(), checks }
+}
+
+/// Writing is tried where it is wanted only: a folder that is only read is left as it is.
+async fn check_writable(definition: &Definition, usable: bool, own: &Path) -> Check {
+    let name = "directory is writable";
+    if !definition.tools.iter().any(|tool| tool.writes()) {
+        return skip(name, "no writing tool is selected");
+    }
+    if !usable {
+        return skip(name, "the working directory cannot be used");
+    }
+    match try_tool(ToolName::Write, &definition.working_directory, own).await {
+        Ok(found) => pass(name, &found),
+        Err(cause) => fail(name, &cause, "give this user the right to change it, or leave Edit and Write out"),
+    }
 }
 
 /// What is published is what was saved; a file that says something else by now is a draft that was forgotten.
@@ -165,10 +180,15 @@ pub(super) fn fail(name: &str, cause: &str, next: &str) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::services::{Limits, ToolName};
+    use crate::assistant::accounts::Accounts;
+    use crate::mcp::Servers;
+    use crate::mcp::connections::Connections;
+    use crate::services::{Approvals, Limits};
 
-    fn no_accounts() -> Accounts {
-        Accounts::new("/nonexistent".into())
+    fn computer(home: Option<&Path>) -> Computer {
+        let nowhere = Path::new("/nonexistent");
+        let (accounts, servers) = (Accounts::new(nowhere.into()), Servers::new(Connections::new(nowhere.into())));
+        Computer { home: home.map(Path::to_owned), own: nowhere.into(), accounts, servers }
     }
 
     fn definition(folder: &Path) -> Definition {
@@ -182,6 +202,8 @@ mod tests {
             tools: ToolName::ALL.to_vec(),
             skills: Vec::new(),
             mcp: Vec::new(),
+            approvals: Approvals::default(),
+            protected: Vec::new(),
             limits: Limits::default(),
         }
     }
@@ -195,10 +217,12 @@ mod tests {
     #[tokio::test]
     async fn a_sound_definition_passes_and_each_selected_tool_was_tried() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let report = check(&definition(folder.path()), None, &no_accounts()).await;
+        let report = check(&definition(folder.path()), &computer(None)).await;
         assert!(report.passed(), "{report:?}");
         let passed = |name: &str| report.checks.iter().any(|c| c.name == name && c.verdict == Verdict::Pass);
-        assert!(["tool Read", "tool Grep", "tool Glob"].into_iter().all(passed));
+        let tools = ["tool Read", "tool Grep", "tool Glob", "tool Edit", "tool Write"];
+        assert!(tools.into_iter().chain(["directory is writable"]).all(passed));
+        assert_eq!(std::fs::read_dir(folder.path()).expect("there").count(), 0, "nothing is left of the trial");
     }
 
     #[tokio::test]
@@ -207,28 +231,25 @@ mod tests {
         let home = folder.path().join("home/me");
         std::fs::create_dir_all(&home).expect("created");
         for wide in [home.as_path(), &folder.path().join("home"), Path::new("/")] {
-            let report = check(&definition(wide), Some(&home), &no_accounts()).await;
+            let report = check(&definition(wide), &computer(Some(&home))).await;
             assert_eq!(failed(&report), ["directory is narrow enough"], "{}", wide.display());
         }
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&home, &link).expect("linked");
-        assert_eq!(
-            failed(&check(&definition(&link), Some(&home), &no_accounts()).await),
-            ["directory is narrow enough"]
-        );
+        assert_eq!(failed(&check(&definition(&link), &computer(Some(&home))).await), ["directory is narrow enough"]);
         let inside = home.join("project");
         std::fs::create_dir(&inside).expect("created");
-        assert!(check(&definition(&inside), Some(&home), &no_accounts()).await.passed());
+        assert!(check(&definition(&inside), &computer(Some(&home))).await.passed());
     }
 
     #[tokio::test]
     async fn what_is_missing_fails_with_its_own_check() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let gone = folder.path().join("gone");
-        assert_eq!(failed(&check(&definition(&gone), None, &no_accounts()).await), ["directory exists"]);
+        assert_eq!(failed(&check(&definition(&gone), &computer(None)).await), ["directory exists"]);
         let mut mute = definition(folder.path());
         mute.instructions = " \n".to_owned();
         mute.model = format!("script:{}", gone.display());
-        assert_eq!(failed(&check(&mute, None, &no_accounts()).await), ["provider and model", "instructions"]);
+        assert_eq!(failed(&check(&mute, &computer(None)).await), ["provider and model", "instructions"]);
     }
 }

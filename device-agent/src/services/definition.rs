@@ -6,7 +6,7 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::service;
 use serde::{Deserialize, Serialize};
 
-use super::Skill;
+use super::{Approvals, Protected, Skill};
 use crate::assistant::accounts;
 use crate::mcp::{self, connections};
 
@@ -37,6 +37,12 @@ pub struct Definition {
     /// Servers elsewhere whose tools the assistant may call too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mcp: Vec<McpServer>,
+    /// Which calls run by themselves, which ask first, and which never run.
+    #[serde(default, skip_serializing_if = "Approvals::is_default")]
+    pub approvals: Approvals,
+    /// Files that no tool changes, as patterns; see [`super::Protected`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub protected: Vec<String>,
     /// What one run may take.
     pub limits: Limits,
 }
@@ -57,6 +63,8 @@ impl Definition {
             ("tools", self.check_tools()),
             ("skills", self.check_skills()),
             ("mcp", self.check_mcp()),
+            ("approvals", self.approvals.check()),
+            ("protected", Protected::new(&self.protected).map(drop)),
             ("limits", self.limits.check()),
         ]
         .into_iter()
@@ -252,11 +260,18 @@ pub enum ToolName {
     Grep,
     /// Finds files by pattern.
     Glob,
+    /// Replaces a text in a file.
+    Edit,
+    /// Creates or replaces a file.
+    Write,
 }
 
 impl ToolName {
     /// Every tool.
-    pub const ALL: [Self; 3] = [Self::Read, Self::Grep, Self::Glob];
+    pub const ALL: [Self; 5] = Self::WORKSPACE;
+
+    /// The tools for the files of the working directory: what a new service has.
+    pub const WORKSPACE: [Self; 5] = [Self::Read, Self::Grep, Self::Glob, Self::Edit, Self::Write];
 
     /// The name that models, people and definitions use.
     pub const fn as_str(self) -> &'static str {
@@ -264,6 +279,16 @@ impl ToolName {
             Self::Read => "Read",
             Self::Grep => "Grep",
             Self::Glob => "Glob",
+            Self::Edit => "Edit",
+            Self::Write => "Write",
+        }
+    }
+
+    /// Whether it can change something.
+    pub const fn writes(self) -> bool {
+        match self {
+            Self::Read | Self::Grep | Self::Glob => false,
+            Self::Edit | Self::Write => true,
         }
     }
 }
@@ -284,7 +309,7 @@ impl std::str::FromStr for ToolName {
 
 /// No such tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a tool; tools are Read, Grep and Glob")]
+#[error("not a tool; tools are Read, Grep, Glob, Edit and Write")]
 pub struct UnknownTool;
 
 /// What one run may take, and how many may run at once.
@@ -313,6 +338,15 @@ impl Default for Limits {
 
 /// The most that a limit of tokens can be.
 const TOKENS: u64 = 10_000_000;
+
+impl Limits {
+    /// What a new service with these tools has: where one run may change something under another, they take turns.
+    pub fn default_for(tools: &[ToolName], servers: &[McpServer]) -> Self {
+        let writes = tools.iter().any(|tool| tool.writes()) || !servers.is_empty();
+        let concurrency = if writes { 1 } else { Self::default().concurrency };
+        Self { concurrency, ..Self::default() }
+    }
+}
 
 impl Limits {
     fn check(&self) -> Result<(), String> {
@@ -349,6 +383,8 @@ mod tests {
             tools: ToolName::ALL.to_vec(),
             skills: Vec::new(),
             mcp: Vec::new(),
+            approvals: Approvals::default(),
+            protected: Vec::new(),
             limits: Limits::default(),
         }
     }
@@ -367,11 +403,23 @@ mod tests {
             tools: vec![ToolName::Read, ToolName::Glob, ToolName::Read],
             skills: Vec::new(),
             mcp: Vec::new(),
+            approvals: Approvals { expiry_s: 0, ..Approvals::default() },
+            protected: vec!["!x".to_owned()],
             limits: Limits { max_turns: 0, max_duration_s: 0, concurrency: 0, ..Limits::default() },
         };
         let InvalidDefinition(errors) = wrong.validate().expect_err("all wrong");
         let fields: Vec<_> = errors.iter().map(|error| error.field.as_ref()).collect();
-        let all = ["name", "description", "working_directory", "model", "instructions", "tools", "limits"];
+        let all = [
+            "name",
+            "description",
+            "working_directory",
+            "model",
+            "instructions",
+            "tools",
+            "approvals",
+            "protected",
+            "limits",
+        ];
         assert_eq!(fields, all);
     }
 
@@ -412,6 +460,8 @@ mod tests {
         let one = sound(folder.path());
         let mut other = one.clone();
         other.tools.pop();
+        assert_ne!(one.digest(), other.digest());
+        let other = Definition { approvals: Approvals { expiry_s: 60, ..Approvals::default() }, ..one.clone() };
         assert_ne!(one.digest(), other.digest());
         let json = serde_json::to_string(&one).expect("JSON");
         assert_eq!(serde_json::from_str::<Definition>(&json).expect("reads back").digest(), one.digest());

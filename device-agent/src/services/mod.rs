@@ -9,10 +9,12 @@
 //! A published version is frozen: number, definition, digest, checks. Runs keep the version they
 //! were accepted with.
 
+pub mod approvals;
 pub mod checks;
 pub mod definition;
 pub mod gateway;
 pub mod probe;
+pub mod protected;
 mod publish;
 mod servers;
 pub mod skill;
@@ -27,9 +29,11 @@ use crate::assistant::accounts::Accounts;
 use crate::mcp::Servers;
 use crate::store;
 
+pub use approvals::Approvals;
 pub use checks::{Check, Report, Verdict};
 pub use definition::{Definition, FieldError, InvalidDefinition, Limits, McpServer, Provider, ToolName};
 pub use gateway::{CallError, Gateway};
+pub use protected::Protected;
 pub use skill::{Skill, SkillError};
 
 /// How far a service has come.
@@ -127,26 +131,31 @@ pub enum Error {
     Store(#[from] store::Error),
 }
 
+/// What checks look at on this computer.
+#[derive(Clone, Debug)]
+pub struct Computer {
+    /// The folder of the person at the desktop, which no service may be given whole.
+    pub home: Option<PathBuf>,
+    /// The agent's own folder, which no service may be given at all.
+    pub own: PathBuf,
+    /// The model providers.
+    pub accounts: Accounts,
+    /// The MCP servers.
+    pub servers: Servers,
+}
+
 /// What a person does with the services of this device.
 #[derive(Clone, Debug)]
 pub struct ServiceDesk<G> {
     store: store::Services,
     gateway: G,
-    home: Option<PathBuf>,
-    accounts: Accounts,
-    servers: Servers,
+    computer: Computer,
 }
 
 impl<G: Gateway> ServiceDesk<G> {
-    /// `home` is the folder of the person at the desktop, which no service may be given whole.
-    pub fn new(
-        store: store::Services,
-        gateway: G,
-        home: Option<PathBuf>,
-        accounts: Accounts,
-        servers: Servers,
-    ) -> Self {
-        Self { store, gateway, home, accounts, servers }
+    /// A desk for the services in `store`.
+    pub fn new(store: store::Services, gateway: G, computer: Computer) -> Self {
+        Self { store, gateway, computer }
     }
 
     /// Saves a new draft.
@@ -181,11 +190,11 @@ impl<G: Gateway> ServiceDesk<G> {
     pub async fn check(&self, draft_id: DraftId) -> Result<Report, Error> {
         let service = self.show(draft_id).await?;
         let mut draft = service.draft.clone();
-        let found = servers::pin(&mut draft, &self.servers).await;
+        let found = servers::pin(&mut draft, &self.computer.servers).await;
         if draft != service.draft && !self.store.replace_draft(draft_id, &service.draft, &draft).await? {
             return Err(Error::Edited(draft_id));
         }
-        let mut report = checks::check(&draft, self.home.as_deref(), &self.accounts).await;
+        let mut report = checks::check(&draft, &self.computer).await;
         report.checks.extend(found);
         self.store.set_checks(draft_id, &report).await?;
         Ok(report)

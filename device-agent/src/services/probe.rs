@@ -13,13 +13,18 @@ use super::{Provider, ToolName};
 use crate::assistant::accounts::Accounts;
 use crate::assistant::{self, Assistant, Message, ModelEvent, ModelRequest};
 use crate::tools::Toolbox;
+use crate::tools::workspace::Ground;
 
 /// How long a model may take for one word.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// Calls `tool` once in `directory` as a run would. `Ok` says in a few words what it found.
-pub async fn try_tool(tool: ToolName, directory: &Path) -> Result<String, String> {
-    let toolbox = open(directory).await?;
+/// Calls `tool` in `directory` as a run would. `own` is the agent's own folder. `Ok` says in a few words what it
+/// found.
+pub async fn try_tool(tool: ToolName, directory: &Path, own: &Path) -> Result<String, String> {
+    if tool.writes() {
+        return try_writing(directory, own).await;
+    }
+    let toolbox = open(directory, own).await?;
     let call = async |name: ToolName, arguments| {
         let output = toolbox.call(name.as_str(), arguments, CancellationToken::new()).await;
         output.map_err(|failure| failure.to_string())
@@ -34,6 +39,7 @@ pub async fn try_tool(tool: ToolName, directory: &Path) -> Result<String, String
                 None => return Ok("the folder has no file at its top to try it on".to_owned()),
             }
         }
+        ToolName::Edit | ToolName::Write => return Err(format!("{tool} is tried in another way")),
     };
     let output = call(tool, arguments).await?;
     match (tool, output.is_error) {
@@ -45,9 +51,37 @@ pub async fn try_tool(tool: ToolName, directory: &Path) -> Result<String, String
     }
 }
 
-async fn open(directory: &Path) -> Result<Toolbox, String> {
-    let directory = directory.to_owned();
-    let opened = tokio::task::spawn_blocking(move || Toolbox::open(&ToolName::ALL, &[], &directory)).await;
+/// Makes a file, changes it, and takes it away.
+async fn try_writing(directory: &Path, own: &Path) -> Result<String, String> {
+    let toolbox = open(directory, own).await?;
+    let name = format!("deskgate-check-{:016x}.tmp", rand::random::<u64>());
+    let steps = [
+        (ToolName::Write, json!({ "file_path": name, "content": "before\n" })),
+        (ToolName::Edit, json!({ "file_path": name, "old_string": "before", "new_string": "after" })),
+    ];
+    let mut found = Ok("made a file of its own in the folder, changed it, and removed it".to_owned());
+    for (tool, arguments) in steps {
+        match toolbox.call(tool.as_str(), arguments, CancellationToken::new()).await {
+            Ok(output) if !output.is_error => {}
+            Ok(output) => found = Err(output.text),
+            Err(failure) => found = Err(failure.to_string()),
+        }
+        if found.is_err() {
+            break;
+        }
+    }
+    match tokio::fs::remove_file(directory.join(&name)).await {
+        Err(error) if found.is_ok() => Err(format!("{name} was made and cannot be removed: {error}")),
+        _ => found,
+    }
+}
+
+async fn open(directory: &Path, own: &Path) -> Result<Toolbox, String> {
+    let (directory, own) = (directory.to_owned(), own.to_owned());
+    let opened = tokio::task::spawn_blocking(move || {
+        Toolbox::open(&ToolName::WORKSPACE, &[], Ground { directory: &directory, own: &own, protected: &[] })
+    })
+    .await;
     opened.map_err(|_| "the tools failed unexpectedly".to_owned())?.map_err(|error| error.to_string())
 }
 

@@ -110,13 +110,10 @@ impl Desk {
         let home = tempfile::tempdir().expect("temporary folder");
         let store = Store::open(home.path().join("deskgate.db")).await.expect("opens");
         let gateway = FakeGateway::default();
-        let desk = ServiceDesk::new(
-            store.services(),
-            gateway.clone(),
-            None,
-            Accounts::new(home.path().join("providers")),
-            Servers::new(Connections::new(home.path().join("mcp"))),
-        );
+        let accounts = Accounts::new(home.path().join("providers"));
+        let servers = Servers::new(Connections::new(home.path().join("mcp")));
+        let computer = Computer { home: None, own: "/nonexistent".into(), accounts, servers };
+        let desk = ServiceDesk::new(store.services(), gateway.clone(), computer);
         Self { home, store, gateway, desk }
     }
 
@@ -131,6 +128,8 @@ impl Desk {
             tools: ToolName::ALL.to_vec(),
             skills: Vec::new(),
             mcp: Vec::new(),
+            approvals: Approvals::default(),
+            protected: Vec::new(),
             limits: Limits::default(),
         }
     }

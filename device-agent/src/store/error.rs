@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use deskgate_protocol::ids::RunId;
+use deskgate_protocol::ids::{ApprovalId, RunId};
 
 /// A failure of the store. The messages are for the person at the desktop.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +59,12 @@ pub enum Error {
         attempt: u32,
         /// What it was to become.
         wanted: &'static str,
+    },
+    /// A call was to begin by a request that was not approved for exactly this call.
+    #[error("{approval_id} was not approved for this call")]
+    NotApproved {
+        /// Which request.
+        approval_id: ApprovalId,
     },
     /// The database thread has ended.
     #[error("the device's database is closed")]

@@ -2,13 +2,18 @@
 //!
 //! ```text
 //! take ──► taken ──start──► running ──finish──► finished ──forget──► (remembered)
-//!            ▲                 │
+//!            ▲                 │                    ▲
+//!            │                 ├─ recover ──► unknown, when it had begun to write
+//!            │                 │                │ its owner says "run it again"
 //!            └── next attempt ─┴─ recover ──► interrupted
 //! ```
+//!
+//! What became of an `unknown` run nobody decides but its owner ([`reconcile`]).
 //!
 //! Beside the open entries it remembers the runs it got rid of, within bounds: a run that ended
 //! here and is offered again is answered with the outcome it had, never executed in silence.
 
+pub mod reconcile;
 mod withdrawn;
 
 use deskgate_protocol::control::{DeviceEvent, InFlight, InFlightStatus, Offer};
@@ -18,7 +23,7 @@ use rusqlite::{OptionalExtension, Row, Transaction, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Error, Store, transcripts};
+use super::{Error, Store, approvals, intents, transcripts};
 pub(super) use withdrawn::withdraw_answers;
 
 /// How often an execution may be cut off by a restart of the device before it is given up.
@@ -77,6 +82,8 @@ pub struct Entry {
     pub status: InFlightStatus,
     /// Present exactly when it is finished.
     pub ended: Option<Ended>,
+    /// How its owner settled it, when it is unknown and the gateway has not been told yet.
+    pub settled: Option<Outcome>,
 }
 
 impl Journal {
@@ -111,10 +118,11 @@ impl Journal {
             .durably(move |tx| {
                 let changed = tx.execute(
                     "UPDATE run_journal SET status = 'finished', finish_seq = ?3, outcome = ?4, events = ?5
-                     WHERE run_id = ?1 AND attempt = ?2 AND status IN ('running', 'finished')",
+                     WHERE run_id = ?1 AND attempt = ?2 AND status IN ('running', 'unknown', 'finished')",
                     params![run_id.to_string(), attempt, seq as i64, outcome, events],
                 )?;
                 found(changed, run_id, attempt, "finished")?;
+                approvals::withdraw_all(tx, Some(run_id))?;
                 transcripts::note(tx, run_id, &ended)
             })
             .await
@@ -124,6 +132,18 @@ impl Journal {
     /// entry that comes back after a power cut is sent again and settled again.
     pub async fn forget(&self, run_id: RunId, attempt: u32) -> Result<(), Error> {
         self.store.lazily(move |tx| forget(tx, run_id, attempt)).await
+    }
+
+    /// The offer of an open entry.
+    pub async fn offer(&self, run_id: RunId) -> Result<Option<Offer>, Error> {
+        self.store
+            .lazily(move |tx| {
+                let sql = "SELECT offer FROM run_journal WHERE run_id = ?1";
+                let found: Option<String> =
+                    tx.prepare_cached(sql)?.query_row([run_id.to_string()], |row| row.get(0)).optional()?;
+                found.map(|json| read(&json, "an offer")).transpose()
+            })
+            .await
     }
 
     /// Whether a settled run ended here, as far as is remembered.
@@ -162,8 +182,14 @@ impl Journal {
             .collect())
     }
 
+    /// What the writing calls of a run changed, as far as this device knows.
+    pub async fn effects(&self, run_id: RunId) -> Result<Effects, Error> {
+        self.store.lazily(move |tx| intents::effects(tx, run_id)).await
+    }
+
     /// To be called once, before anything executes: what was running has been cut off by the end
-    /// of the process before this one, and becomes `interrupted`. Returns every open entry.
+    /// of the process before this one. Where no writing call had begun it becomes `interrupted`; otherwise the turn
+    /// of the model is lost that knew what was done, and it becomes `unknown`. Returns every open entry.
     ///
     /// An entry that was cut off [`CUT_OFFS`] times keeps a failure as its outcome, with which the
     /// next attempt ends at its start instead of executing.
@@ -171,11 +197,19 @@ impl Journal {
         self.store
             .durably(|tx| {
                 tx.execute(
-                    "UPDATE run_journal SET status = 'interrupted', cut_off = cut_off + 1,
-                            outcome = CASE WHEN cut_off + 1 >= ?1 THEN ?2 END
-                     WHERE status = 'running'",
-                    params![CUT_OFFS, text(&cut_off_too_often())],
+                    "UPDATE run_journal SET status = 'unknown' WHERE status = 'running' AND EXISTS
+                         (SELECT 1 FROM intent i WHERE i.run_id = run_journal.run_id AND i.attempt = run_journal.attempt)",
+                    [],
                 )?;
+                tx.execute(
+                    "UPDATE run_journal SET status = 'interrupted', cut_off = cut_off + 1,
+                            outcome = CASE WHEN cut_off + 1 >= ?1 THEN
+                                iif(EXISTS (SELECT 1 FROM intent i WHERE i.run_id = run_journal.run_id), ?3, ?2) END
+                     WHERE status = 'running'",
+                    params![CUT_OFFS, text(&cut_off_too_often(Effects::None)), text(&cut_off_too_often(Effects::Possible))],
+                )?;
+                // Nobody waits for their answers any more.
+                approvals::withdraw_all(tx, None)?;
                 entries(tx)
             })
             .await
@@ -183,16 +217,14 @@ impl Journal {
 }
 
 /// The outcome of a run whose execution was cut off by every start of the device it saw.
-fn cut_off_too_often() -> Outcome {
-    Outcome::Failed {
-        error: RunError {
-            code: RunErrorCode::Internal,
-            message: "The device stopped twice while it was executing this run. Nothing was changed.".to_owned(),
-            retryable: true,
-            effects: Effects::None,
-        },
-        usage: Usage::default(),
-    }
+/// `effects`: of attempts before those.
+fn cut_off_too_often(effects: Effects) -> Outcome {
+    let message = match effects {
+        Effects::None => "The device stopped twice while it was executing this run. Nothing was changed.",
+        _ => "The device stopped twice while it was executing this run again.",
+    };
+    let (code, message) = (RunErrorCode::Internal, message.to_owned());
+    Outcome::Failed { error: RunError { code, message, retryable: true, effects }, usage: Usage::default() }
 }
 
 /// What is known of a run, whether its entry is open or settled.
@@ -241,7 +273,8 @@ fn take(tx: &Transaction<'_>, run_id: RunId, attempt: u32, offer: &str) -> Resul
 fn start(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<Started, Error> {
     let known: Option<Option<String>> = tx
         .prepare_cached(
-            "SELECT outcome FROM run_journal WHERE run_id = ?1 AND attempt = ?2 AND status <> 'interrupted'",
+            "SELECT outcome FROM run_journal
+             WHERE run_id = ?1 AND attempt = ?2 AND status NOT IN ('interrupted', 'unknown')",
         )?
         .query_row(params![run_id.to_string(), attempt], |row| row.get(0))
         .optional()?;
@@ -277,6 +310,9 @@ fn forget(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<(), Error
     .execute(key)?;
     let n = tx.last_insert_rowid();
     withdrawn::withdraw_late(tx, run_id)?;
+    approvals::withdraw_all(tx, Some(run_id))?;
+    approvals::forget_content(tx, run_id)?;
+    intents::forget(tx, run_id)?;
     let gone = tx.prepare_cached("DELETE FROM run_journal WHERE run_id = ?1 AND attempt = ?2")?.execute(key)?;
     if gone > 0 && n % TRIM_EVERY == 0 {
         tx.execute(
@@ -299,6 +335,7 @@ fn entries(tx: &Transaction<'_>) -> Result<Vec<Entry>, Error> {
             "taken" => InFlightStatus::Taken,
             "running" => InFlightStatus::Running,
             "interrupted" => InFlightStatus::Interrupted,
+            "unknown" => InFlightStatus::Unknown,
             _ => InFlightStatus::Finished,
         };
         let ended = match status {
@@ -309,7 +346,11 @@ fn entries(tx: &Transaction<'_>) -> Result<Vec<Entry>, Error> {
             }),
             _ => None,
         };
-        entries.push(Entry { offer, status, ended });
+        let settled = match (status, row.get::<_, Option<String>>(3)?) {
+            (InFlightStatus::Unknown, Some(json)) => Some(read(&json, "an outcome")?),
+            _ => None,
+        };
+        entries.push(Entry { offer, status, ended, settled });
     }
     Ok(entries)
 }

@@ -1,12 +1,16 @@
-//! The device's own SQLite database: journal, transcripts, services, settings.
+//! The device's own SQLite database: journal, approvals, audit, transcripts, services, settings.
 //!
 //! One thread owns the connection; everybody else holds a cheap handle and awaits. A write that was
 //! awaited is on disk, not only handed to the system (WAL with `synchronous=FULL`), because the
 //! frames that follow it are promises to the gateway. One process at a time: the file is locked, so
 //! that two agents can never share a journal.
 
+pub mod approvals;
+pub mod audit;
 mod error;
+pub mod intents;
 pub mod journal;
+pub mod ledger;
 mod schema;
 pub mod services;
 pub mod settings;
@@ -16,10 +20,15 @@ mod worker;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use deskgate_protocol::ids::RunId;
 use rusqlite::Transaction;
+use tokio::sync::watch;
 
+pub use approvals::Approvals;
+pub use audit::Audit;
 pub use error::Error;
 pub use journal::Journal;
+pub use ledger::Ledger;
 pub use services::Services;
 pub use settings::Settings;
 pub use transcripts::Transcripts;
@@ -31,6 +40,8 @@ use worker::{Sync, Worker};
 #[derive(Clone, Debug)]
 pub struct Store {
     worker: Arc<Worker>,
+    /// Changes with each decision about a request.
+    decisions: watch::Sender<()>,
 }
 
 impl Store {
@@ -39,7 +50,22 @@ impl Store {
     /// The file has mode 0600, and a missing directory is made with 0700. A file that others can
     /// read, or a directory that others can write, is refused with the command that mends it.
     pub async fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
-        Ok(Self { worker: Arc::new(Worker::open(path.into()).await?) })
+        Ok(Self { worker: Arc::new(Worker::open(path.into()).await?), decisions: watch::Sender::new(()) })
+    }
+
+    /// Requests for approval.
+    pub fn approvals(&self) -> Approvals {
+        Approvals::new(self.clone())
+    }
+
+    /// What was asked, decided and executed.
+    pub fn audit(&self) -> Audit {
+        Audit::new(self.clone())
+    }
+
+    /// What one attempt of a run writes down before it acts.
+    pub fn ledger(&self, run_id: RunId, attempt: u32) -> Ledger {
+        Ledger::new(self.clone(), run_id, attempt)
     }
 
     /// What the device has taken and not got rid of.
@@ -60,6 +86,14 @@ impl Store {
     /// Small values that outlive the process.
     pub fn settings(&self) -> Settings {
         Settings::new(self.clone())
+    }
+
+    fn tell_of_decisions(&self) {
+        self.decisions.send_replace(());
+    }
+
+    fn decisions(&self) -> watch::Receiver<()> {
+        self.decisions.subscribe()
     }
 
     /// Does `work` in one transaction that is on disk when this returns.

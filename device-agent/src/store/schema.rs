@@ -94,6 +94,95 @@ CREATE INDEX past_run_by_conversation ON past_run (conversation_id, generation) 
     "
 ALTER TABLE service_version ADD COLUMN paused TEXT;
 ",
+    "
+-- A table's checks cannot be changed: the journal is copied into one that also knows of unknown ends. Such an entry
+-- has an outcome when its owner said what became of the run, and the gateway's number is still awaited.
+CREATE TABLE run_journal_with_unknown (
+    run_id      TEXT NOT NULL PRIMARY KEY,
+    attempt     INTEGER NOT NULL CHECK (attempt > 0),
+    status      TEXT NOT NULL CHECK (status IN ('taken', 'running', 'interrupted', 'unknown', 'finished')),
+    cut_off     INTEGER NOT NULL DEFAULT 0,
+    offer       TEXT NOT NULL,
+    outcome     TEXT,
+    finish_seq  INTEGER,
+    events      TEXT,
+    CHECK ((status = 'finished') = (finish_seq IS NOT NULL)),
+    CHECK ((status = 'finished') = (events IS NOT NULL)),
+    CHECK (status <> 'finished' OR outcome IS NOT NULL),
+    CHECK (status <> 'running' OR outcome IS NULL)
+) STRICT;
+INSERT INTO run_journal_with_unknown SELECT * FROM run_journal;
+DROP TABLE run_journal;
+ALTER TABLE run_journal_with_unknown RENAME TO run_journal;
+
+CREATE TABLE intent (
+    n          INTEGER PRIMARY KEY,
+    run_id     TEXT NOT NULL,
+    attempt    INTEGER NOT NULL,
+    call_id    TEXT NOT NULL,
+    tool       TEXT NOT NULL,
+    digest     TEXT NOT NULL,
+    arguments  TEXT NOT NULL,
+    plan       TEXT NOT NULL,
+    begun_at   INTEGER NOT NULL,
+    ok         INTEGER CHECK (ok IN (0, 1)),
+    UNIQUE (run_id, attempt, call_id)
+) STRICT;
+
+CREATE TABLE approval (
+    approval_id  TEXT NOT NULL PRIMARY KEY,
+    run_id       TEXT NOT NULL,
+    attempt      INTEGER NOT NULL,
+    endpoint_id  TEXT NOT NULL,
+    service      TEXT NOT NULL,
+    call_id      TEXT NOT NULL,
+    tool         TEXT NOT NULL,
+    kind         TEXT NOT NULL CHECK (kind IN ('read', 'write')),
+    digest       TEXT NOT NULL,
+    arguments    TEXT,
+    plan         TEXT,
+    why          TEXT NOT NULL,
+    again        INTEGER NOT NULL,
+    asked_at     INTEGER NOT NULL,
+    expires_at   INTEGER NOT NULL,
+    kept_from    INTEGER NOT NULL,
+    state        TEXT NOT NULL
+                 CHECK (state IN ('waiting', 'approved', 'approved_for_run', 'denied', 'expired', 'withdrawn')),
+    decided_at   INTEGER,
+    decided_by   TEXT,
+    reason       TEXT,
+    CHECK ((state = 'waiting') = (decided_at IS NULL)),
+    CHECK ((state = 'waiting') = (decided_by IS NULL)),
+    CHECK (state <> 'waiting' OR (arguments IS NOT NULL AND plan IS NOT NULL))
+) STRICT;
+CREATE INDEX approval_by_run ON approval (run_id);
+CREATE TRIGGER approval_has_one_answer BEFORE UPDATE ON approval WHEN old.state <> 'waiting' AND old.state <> new.state
+BEGIN SELECT RAISE(ABORT, 'a request has one answer'); END;
+
+CREATE TABLE audit (
+    n            INTEGER PRIMARY KEY AUTOINCREMENT,
+    at           INTEGER NOT NULL,
+    kept_from    INTEGER NOT NULL,
+    what         TEXT NOT NULL CHECK (what IN ('requested', 'decided', 'executed', 'reconciled')),
+    who          TEXT NOT NULL,
+    run_id       TEXT NOT NULL,
+    attempt      INTEGER NOT NULL,
+    call_id      TEXT NOT NULL,
+    tool         TEXT NOT NULL,
+    digest       TEXT NOT NULL,
+    approval_id  TEXT,
+    answer       TEXT
+) STRICT;
+CREATE INDEX audit_by_run ON audit (run_id);
+CREATE TRIGGER audit_is_never_changed BEFORE UPDATE ON audit
+BEGIN SELECT RAISE(ABORT, 'the audit only grows'); END;
+CREATE TRIGGER audit_is_never_replaced BEFORE INSERT ON audit WHEN EXISTS (SELECT 1 FROM audit WHERE n = new.n)
+BEGIN SELECT RAISE(ABORT, 'the audit only grows'); END;
+-- 400 days, as in audit.rs.
+CREATE TRIGGER audit_is_kept BEFORE DELETE ON audit
+WHEN old.kept_from >= (SELECT now FROM transcript_clock) - 34560000
+BEGIN SELECT RAISE(ABORT, 'the audit only grows'); END;
+",
 ];
 
 /// Takes the steps that are missing, all or none. Refuses a file that a newer program wrote.

@@ -9,6 +9,7 @@
 //! sees nothing of before.
 
 mod clock;
+pub(super) use clock::moment;
 mod shorten;
 
 use std::time::Duration;

@@ -16,6 +16,21 @@ pub(super) fn name(path: &Path) -> String {
     text
 }
 
+/// A line of a file as a person may trust it: characters that a terminal acts on, or that change the order of
+/// others, are written out. Tabs stay.
+pub(super) fn visible(line: &str) -> String {
+    let mut text = String::with_capacity(line.len());
+    for c in line.chars() {
+        let acts = c.is_control() && c != '\t';
+        if acts || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}') {
+            text.extend(c.escape_default());
+        } else {
+            text.push(c);
+        }
+    }
+    text
+}
+
 /// At most `limit` characters of a line, with a mark where something is missing.
 pub(super) fn line(text: &str, limit: usize) -> std::borrow::Cow<'_, str> {
     match text.char_indices().nth(limit) {

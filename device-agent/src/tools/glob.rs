@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::output::Output;
 use super::walk::walk;
 use super::workspace::{AccessError, Links, Workspace};
-use super::{Tool, ToolOutput, ToolResult, ToolSpec, display};
+use super::{Plan, Tool, ToolOutput, ToolResult, ToolSpec, display};
 use crate::services::ToolName;
 
 /// Files that one call lists.
@@ -68,10 +68,17 @@ impl Tool for Glob {
         ToolKind::Read
     }
 
+    fn plan(&self, arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
+        let workspace = Arc::clone(&self.workspace);
+        super::plan_on_blocking_thread(ToolName::Glob, arguments.clone(), move |arguments: Arguments| {
+            super::plan_of_looking(&workspace, arguments.path.as_deref().unwrap_or(""))
+        })
+    }
+
     fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
         let workspace = Arc::clone(&self.workspace);
         super::on_blocking_thread(ToolName::Glob, arguments, &stop, move |arguments: Arguments, stop| {
-            let base = workspace.relative_for_walk(arguments.path.as_deref().unwrap_or(""))?;
+            let base = workspace.relative_without_links(arguments.path.as_deref().unwrap_or(""))?;
             let pattern = match pattern_below(&workspace, &base, &arguments.pattern) {
                 Some(pattern) => pattern,
                 None => return Err(AccessError::Outside),

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::output::{LINE_LIMIT, Output};
 use super::walk::{Walked, walk};
 use super::workspace::{AccessError, Kind, Links, Workspace};
-use super::{Tool, ToolOutput, ToolResult, ToolSpec, display};
+use super::{Plan, Tool, ToolOutput, ToolResult, ToolSpec, display};
 use crate::services::ToolName;
 
 /// Lines of output unless `head_limit` is given; 0 asks for as many as fit.
@@ -110,6 +110,13 @@ impl Tool for Grep {
         ToolKind::Read
     }
 
+    fn plan(&self, arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
+        let workspace = Arc::clone(&self.workspace);
+        super::plan_on_blocking_thread(ToolName::Grep, arguments.clone(), move |arguments: Arguments| {
+            super::plan_of_looking(&workspace, arguments.path.as_deref().unwrap_or(""))
+        })
+    }
+
     fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
         let workspace = Arc::clone(&self.workspace);
         super::on_blocking_thread(ToolName::Grep, arguments, &stop, move |arguments, stop| {
@@ -193,7 +200,7 @@ impl<'a> Search<'a> {
                 Walked::default()
             }
             Err(AccessError::NotAFile(Kind::Directory)) => {
-                let base = workspace.relative_for_walk(path)?;
+                let base = workspace.relative_without_links(path)?;
                 let stop = self.stop;
                 walk(workspace, &base, false, stop, |path| {
                     if self.only.matched(path, false).is_ignore() || self.types.matched(path, false).is_ignore() {

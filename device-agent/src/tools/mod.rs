@@ -1,7 +1,7 @@
 //! The tools an assistant may call, confined to the working directory.
 //!
 //! ```text
-//! Toolbox::open(tools, skills, working_directory)       once for each run
+//! Toolbox::open(tools, skills, ground)   once for each run
 //!    specs()                what the model is told it may call
 //!    kind(name)             whether a call may change something; None: there is no such tool here
 //!    plan(name, arguments)  what a call would do, for the rules and for the person who decides
@@ -11,19 +11,29 @@
 //! A tool tells the assistant what went wrong and the run goes on. Only a [`ToolFailure`] ends the
 //! run: the ground that every tool stands on is gone. The text of a result is never interpreted.
 
+mod access;
+mod change;
+mod diff;
 mod display;
+mod edit;
 mod glob;
 mod grep;
+mod guard;
+mod known;
 mod nearest;
 mod output;
+mod planned;
 mod read;
+mod replace;
 mod skill;
+mod spot;
 #[cfg(test)]
 mod tests;
+mod text;
 mod walk;
 pub mod workspace;
+mod write;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use deskgate_protocol::canonical::Sha256Digest;
@@ -32,12 +42,17 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use crate::services::approvals::Rulebook;
 use crate::services::{Skill, ToolName};
+use change::Not;
+use known::Known;
 pub(crate) use output::LIMIT as RESULT_LIMIT;
-use workspace::{AccessError, Workspace, WorkspaceError};
+pub use planned::PlannedCall;
+use spot::Spot;
+use workspace::{AccessError, Ground, Links, Workspace, WorkspaceError};
 
 /// What a model is told of a tool.
 #[derive(Clone, Debug, PartialEq)]
@@ -144,21 +159,42 @@ pub struct Toolbox {
 impl Toolbox {
     /// Opens the working directory, once, and puts `names` to work in it, and the skills beside them. Without
     /// tools the directory is not touched. Blocks for a few system calls.
-    pub fn open(names: &[ToolName], skills: &[Skill], working_directory: &Path) -> Result<Self, WorkspaceError> {
+    pub fn open(names: &[ToolName], skills: &[Skill], ground: Ground<'_>) -> Result<Self, WorkspaceError> {
+        Self::open_under(&Rulebook::default(), names, skills, ground)
+    }
+
+    /// The same for a service with rules: what they keep a tool from, it never sees.
+    pub fn open_under(
+        rules: &Rulebook,
+        names: &[ToolName],
+        skills: &[Skill],
+        ground: Ground<'_>,
+    ) -> Result<Self, WorkspaceError> {
         let skills = (!skills.is_empty()).then(|| -> Box<dyn Tool> { Box::new(skill::Skill::new(skills)) });
         if names.is_empty() {
             return Ok(Self::with(skills.into_iter().collect()));
         }
-        let workspace = Arc::new(Workspace::open(working_directory)?);
-        let make = |name: &ToolName| -> Box<dyn Tool> {
-            let workspace = Arc::clone(&workspace);
-            match name {
-                ToolName::Read => Box::new(read::Read::new(workspace)),
+        let workspace = Arc::new(Workspace::open(ground)?);
+        let known = Arc::new(Known::default());
+        let seen_by = |name: &ToolName| match (name, rules.hidden_from(name.as_str())) {
+            // What changes a file is judged by its place, which no link can exchange.
+            (ToolName::Read | ToolName::Grep | ToolName::Glob, hidden) if !hidden.is_empty() => {
+                workspace.hiding(hidden).map(Arc::new)
+            }
+            _ => Ok(Arc::clone(&workspace)),
+        };
+        let make = |name: &ToolName| -> Result<Box<dyn Tool>, WorkspaceError> {
+            let (workspace, known) = (seen_by(name)?, Arc::clone(&known));
+            Ok(match name {
+                ToolName::Read => Box::new(read::Read::new(workspace, known)),
                 ToolName::Grep => Box::new(grep::Grep::new(workspace)),
                 ToolName::Glob => Box::new(glob::Glob::new(workspace)),
-            }
+                ToolName::Edit => Box::new(edit::Edit::new(workspace, known)),
+                ToolName::Write => Box::new(write::Write::new(workspace, known)),
+            })
         };
-        Ok(Self::with(names.iter().map(make).chain(skills).collect()))
+        let made: Vec<_> = names.iter().map(make).collect::<Result<_, _>>()?;
+        Ok(Self::with(made.into_iter().chain(skills).collect()))
     }
 
     /// Puts tools that stand ready beside the others.
@@ -236,6 +272,52 @@ where
         }
     }
     .boxed()
+}
+
+/// Looks on a blocking thread at what a call would do.
+fn plan_on_blocking_thread<A, W>(
+    tool: ToolName,
+    arguments: Value,
+    work: W,
+) -> BoxFuture<'static, Result<Plan, ToolOutput>>
+where
+    A: DeserializeOwned,
+    W: FnOnce(A) -> Result<Plan, Not> + Send + 'static,
+{
+    async move {
+        let looked = tokio::task::spawn_blocking(move || {
+            let arguments = parse(tool.as_str(), arguments).map_err(ToolOutput::error)?;
+            work(arguments).or_else(|not| match not {
+                // The call itself ends the run.
+                Not::Access(AccessError::Gone) => Ok(Plan { place: None, shown: Shown::Arguments }),
+                Not::Access(error) => Err(ToolOutput::error(error.to_string())),
+                Not::Told(text) => Err(ToolOutput::error(text)),
+            })
+        });
+        match looked.await.map_err(tokio::task::JoinError::try_into_panic) {
+            Ok(plan) => plan,
+            Err(Ok(panic)) => std::panic::resume_unwind(panic),
+            Err(Err(_)) => Err(ToolOutput::error("The call was not prepared because the agent is stopping.")),
+        }
+    }
+    .boxed()
+}
+
+/// The plan of a call that only looks at the place that a path leads to.
+fn plan_of_looking(workspace: &Workspace, path: &str) -> Result<Plan, Not> {
+    // Also of a place that the tool never sees: it is the rules that deny it.
+    let spot = Spot::find(workspace, &workspace.relative(path)?, Links::Inside)?;
+    if !spot.missing().is_empty() {
+        return Err(AccessError::Missing.into());
+    }
+    let path = spot.path();
+    let place = if path.as_os_str().is_empty() { ".".to_owned() } else { path.to_string_lossy().into_owned() };
+    Ok(Plan { place: Some(place), shown: Shown::Arguments })
+}
+
+/// What two equal calls have in common.
+fn call(tool: ToolName, arguments: &Value) -> Value {
+    json!([tool, arguments])
 }
 
 /// Arguments that do not fit are an answer to the model, not a failure of the run.

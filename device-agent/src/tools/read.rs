@@ -1,22 +1,25 @@
 //! Read: a text file with line numbers, as `cat -n` prints them.
 //!
-//! A file is never loaded whole. Lines are scanned until enough are shown, so the beginning of a
-//! file of any size can be read; what lies beyond the first [`SCAN_LIMIT`] bytes is for Grep.
+//! Lines are scanned until enough are shown, so the beginning of a file of any size can be read; what lies
+//! beyond the first [`SCAN_LIMIT`] bytes is for Grep. Of a file that Edit may change exactly the bytes that are
+//! shown are noted as seen; a larger one is never loaded whole.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Cursor, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
+use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::ToolKind;
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use super::change::Not;
+use super::known::{Known, SIZE_LIMIT};
 use super::output::{LINE_LIMIT, Output};
 use super::workspace::{AccessError, Kind, Links, Workspace};
-use super::{Tool, ToolOutput, ToolResult, ToolSpec, display, nearest, walk};
+use super::{Plan, Tool, ToolOutput, ToolResult, ToolSpec, display, nearest, walk};
 use crate::services::ToolName;
 
 /// Lines shown unless a limit is given.
@@ -32,6 +35,7 @@ const NEIGHBOURS: usize = 5000;
 
 pub(super) struct Read {
     workspace: Arc<Workspace>,
+    known: Arc<Known>,
 }
 
 #[derive(Deserialize)]
@@ -43,8 +47,8 @@ struct Arguments {
 }
 
 impl Read {
-    pub(super) fn new(workspace: Arc<Workspace>) -> Self {
-        Self { workspace }
+    pub(super) fn new(workspace: Arc<Workspace>, known: Arc<Known>) -> Self {
+        Self { workspace, known }
     }
 }
 
@@ -77,39 +81,63 @@ impl Tool for Read {
         ToolKind::Read
     }
 
-    fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
+    fn plan(&self, arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
         let workspace = Arc::clone(&self.workspace);
+        super::plan_on_blocking_thread(ToolName::Read, arguments.clone(), move |arguments: Arguments| {
+            let file_path = &arguments.file_path;
+            match super::plan_of_looking(&workspace, file_path) {
+                Err(Not::Access(AccessError::Missing)) => {
+                    Err(Not::told(missing(&workspace, &workspace.relative(file_path)?)))
+                }
+                plan => plan,
+            }
+        })
+    }
+
+    fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
+        let (workspace, known) = (Arc::clone(&self.workspace), Arc::clone(&self.known));
         super::on_blocking_thread(ToolName::Read, arguments, &stop, move |arguments, stop| {
-            read(&workspace, &arguments, stop)
+            read(&workspace, &known, &arguments, stop)
         })
     }
 }
 
-fn read(workspace: &Workspace, arguments: &Arguments, stop: &CancellationToken) -> Result<ToolOutput, AccessError> {
+fn read(
+    workspace: &Workspace,
+    known: &Known,
+    arguments: &Arguments,
+    stop: &CancellationToken,
+) -> Result<ToolOutput, AccessError> {
     let path = workspace.relative(&arguments.file_path)?;
     if let Some(what) = unreadable_kind(&path) {
         return Ok(ToolOutput::error(format!("This is {what}. Read shows text files only.")));
     }
-    let file = match workspace.open_file(&path, Links::Inside) {
-        Ok((file, _)) => file,
+    let opened = workspace.find(&path, Links::Inside).and_then(|spot| Ok((spot.open_file()?.0, spot.path())));
+    let (mut file, found) = match opened {
+        Ok(opened) => opened,
         Err(AccessError::Missing) => return Ok(ToolOutput::error(missing(workspace, &path))),
         Err(AccessError::NotAFile(Kind::Directory)) => {
             return Ok(ToolOutput::error("This is a directory. Use Glob to find the files in it."));
         }
         Err(error) => return Err(error),
     };
-    let mut lines = Lines { reader: BufReader::with_capacity(64 * 1024, file), scanned: 0, stop };
-    let probe = lines.reader.fill_buf()?;
-    if probe.is_empty() {
-        return Ok(ToolOutput::ok("(The file is empty.)"));
-    }
-    if is_binary(&probe[..probe.len().min(PROBE)]) {
+    let mut start = Vec::new();
+    (&mut file).take(SIZE_LIMIT as u64 + 1).read_to_end(&mut start)?;
+    if is_binary(&start[..start.len().min(PROBE)]) {
         return Ok(ToolOutput::error("This is a binary file. Read shows text files only."));
     }
+    if start.len() <= SIZE_LIMIT {
+        known.seen(found, Sha256Digest::of(&start));
+    }
+    if start.is_empty() {
+        return Ok(ToolOutput::ok("(The file is empty.)"));
+    }
+    let reader = BufReader::with_capacity(64 * 1024, Cursor::new(start).chain(file));
+    let mut lines = Lines { reader, scanned: 0, stop };
     show(&mut lines, arguments.offset.unwrap_or(1).max(1), arguments.limit.unwrap_or(DEFAULT_LINES).max(1))
 }
 
-fn show(lines: &mut Lines<'_>, offset: usize, limit: usize) -> Result<ToolOutput, AccessError> {
+fn show(lines: &mut Lines<'_, impl BufRead>, offset: usize, limit: usize) -> Result<ToolOutput, AccessError> {
     let mut output = Output::default();
     let mut kept = Vec::new();
     let mut number = 0;
@@ -145,8 +173,8 @@ fn show(lines: &mut Lines<'_>, offset: usize, limit: usize) -> Result<ToolOutput
 }
 
 /// Lines of any length in bounded memory.
-struct Lines<'a> {
-    reader: BufReader<File>,
+struct Lines<'a, R> {
+    reader: R,
     scanned: usize,
     stop: &'a CancellationToken,
 }
@@ -159,7 +187,7 @@ enum Next {
     End,
 }
 
-impl Lines<'_> {
+impl<R: BufRead> Lines<'_, R> {
     /// Puts the beginning of the next line into `kept`, without its line feed.
     fn next(&mut self, kept: &mut Vec<u8>) -> Result<Next, AccessError> {
         kept.clear();
@@ -210,7 +238,8 @@ fn missing(workspace: &Workspace, path: &Path) -> String {
     let Ok(Ok(entries)) = workspace.open_directory(parent, Links::Inside).map(walk::list) else {
         return format!("{refusal} Its directory does not exist either.");
     };
-    let names = entries.take(NEIGHBOURS).filter_map(|entry| entry.ok()?.0.into_string().ok());
+    let seen = |name: &String| !workspace.hides(&parent.join(name));
+    let names = entries.take(NEIGHBOURS).filter_map(|entry| entry.ok()?.0.into_string().ok()).filter(seen);
     let near: Vec<_> =
         nearest::similar(&wanted, names).into_iter().map(|name| display::name(&parent.join(name))).collect();
     if near.is_empty() { refusal } else { format!("{refusal} Did you mean {}?", near.join(" or ")) }

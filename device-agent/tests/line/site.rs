@@ -8,7 +8,7 @@ use deskgate::identity::DeviceKey;
 use deskgate::link::{Connector, Credentials};
 use deskgate::mcp::Servers;
 use deskgate::mcp::connections::Connections;
-use deskgate::services::{Definition, Gateway as _, Limits, Provider, ServiceDesk};
+use deskgate::services::{Computer, Definition, Gateway as _, Limits, Provider, ServiceDesk};
 use deskgate_gateway::domain::devices::{Clocks, pair};
 use deskgate_gateway::{Gateway, Settings, upkeep};
 use deskgate_protocol::identity::IdentityFile;
@@ -70,15 +70,14 @@ impl Site {
             tools: Vec::new(),
             skills: Vec::new(),
             mcp: Vec::new(),
+            approvals: Default::default(),
+            protected: Vec::new(),
             limits: Limits::default(),
         };
-        let desk = ServiceDesk::new(
-            device.store.services(),
-            device.handle.clone(),
-            None,
-            Accounts::new("/nonexistent".into()),
-            Servers::new(Connections::new("/nonexistent".into())),
-        );
+        let nowhere = std::path::Path::new("/nonexistent");
+        let (accounts, servers) = (Accounts::new(nowhere.into()), Servers::new(Connections::new(nowhere.into())));
+        let computer = Computer { home: None, own: nowhere.into(), accounts, servers };
+        let desk = ServiceDesk::new(device.store.services(), device.handle.clone(), computer);
         let draft_id = desk.create(created.application.app_id, definition).await.expect("created").draft_id;
         let report = desk.check(draft_id).await.expect("checked");
         assert!(report.passed(), "{report:?}");

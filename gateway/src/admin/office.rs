@@ -40,7 +40,7 @@ pub struct Office {
 /// Answers until `stop`. Root and the gateway's own user may ask, and whom the socket's mode lets in
 /// when it belongs to a group of its own (`group_may`).
 pub async fn serve(listener: UnixListener, group_may: bool, office: Office, stop: CancellationToken) {
-    socket::serve(listener, group_may, stop, move |ask: Ask| {
+    socket::serve(listener, group_may, stop, move |ask: Ask, _| {
         let office = office.clone();
         async move { office.answer(ask).await.unwrap_or_else(|no| no) }
     })

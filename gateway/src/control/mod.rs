@@ -8,6 +8,7 @@
 //! | `wire` | frames in and out of the WebSocket |
 //! | `claims` | offers, as many as the device has room for |
 //! | `orders` | control operations on their way to the device |
+//! | `events` | what a device reports of a run, as it is stored |
 //! | `recorder` | what the device reports, written in its order and acknowledged |
 //! | `reported` | how much of each run that is |
 //! | `management` | the desktop's own requests |
@@ -19,6 +20,7 @@
 
 mod claims;
 pub mod door;
+mod events;
 mod handshake;
 mod management;
 mod orders;

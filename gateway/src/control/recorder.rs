@@ -3,11 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use deskgate_protocol::control::{DeviceEvent, GatewayFrame, RevokeCode};
+use deskgate_protocol::control::{GatewayFrame, RevokeCode};
 use deskgate_protocol::operation::OutcomeCode;
-use deskgate_protocol::run::EventType;
 use deskgate_protocol::{OperationId, RunId};
-use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -213,10 +211,17 @@ async fn answer(door: &Door, session: SessionKey, record: &Record) -> Result<Vec
         What::Events { first, events } => {
             vec![GatewayFrame::Ack { run_id, attempt, through: first + events.len() as u64 - 1 }]
         }
-        What::End { seq, .. } => vec![GatewayFrame::Ack { run_id, attempt, through: *seq }],
+        What::Approval { seq, .. } | What::End { seq, .. } => {
+            vec![GatewayFrame::Ack { run_id, attempt, through: *seq }]
+        }
         What::Restart => offer_again(door, session, run_id).await?,
+        What::RunAgain => {
+            let offers = offer_again(door, session, run_id).await?;
+            let revoked = GatewayFrame::Revoke { run_id, attempt, code: RevokeCode::AlreadyFinal };
+            if offers.is_empty() { vec![revoked] } else { offers }
+        }
         What::Cancel { held } => vec![GatewayFrame::Revoke { run_id, attempt: *held, code: RevokeCode::AlreadyFinal }],
-        What::Return | What::Mismatch | What::Reconcile | What::Lose => Vec::new(),
+        What::Return | What::Mismatch | What::Reconcile | What::Unknown | What::Lose => Vec::new(),
     })
 }
 
@@ -248,39 +253,25 @@ fn log(session: SessionKey, record: &Record) {
             tracing::info!(%run_id, attempt, %device_id, state = %outcome.state(), "run ended")
         }
         What::Restart => tracing::info!(%run_id, attempt, %device_id, "run restarted"),
+        What::Unknown => tracing::warn!(%run_id, attempt, %device_id, "the device does not know what the run changed"),
+        What::RunAgain => tracing::info!(%run_id, attempt, %device_id, "the desktop user has the run begin again"),
         What::Reconcile => tracing::info!(%run_id, attempt, %device_id, "run reconciled"),
         What::Cancel { .. } => tracing::info!(%run_id, attempt, %device_id, "run cancelled before it did anything"),
         What::Lose => tracing::warn!(%run_id, attempt, %device_id, "the device no longer knows this run"),
         What::Mismatch => tracing::warn!(%run_id, attempt, %device_id, "the device does not hold the run's definition"),
+        What::Approval { approval, .. } => {
+            let (approval_id, open) = (approval.approval_id, approval.open_until.is_some());
+            tracing::info!(%run_id, attempt, %device_id, %approval_id, open, "request for approval");
+        }
         What::Return | What::Events { .. } => {}
-    }
-}
-
-/// An event as it is stored.
-pub(super) fn stored(event: DeviceEvent) -> (EventType, Value) {
-    match event {
-        DeviceEvent::ToolStarted { call_id, tool, kind } => {
-            (EventType::ToolStarted, json!({ "call_id": call_id, "tool": tool, "kind": kind }))
-        }
-        DeviceEvent::ToolCompleted { call_id, tool, kind, status } => {
-            (EventType::ToolCompleted, json!({ "call_id": call_id, "tool": tool, "kind": kind, "status": status }))
-        }
-        DeviceEvent::MessageCompleted { message_id, text } => {
-            (EventType::MessageCompleted, json!({ "message_id": message_id, "text": text }))
-        }
-        DeviceEvent::UsageUpdated { usage } => (EventType::UsageUpdated, json!({ "usage": usage })),
-        DeviceEvent::ApprovalRequested { approval_id, tool, expires_at, .. } => (
-            EventType::RunAwaitingApproval,
-            json!({ "approval_id": approval_id, "tool": tool, "expires_at": expires_at }),
-        ),
-        DeviceEvent::ApprovalResolved { approval_id, resolution } => {
-            (EventType::RunApprovalResolved, json!({ "approval_id": approval_id, "resolution": resolution }))
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use deskgate_protocol::run::EventType;
+    use serde_json::Value;
+
     use super::*;
 
     fn events(run_id: RunId, first: u64, count: usize) -> Record {

@@ -7,7 +7,6 @@ use deskgate_protocol::control::{
     ByeCode, DELTA_LIMIT, DeviceFrame, GatewayFrame, MAX_REQUESTS, ManagementResult, MessageDelta, RefuseCode,
 };
 use deskgate_protocol::management::{ManagementError, ManagementErrorCode, ManagementRequest};
-use deskgate_protocol::run::EventType;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
@@ -18,7 +17,7 @@ use super::handshake::Entered;
 use super::recorder::{self, Report, Stopped, Word};
 use super::reported::Reported;
 use super::wire::Ended;
-use super::{claims, management, orders};
+use super::{claims, events, management, orders};
 use crate::domain::desktop::Desktop;
 use crate::domain::devices::Settlement;
 use crate::store::Error as StoreError;
@@ -197,15 +196,16 @@ impl Session<'_> {
             }
             DeviceFrame::Event { run_id, attempt, seq, event } => {
                 self.reported.note(run_id, attempt, seq);
-                let events: Vec<(EventType, _)> = vec![recorder::stored(event)];
-                self.report(Record { run_id, attempt, what: What::Events { first: seq, events } })
+                self.report(Record { run_id, attempt, what: events::written(seq, event) })
             }
             DeviceFrame::Delta { run_id, attempt, delta } => self.pass_on(run_id, attempt, delta),
             DeviceFrame::Finish { run_id, attempt, seq, outcome } => {
                 self.reported.forget(run_id);
                 self.report(Record { run_id, attempt, what: What::End { seq, outcome } })
             }
-            DeviceFrame::Reconciled { run_id, attempt } => self.report(Record { run_id, attempt, what: What::Restart }),
+            DeviceFrame::Reconciled { run_id, attempt } => {
+                self.report(Record { run_id, attempt, what: What::RunAgain })
+            }
             DeviceFrame::ControlDone { operation_id, outcome } => {
                 self.queue(Report::Word(Word::Done(operation_id, outcome)))
             }
@@ -310,6 +310,10 @@ impl Session<'_> {
                 Settlement::Resume { in_doubt: true } => {
                     self.say_in_turn(ack).await;
                     What::Reconcile
+                }
+                Settlement::Unknown => {
+                    self.say_in_turn(ack).await;
+                    What::Unknown
                 }
                 Settlement::Resume { in_doubt: false } | Settlement::ExpectFinish => {
                     self.say_in_turn(ack).await;

@@ -175,6 +175,8 @@ pub enum Settlement {
     },
     /// The device was cut off before it wrote anything: it starts again, with the next attempt.
     Restart,
+    /// The device does not know what it changed: write that down, and say what is stored. Its user settles it.
+    Unknown,
     /// The restart was written down and its offer never arrived: offer the same attempt again.
     OfferAgain {
         /// Whether the run awaits reconciliation since.
@@ -225,9 +227,10 @@ pub fn settle(held: &[HeldRun], in_flight: &[InFlight]) -> Vec<(RunId, u32, Sett
 }
 
 /// Whether the offer of a restart never arrived: had the device taken it, its journal would hold the
-/// newer attempt in place of this one. Nothing was executed since.
+/// newer attempt in place of this one. Nothing was executed since, also of what is unknown and is to run again.
 fn offer_was_lost(run: &HeldRun, entry: &InFlight) -> bool {
-    run.state != RunState::Queued && entry.attempt < run.attempt && nothing_happened(entry)
+    let waits = nothing_happened(entry) || entry.status == InFlightStatus::Unknown;
+    run.state != RunState::Queued && entry.attempt < run.attempt && waits
 }
 
 /// Whether the device says that it executed nothing of this attempt that could have changed anything.
@@ -245,7 +248,7 @@ fn settle_one(state: RunState, status: InFlightStatus) -> Settlement {
         (_, Taken) => Settlement::Start { in_doubt: state == RunState::AwaitingReconciliation },
         (_, Running) => Settlement::Resume { in_doubt: state == RunState::AwaitingReconciliation },
         (_, Interrupted) => Settlement::Restart,
-        (_, Unknown) => Settlement::Lose,
+        (_, Unknown) => Settlement::Unknown,
         (_, Finished) => Settlement::ExpectFinish,
     }
 }
@@ -287,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_restart_whose_offer_was_lost_is_offered_again_and_the_run_never_given_up() {
-        for status in [InFlightStatus::Interrupted, InFlightStatus::Taken] {
+        for status in [InFlightStatus::Interrupted, InFlightStatus::Taken, InFlightStatus::Unknown] {
             let settlements = settle(&[held(RunState::Running, 3)], &[says(status, 2)]);
             let what: Vec<_> = settlements.iter().map(|(_, attempt, what)| (*attempt, *what)).collect();
             assert_eq!(what, [(3, Settlement::OfferAgain { in_doubt: false })]);
@@ -305,7 +308,8 @@ mod tests {
 
     #[test]
     fn a_device_that_executed_without_a_start_must_not_go_on() {
-        for status in [InFlightStatus::Running, InFlightStatus::Interrupted, InFlightStatus::Finished] {
+        use InFlightStatus::*;
+        for status in [Running, Interrupted, Unknown, Finished] {
             assert_eq!(settled(RunState::Queued, status), Settlement::Revoke(RevokeCode::StaleAttempt));
         }
     }
@@ -313,10 +317,9 @@ mod tests {
     #[test]
     fn what_is_to_be_stopped_is_not_executed_once_more() {
         for state in [RunState::Cancelling, RunState::AwaitingReconciliation] {
+            use InFlightStatus::*;
             let stopping = HeldRun { stopping: true, ..held(state, 2) };
-            for (status, attempt) in
-                [(InFlightStatus::Taken, 2), (InFlightStatus::Interrupted, 2), (InFlightStatus::Interrupted, 1)]
-            {
+            for (status, attempt) in [(Taken, 2), (Interrupted, 2), (Interrupted, 1), (Unknown, 1)] {
                 let settled = settle(&[stopping], &[says(status, attempt)]);
                 assert_eq!((settled.len(), settled[0].1), (1, 2));
                 assert_eq!(settled[0].2, Settlement::Cancel { held: attempt });
@@ -324,12 +327,24 @@ mod tests {
             assert_eq!(settle(&[stopping], &[says(InFlightStatus::Finished, 2)])[0].2, Settlement::ExpectFinish);
             assert!(matches!(settle(&[stopping], &[says(InFlightStatus::Running, 2)])[0].2, Settlement::Resume { .. }));
             assert_eq!(settle(&[stopping], &[])[0].2, Settlement::Lose);
+            // Its device knows of the stop soon, and ends it.
+            assert_eq!(settle(&[stopping], &[says(Unknown, 2)])[0].2, Settlement::Unknown);
+        }
+    }
+
+    #[test]
+    fn what_the_device_does_not_know_is_neither_given_up_nor_begun_again() {
+        for state in [RunState::Running, RunState::AwaitingApproval, RunState::AwaitingReconciliation] {
+            assert_eq!(settled(state, InFlightStatus::Unknown), Settlement::Unknown);
         }
     }
 
     #[test]
     fn a_started_run_goes_on_from_where_the_device_is() {
-        assert_eq!(settled(RunState::Running, InFlightStatus::Running), Settlement::Resume { in_doubt: false });
+        for state in [RunState::Running, RunState::AwaitingApproval] {
+            assert_eq!(settled(state, InFlightStatus::Running), Settlement::Resume { in_doubt: false });
+            assert_eq!(settled(state, InFlightStatus::Interrupted), Settlement::Restart);
+        }
         let doubtful = RunState::AwaitingReconciliation;
         assert_eq!(settled(doubtful, InFlightStatus::Running), Settlement::Resume { in_doubt: true });
         assert_eq!(settled(doubtful, InFlightStatus::Interrupted), Settlement::Restart);

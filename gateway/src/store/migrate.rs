@@ -23,6 +23,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 3, name: "lists_and_keys", sql: include_str!("../../migrations/0003_lists_and_keys.sql") },
     Migration { version: 4, name: "sleep", sql: include_str!("../../migrations/0004_sleep.sql") },
     Migration { version: 5, name: "certificates", sql: include_str!("../../migrations/0005_certificates.sql") },
+    Migration { version: 6, name: "approvals", sql: include_str!("../../migrations/0006_approvals.sql") },
 ];
 
 /// Any number that nobody else uses as an advisory lock in this database.

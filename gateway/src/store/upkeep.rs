@@ -45,7 +45,7 @@ impl Store {
     }
 
     /// Started runs of devices whose lease ran out await reconciliation. Sleep that was announced keeps a run for as
-    /// long as its caller let it wait and execute, and not for ever. Returns how many.
+    /// long as its caller let it wait and execute, the waiting for approvals not counted, and not for ever. Returns how many.
     pub async fn suspend_lost_runs(&self) -> Result<usize, Error> {
         let sql = "-- upkeep::suspend_lost_runs
             WITH lost AS (
@@ -53,7 +53,7 @@ impl Store {
                 WHERE run_id IN (SELECT r.run_id FROM runs r JOIN devices d USING (device_id)
                     WHERE r.state IN ('running', 'awaiting_approval', 'cancelling') AND d.lease_expires_at < now()
                         AND (d.asleep_since IS NULL OR greatest(r.queue_expires_at,
-                            r.started_at + make_interval(secs => r.max_duration_s)) < now())
+                            greatest(r.started_at, r.waited_until) + make_interval(secs => r.max_duration_s)) < now())
                     LIMIT $1 FOR UPDATE OF r FOR SHARE OF d SKIP LOCKED)
                 RETURNING run_id, last_sequence)
             INSERT INTO run_events (run_id, sequence, event_id, type, data)

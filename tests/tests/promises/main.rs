@@ -1,5 +1,6 @@
 //! What the product promises, with the real programs: one file for each group of promises.
 
+mod approvals;
 mod conversations;
 mod crash;
 mod database;
@@ -15,6 +16,7 @@ mod mcp;
 mod models;
 mod operations;
 mod orders;
+mod reconciliation;
 mod refusals;
 mod replicas;
 mod sleep;

@@ -13,7 +13,20 @@ async fn published(device: &Device, folder: &Folder, tool: &str) -> Backend {
         { "text": "{{last_tool_result}}" },
     ]);
     let model = folder.script(tool, steps);
-    device.publish_here("shop", folder, &["--model", &model, "--mcp", "crm"]).await
+    let allowed = format!("mcp__crm__{tool}");
+    device.publish_here("shop", folder, &["--model", &model, "--mcp", "crm", "--allow", &allowed]).await
+}
+
+#[tokio::test]
+async fn a_tool_of_another_server_asks_first_unless_a_rule_says_otherwise() {
+    let Some(server) = ToolServer::start().await else { return };
+    let (device, folder) = (server.known_to_a_device().await, Folder::new());
+    let steps = json!([{ "tool": "mcp__crm__add_note", "arguments": { "text": "x" } }, { "text": "done" }]);
+    let model = folder.script("asks", steps);
+    let backend = device.publish_here("shop", &folder, &["--model", &model, "--mcp", "crm"]).await;
+    let run_id = backend.submit("Note it").await;
+    backend.state(&run_id, "awaiting_approval").await;
+    assert!(server.notes().is_empty());
 }
 
 #[tokio::test]

@@ -113,6 +113,8 @@ pub(crate) const PARTS: [Part; 3] = [
                 &[
                     "dispatcher",
                     "services",
+                    // To compare a call's plan with the disk.
+                    "tools",
                     "assistant::accounts",
                     "mcp",
                     "settings",
@@ -125,12 +127,14 @@ pub(crate) const PARTS: [Part; 3] = [
                 ],
             ),
             ("dispatcher", &["link", "executor", "store", "services", "identity", "power", "config"]),
-            ("executor", &["tools", "assistant", "mcp", "services", "config"]),
+            // The executor writes down what begins before it begins.
+            ("executor", &["tools", "assistant", "mcp", "services", "store", "config"]),
             ("assistant", &["tools", "services", "secrets", "config"]),
             ("tools", &["services", "config"]),
             ("mcp", &["tools", "secrets", "services", "config"]),
             ("services", &["store", "tools", "assistant", "mcp", "config"]),
-            ("store", &["services", "settings", "config"]),
+            // Of tools the store keeps what a call would do.
+            ("store", &["services", "settings", "tools", "config"]),
             ("link", &["identity", "config"]),
             ("settings", &["link", "secrets", "config"]),
             ("identity", &["secrets", "config"]),
@@ -222,7 +226,7 @@ pub(crate) const PURE: [Pure; 2] = [
         files: "device-agent/src/executor/turn",
         crates: &["deskgate_protocol", "serde", "serde_json"],
         // Of these the values that are asked for and answered, nothing that runs.
-        modules: &["executor::turn", "executor::outcome", "assistant", "tools"],
+        modules: &["executor::turn", "executor::outcome", "assistant", "tools", "services::approvals"],
         rule: "turn decides and touches nothing: drive performs what it decided",
     },
 ];

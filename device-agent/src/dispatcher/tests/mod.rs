@@ -3,6 +3,7 @@
 mod chaos;
 mod orders;
 mod promises;
+mod reconcile;
 mod sleep;
 mod trouble;
 
@@ -19,7 +20,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::services::{Definition, Limits, Provider, Report, Service};
+use crate::services::{Approvals, Definition, Limits, Provider, Report, Service};
 use crate::store::services::Freeze;
 
 /// Nothing here takes this long; a test that waits so long has failed.
@@ -165,7 +166,7 @@ impl Device {
     async fn boot(&mut self) {
         let store = Store::open(self.home.path().join("deskgate.db")).await.expect("opens");
         let link = TestLink(self.dials_in.clone());
-        let execute = scripted(self.ledger.clone(), self.gate.subscribe());
+        let execute = scripted(self.ledger.clone(), self.gate.subscribe(), store.clone());
         let made = Dispatcher::new(&store, link, execute, Config { slots: 2 }).await;
         let (dispatcher, handle) = made.expect("the journal is readable");
         self.process = Some(Process { store, handle, task: tokio::spawn(dispatcher.run()) });
@@ -253,6 +254,8 @@ async fn publish(store: &Store, folder: &Path, name: &str, concurrency: u32) -> 
         tools: Vec::new(),
         skills: Vec::new(),
         mcp: Vec::new(),
+        approvals: Approvals::default(),
+        protected: Vec::new(),
         limits: Limits { concurrency, ..Limits::default() },
     };
     let report = Report { definition_sha256: draft.digest(), checked_at: now, checks: Vec::new() };
@@ -275,10 +278,12 @@ fn answer(text: &str) -> Outcome {
     Outcome::Succeeded { result, usage: Usage::default() }
 }
 
-/// Executions that do as the submitted text says: `say N`, `wait`, `linger` (which heeds no stop), `break`, `large`.
-fn scripted(ledger: Ledger, gate: watch::Receiver<bool>) -> Execute {
+/// Executions that do as the submitted text says: `say N`, `wait`, `linger` (which heeds no stop), `break`, `large`; and
+/// in the real journal `intend`, `write`, `write-and-intend` and `ask`, each with a wait behind it.
+fn scripted(ledger: Ledger, gate: watch::Receiver<bool>, store: Store) -> Execute {
     Arc::new(move |job, reports, stop| {
         let (ledger, mut gate) = (ledger.clone(), gate.clone());
+        let journal = store.ledger(job.offer.run_id, job.offer.attempt);
         Box::pin(async move {
             ledger.0.lock().expect("no panic").push((job.offer.run_id, job.offer.attempt));
             let text = job.offer.input.text;
@@ -286,6 +291,9 @@ fn scripted(ledger: Ledger, gate: watch::Receiver<bool>) -> Execute {
             let count = words.get(1).and_then(|n| n.parse().ok()).unwrap_or(0);
             for n in 1..=count {
                 let _ = reports.send(Progress::Event(message(n))).await;
+            }
+            if let "intend" | "write" | "write-and-intend" | "ask" = words[0] {
+                return reconcile::work(words[0], &journal, &reports, gate, stop).await;
             }
             match words[0] {
                 "break" => panic!("as told"),

@@ -1,5 +1,6 @@
 //! Whole runs: real folders, real tools, real scripts, and trouble in every part.
 
+mod approvals;
 mod trouble;
 
 use std::path::Path;
@@ -14,12 +15,24 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::mcp::connections::Connections;
-use crate::services::{Limits, Provider, Skill, ToolName};
+use crate::services::{Approvals, Limits, Provider, Skill, ToolName};
 
 /// As with a device on which no model provider was configured.
 async fn execute(job: Job, reports: mpsc::Sender<Progress>, stop: CancellationToken) -> Outcome {
-    let servers = Servers::new(Connections::new("/nonexistent".into()));
-    super::execute(job, Accounts::new("/nonexistent".into()), servers, reports, stop).await
+    let (_disk, store) = journal().await;
+    execute_with(store, job, reports, stop).await
+}
+
+async fn execute_with(store: Store, job: Job, reports: mpsc::Sender<Progress>, stop: CancellationToken) -> Outcome {
+    let nowhere = || std::path::PathBuf::from("/nonexistent");
+    let servers = Servers::new(Connections::new(nowhere()));
+    super::execute(job, Accounts::new(nowhere()), servers, nowhere(), store, reports, stop).await
+}
+
+async fn journal() -> (TempDir, Store) {
+    let disk = tempfile::tempdir().expect("a folder");
+    let store = Store::open(disk.path().join("deskgate.db")).await.expect("opens");
+    (disk, store)
 }
 
 fn folder(files: &[(&str, &str)]) -> TempDir {
@@ -41,6 +54,8 @@ fn job(folder: &Path, model: &str, text: &str) -> Job {
         tools: ToolName::ALL.to_vec(),
         skills: Vec::new(),
         mcp: Vec::new(),
+        approvals: Approvals::default(),
+        protected: Vec::new(),
         limits: Limits::default(),
     };
     let offer = Offer {
@@ -329,10 +344,13 @@ async fn a_run_whose_events_nobody_wants_still_has_its_outcome() {
 async fn a_script_that_answers_at_once_goes_through_in_no_time() {
     let folder = folder(&[]);
     let (_place, model) = script(json!([{ "text": "done" }]));
+    let (_disk, store) = journal().await;
     let mut times = Vec::new();
     for _ in 0..200 {
+        let (reports, _events) = mpsc::channel(64);
         let begin = std::time::Instant::now();
-        let (outcome, _) = run(job(folder.path(), &model, "x")).await;
+        let job = job(folder.path(), &model, "x");
+        let outcome = execute_with(store.clone(), job, reports, CancellationToken::new()).await;
         times.push(begin.elapsed());
         assert_eq!(text(&outcome), "done");
     }

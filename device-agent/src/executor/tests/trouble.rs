@@ -8,6 +8,7 @@ use futures_util::{FutureExt, StreamExt};
 
 use super::*;
 use crate::assistant::{Message, ModelEvent, ModelRequest, StopReason, ToolCall};
+use crate::services::approvals::{Action, Rule};
 use crate::tools::{Tool, ToolOutput, ToolResult, ToolSpec};
 
 #[tokio::test]
@@ -38,12 +39,26 @@ impl Assistant for Given {
     }
 }
 
+/// A run of an owner who allows every call, and its journal.
+async fn parts(toolbox: &Toolbox) -> (TempDir, turn::Turn, Record) {
+    parts_of(job(Path::new("/nonexistent"), "folder", "x"), toolbox).await
+}
+
+async fn parts_of(mut job: Job, toolbox: &Toolbox) -> (TempDir, turn::Turn, Record) {
+    let (disk, store) = journal().await;
+    let all = Rule { action: Action::Allow, tool: "*".into(), path: None };
+    Arc::make_mut(&mut job.definition).approvals.rules.push(all);
+    let rules = job.definition.approvals.rulebook().expect("rules");
+    let record = Record::of(&job, store.ledger(job.offer.run_id, job.offer.attempt));
+    (disk, turn_of(&job, toolbox, rules, Effects::None), record)
+}
+
 async fn drive(assistant: Given, toolbox: Toolbox) -> Outcome {
-    let job = job(Path::new("/nonexistent"), "folder", "x");
+    let (_disk, turn, record) = parts(&toolbox).await;
     let started = Instant::now();
     let clock = Clock { started, deadline: started + Duration::from_secs(60) };
     let (sender, _receiver) = mpsc::channel(256);
-    drive::run(turn_of(&job, &toolbox), &toolbox, &assistant, clock, &sender, &CancellationToken::new()).await
+    drive::run(turn, &toolbox, &assistant, &record, clock, &sender, &CancellationToken::new()).await
 }
 
 #[tokio::test]
@@ -53,7 +68,7 @@ async fn a_panic_of_the_assistant_is_one_internal_failure_with_its_usage() {
         Given(|_| stream::once(async { panic!("in the stream") }).boxed()),
         Given(|_| stream::iter([()]).map(|()| panic!("between events")).boxed()),
     ] {
-        let outcome = drive(assistant, Toolbox::open(&[], &[], Path::new("")).expect("no tools")).await;
+        let outcome = drive(assistant, Toolbox::with(Vec::new())).await;
         assert_eq!(code(&outcome), RunErrorCode::Internal);
         assert!(matches!(outcome, Outcome::Failed { usage, .. } if usage.model_calls == 1));
     }
@@ -95,11 +110,10 @@ async fn a_model_that_repeats_itself_ends_at_its_turns_and_one_that_says_nothing
     let tool = GivenTool(|_| async { Ok(ToolOutput::ok("as before")) }.boxed());
     let outcome = drive(Given(calls_it), Toolbox::with(vec![Box::new(tool)])).await;
     let Outcome::Failed { error, usage } = outcome else { panic!("{outcome:?}") };
-    assert_eq!((error.code, error.effects), (RunErrorCode::MaxTurnsExceeded, Effects::Possible));
+    assert_eq!((error.code, error.effects), (RunErrorCode::MaxTurnsExceeded, Effects::Known));
     let most = u64::from(Limits::default().max_turns);
     assert_eq!((usage.model_calls, usage.tool_calls), (most, most));
 
-    let job = job(Path::new("/nonexistent"), "folder", "x");
     let toolbox = Toolbox::with(Vec::new());
     // One is silent; the other never stops, and would fill the memory.
     for assistant in [Given(|_| stream::pending().boxed()), Given(blah)] {
@@ -107,7 +121,8 @@ async fn a_model_that_repeats_itself_ends_at_its_turns_and_one_that_says_nothing
         let clock = Clock { started, deadline: started + Duration::from_millis(200) };
         let (sender, _receiver) = mpsc::channel(64);
         let stop = CancellationToken::new();
-        let outcome = drive::run(turn_of(&job, &toolbox), &toolbox, &assistant, clock, &sender, &stop).await;
+        let (_disk, turn, record) = parts(&toolbox).await;
+        let outcome = drive::run(turn, &toolbox, &assistant, &record, clock, &sender, &stop).await;
         assert_eq!(code(&outcome), RunErrorCode::MaxDurationExceeded);
     }
 }
@@ -127,7 +142,8 @@ async fn a_summary_of_what_was_said_is_reported_before_the_answer() {
         stream::iter([ModelEvent::TextDelta(text.into()), ModelEvent::End(StopReason::Completed)]).boxed()
     });
     let stop = CancellationToken::new();
-    let outcome = drive::run(turn_of(&job, &toolbox), &toolbox, &assistant, clock, &sender, &stop).await;
+    let (_disk, turn, record) = parts_of(job, &toolbox).await;
+    let outcome = drive::run(turn, &toolbox, &assistant, &record, clock, &sender, &stop).await;
     assert_eq!(text(&outcome), "Still so.");
     drop(sender);
     let mut summary = None;
@@ -158,7 +174,6 @@ async fn a_panic_of_a_tool_is_one_internal_failure_that_says_what_may_have_happe
 
 #[tokio::test]
 async fn a_tool_that_panics_while_it_is_stopped_does_not_make_a_second_outcome() {
-    let job = job(Path::new("/nonexistent"), "folder", "x");
     let tool = GivenTool(|stop| {
         async move {
             stop.cancelled().await;
@@ -167,12 +182,13 @@ async fn a_tool_that_panics_while_it_is_stopped_does_not_make_a_second_outcome()
         .boxed()
     });
     let toolbox = Toolbox::with(vec![Box::new(tool)]);
+    let (_disk, turn, record) = parts(&toolbox).await;
     let started = Instant::now();
     let clock = Clock { started, deadline: started + Duration::from_secs(60) };
     let (sender, mut receiver) = mpsc::channel(64);
     let stop = CancellationToken::new();
     let assistant = Given(calls_it);
-    let running = drive::run(turn_of(&job, &toolbox), &toolbox, &assistant, clock, &sender, &stop);
+    let running = drive::run(turn, &toolbox, &assistant, &record, clock, &sender, &stop);
     let stopping = async {
         while !matches!(receiver.recv().await.expect("runs"), Progress::Event(DeviceEvent::ToolStarted { .. })) {}
         tokio::task::yield_now().await;
@@ -190,7 +206,6 @@ async fn a_stop_gets_through_a_full_channel_and_what_was_only_planned_never_begi
         async { Ok(ToolOutput::ok("")) }.boxed()
     });
     let toolbox = Toolbox::with(vec![Box::new(tool)]);
-    let job = job(Path::new("/nonexistent"), "folder", "x");
     let started = Instant::now();
     for (stopped, patience) in [(true, 20), (false, 1)] {
         let clock = Clock { started, deadline: started + Duration::from_secs(patience) };
@@ -198,7 +213,8 @@ async fn a_stop_gets_through_a_full_channel_and_what_was_only_planned_never_begi
         sender.try_send(Progress::Event(DeviceEvent::UsageUpdated { usage: Usage::default() })).expect("room for one");
         let stop = CancellationToken::new();
         let assistant = Given(calls_it);
-        let mut running = Box::pin(drive::run(turn_of(&job, &toolbox), &toolbox, &assistant, clock, &sender, &stop));
+        let (_disk, turn, record) = parts(&toolbox).await;
+        let mut running = Box::pin(drive::run(turn, &toolbox, &assistant, &record, clock, &sender, &stop));
         // Everything up to the first event is done at once, so after one poll it waits for room.
         assert!((&mut running).now_or_never().is_none());
         if stopped {

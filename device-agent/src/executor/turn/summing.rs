@@ -97,7 +97,7 @@ impl Turn {
             }
         }
         self.context.shortened(part);
-        effects.extend(self.go_on());
+        effects.extend(self.ask_model());
         effects
     }
 }

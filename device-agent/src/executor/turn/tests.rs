@@ -7,16 +7,31 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::tools::ToolFailure;
+use crate::assistant::ToolAnswer;
+use crate::services::Approvals;
+use crate::services::approvals::{Action, Rule};
+use crate::tools::{Shown, ToolFailure};
+
+mod approvals;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A run with the tools Read (which reads) and Write (which writes).
+/// A run with the tools Read (which reads) and Write (which writes), of an owner who allows everything.
 fn turn(max_turns: u32) -> Turn {
     Turn::new(setup(max_turns))
 }
 
+/// In which every call runs by itself.
 fn setup(max_turns: u32) -> Setup {
+    let all = Rule { action: Action::Allow, tool: "*".into(), path: None };
+    setup_under(max_turns, Approvals { rules: vec![all], ..Approvals::default() })
+}
+
+fn turn_under(max_turns: u32, approvals: Approvals) -> Turn {
+    Turn::new(setup_under(max_turns, approvals))
+}
+
+fn setup_under(max_turns: u32, approvals: Approvals) -> Setup {
     let spec = |name: &str| ToolSpec { name: name.into(), description: String::new(), parameters: json!({}) };
     Setup {
         system: "system".into(),
@@ -26,12 +41,33 @@ fn setup(max_turns: u32) -> Setup {
         max_output_tokens: None,
         context_tokens: None,
         run_attempt: 2,
+        rules: approvals.rulebook().expect("rules"),
+        effects: Effects::None,
     }
 }
 
-/// What a test says happens, in order; the last answer of the turn comes back, in short words.
+/// What a test says happens, in order; the last answer of the turn comes back, in short words. Plans are made and the
+/// journal is written without a word.
 fn after(turn: &mut Turn, events: impl IntoIterator<Item = Event>) -> Vec<String> {
-    events.into_iter().map(|event| turn.on(event, SECOND)).last().expect("events").iter().map(words).collect()
+    events.into_iter().map(|event| with_its_steps(turn, event)).last().expect("events").iter().map(words).collect()
+}
+
+fn with_its_steps(turn: &mut Turn, event: Event) -> Vec<Effect> {
+    let mut effects = turn.on(event, SECOND);
+    loop {
+        let next = match effects.last() {
+            Some(Effect::Plan { .. }) => Event::Planned(Ok(plan("a.txt"))),
+            Some(Effect::Begin { .. }) => Event::Begun,
+            Some(Effect::Note { .. }) => Event::Noted,
+            _ => return effects,
+        };
+        effects.pop();
+        effects.extend(turn.on(next, SECOND));
+    }
+}
+
+fn plan(place: &str) -> Plan {
+    Plan { place: Some(place.into()), shown: Shown::Arguments }
 }
 
 fn words(effect: &Effect) -> String {
@@ -39,6 +75,15 @@ fn words(effect: &Effect) -> String {
         Effect::CallModel(request) => format!("call the model with {} messages", request.messages.len()),
         Effect::RetryIn(pause) => format!("retry in {} ms", pause.as_millis()),
         Effect::RunTool { name, .. } => format!("run {name}"),
+        Effect::Plan { tool, .. } => format!("plan {tool}"),
+        Effect::Ask(request) if request.again => format!("ask again for {}", request.call.tool),
+        Effect::Ask(request) => format!("ask for {} because {:?}", request.call.tool, request.why),
+        Effect::AwaitAnswer(_) => "wait for an answer".to_owned(),
+        Effect::Withdraw(_) => "withdraw".to_owned(),
+        Effect::Begin { call, basis: Basis::Rules } => format!("begin {} by the rules", call.tool),
+        Effect::Begin { call, basis: Basis::Approval(_) } => format!("begin {} by approval", call.tool),
+        Effect::Begin { call, basis: Basis::Grant(_) } => format!("begin {} by a grant", call.tool),
+        Effect::Note { ok, .. } => format!("note {ok}"),
         Effect::Emit(DeviceEvent::ToolStarted { call_id, tool, .. }) => format!("{call_id} {tool} started"),
         Effect::Emit(DeviceEvent::ToolCompleted { call_id, tool, status, .. }) => {
             format!("{call_id} {tool} completed {status:?}")
@@ -283,6 +328,13 @@ fn any_event() -> impl Strategy<Value = Event> {
         2 => Just(0).prop_map(|_| Event::ModelClosed),
         4 => Just(0).prop_map(|_| Event::RetryDue),
         6 => Just(0).prop_map(|_| answers("result")),
+        9 => prop_oneof![Just("a.txt"), Just("b.txt"), Just("keys/a")].prop_map(|place| Event::Planned(Ok(plan(place)))),
+        1 => Just(0).prop_map(|_| Event::Planned(Err(ToolOutput::error("no")))),
+        6 => Just(0).prop_map(|_| approvals::asked()),
+        6 => approvals::any_answer().prop_map(Event::Answered),
+        9 => Just(0).prop_map(|_| Event::Begun),
+        6 => Just(0).prop_map(|_| Event::Noted),
+        1 => Just(0).prop_map(|_| Event::NotWritten),
         1 => Just(0).prop_map(|_| Event::ToolFinished(Err(ToolFailure::WorkspaceGone))),
         1 => Just(0).prop_map(|_| Event::Stop),
         1 => Just(0).prop_map(|_| Event::Deadline),
@@ -292,7 +344,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 proptest! {
     #[test]
     fn no_sequence_of_events_ends_a_run_twice_or_does_two_things_at_once(
-        events in prop::collection::vec(any_event(), 0..60),
+        events in prop::collection::vec(any_event(), 0..120),
         max_turns in 0u32..5,
     ) {
         let mut turn = turn(max_turns);
@@ -300,15 +352,19 @@ proptest! {
         let mut tools: i64 = 0;
         for event in events {
             let ending = matches!(event, Event::Stop | Event::Deadline) && !finished;
-            let finishes_tool = matches!(event, Event::ToolFinished(_));
+            let finishes_tool = matches!(event, Event::ToolFinished(_) | Event::Noted);
+            let says_no = matches!(event, Event::Planned(Err(_)));
             let effects = turn.on(event, SECOND);
             prop_assert!(!finished || effects.is_empty(), "something came after the end: {:?}", effects);
-            prop_assert!(!ending || matches!(effects[..], [Effect::Finish(_)]));
+            prop_assert!(!ending || matches!(effects[..], [Effect::Finish(_)] | [Effect::Withdraw(_), Effect::Finish(_)]));
             let completed = effects.iter().any(|e| matches!(e, Effect::Emit(DeviceEvent::ToolCompleted { .. })));
-            prop_assert!(!completed || finishes_tool);
-            tools -= i64::from(completed);
+            prop_assert!(!completed || finishes_tool || says_no);
+            tools -= i64::from(completed && finishes_tool);
             let asked = effects.iter().filter(|effect| {
-                matches!(effect, Effect::CallModel(_) | Effect::RunTool { .. } | Effect::RetryIn(_) | Effect::Finish(_))
+                let asks = matches!(effect, Effect::Plan { .. } | Effect::Ask(_) | Effect::AwaitAnswer(_));
+                let writes = matches!(effect, Effect::Begin { .. } | Effect::Note { .. });
+                let works = matches!(effect, Effect::CallModel(_) | Effect::RunTool { .. } | Effect::RetryIn(_));
+                asks || writes || works || matches!(effect, Effect::Finish(_))
             });
             prop_assert!(asked.count() <= 1);
             for effect in &effects {
@@ -321,7 +377,8 @@ proptest! {
         }
         // Whatever came before: a stop ends a run that has not ended.
         let end = turn.on(Event::Stop, SECOND);
-        prop_assert_eq!(end.len(), usize::from(!finished));
+        let ends = end.iter().filter(|effect| matches!(effect, Effect::Finish(_))).count();
+        prop_assert_eq!(ends, usize::from(!finished));
         // Every call that was answered stands right behind its message, so that providers accept it.
         for pair in turn.messages.windows(2) {
             if let Message::Assistant { tool_calls, .. } = &pair[0] {

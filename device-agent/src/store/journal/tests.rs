@@ -60,7 +60,7 @@ async fn a_finish_comes_back_after_a_restart_with_its_number_and_unacknowledged_
     drop((journal, store));
     let entries = disk.open().await.journal().recover().await.expect("readable");
     let ended = Some(Ended { seq: 8, outcome: answer(), events: vec![said()] });
-    assert_eq!(entries, [Entry { offer, status: InFlightStatus::Finished, ended }]);
+    assert_eq!(entries, [Entry { offer, status: InFlightStatus::Finished, ended, settled: None }]);
 }
 
 #[tokio::test]

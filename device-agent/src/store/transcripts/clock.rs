@@ -20,7 +20,7 @@ const NEVER_SET: ClockId = ClockId::Boottime;
 const NEVER_SET: ClockId = ClockId::Monotonic;
 
 /// A moment of the clock that nobody sets; on Linux it goes on during sleep.
-pub(super) fn moment() -> Duration {
+pub(in crate::store) fn moment() -> Duration {
     Duration::try_from(clock_gettime(NEVER_SET)).unwrap_or_default()
 }
 

@@ -198,7 +198,10 @@ async fn a_hard_link_is_the_file_itself_and_is_readable() {
 fn a_working_directory_that_cannot_be_used_is_refused_by_what_is_wrong_with_it() {
     let place = place();
     write(&place.path().join("file"), "");
-    let open = |name: &str| Workspace::open(&place.path().join(name)).expect_err("unusable");
+    let open = |name: &str| {
+        let directory = &place.path().join(name);
+        Workspace::open(Ground { directory, own: Path::new("/nonexistent"), protected: &[] }).expect_err("unusable")
+    };
     assert!(matches!(open("missing"), WorkspaceError::Missing));
     assert!(matches!(open("file"), WorkspaceError::NotADirectory));
 }

@@ -1,15 +1,20 @@
 //! What the tools promise, tried through the same toolbox that a run uses.
 
 mod confinement;
+mod disk;
+mod escapes;
+mod hidden;
 mod races;
 mod results;
+mod writing;
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+use super::workspace::Ground;
 use super::{ToolOutput, Toolbox};
 use crate::services::ToolName;
 
@@ -28,7 +33,8 @@ pub(super) fn write(path: &Path, text: impl AsRef<[u8]>) {
 }
 
 pub(super) fn toolbox(directory: &Path) -> Toolbox {
-    Toolbox::open(&ToolName::ALL, &[], directory).expect("opens")
+    let ground = Ground { directory, own: Path::new("/nonexistent"), protected: &[] };
+    Toolbox::open(&ToolName::WORKSPACE, &[], ground).expect("opens")
 }
 
 pub(super) async fn call(directory: &Path, tool: &str, arguments: Value) -> ToolOutput {
@@ -47,4 +53,27 @@ pub(super) async fn refused(directory: &Path, tool: &str, arguments: Value) -> S
     let output = call(directory, tool, arguments.clone()).await;
     assert!(output.is_error, "{tool} {arguments} was not refused: {}", output.text);
     output.text
+}
+
+/// Every name below a folder, with what stands in the files and where links lead.
+pub(super) fn tree(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut all = Vec::new();
+    let mut pending = vec![folder.to_owned()];
+    while let Some(path) = pending.pop() {
+        for entry in std::fs::read_dir(&path).expect("listed").map(|entry| entry.expect("there").path()) {
+            let kind = entry.symlink_metadata().expect("there").file_type();
+            let content = match () {
+                () if kind.is_dir() => b"directory".to_vec(),
+                () if kind.is_symlink() => entry.read_link().expect("a link").into_os_string().into_encoded_bytes(),
+                () if kind.is_file() => std::fs::read(&entry).expect("read"),
+                () => b"special".to_vec(),
+            };
+            all.push((entry.to_string_lossy().into_owned(), content));
+            if kind.is_dir() {
+                pending.push(entry);
+            }
+        }
+    }
+    all.sort();
+    all
 }

@@ -76,6 +76,71 @@ async fn race(tool: &str, arguments: serde_json::Value, fine: impl Fn(&ToolOutpu
     assert!(flipping.turns() > 100);
 }
 
+/// Writes until the name was refused and accepted many times; outside nothing changes, and every file that was
+/// accepted is inside.
+async fn write_race(path: &str) {
+    let place = place();
+    let flipping = Flipping::start(place.path());
+    let toolbox = toolbox(&place.path().join("in"));
+    let outside = tree(&place.path().join("out"));
+    let (mut through, mut refused) = (0, 0);
+    let begin = std::time::Instant::now();
+    while through + refused < 2000 || through < 20 || refused < 20 {
+        let call = json!({ "file_path": format!("{path}{}.txt", through + refused), "content": "new" });
+        let output = toolbox.call("Write", call, CancellationToken::new()).await.expect("stands");
+        if output.is_error {
+            refused += 1
+        } else {
+            through += 1
+        }
+        assert!(begin.elapsed().as_secs() < 60, "{through} through, {refused} refused");
+    }
+    assert!(flipping.turns() > 100);
+    drop(flipping);
+    assert_eq!(tree(&place.path().join("out")), outside);
+    let inside = tree(&place.path().join("in"));
+    assert_eq!(inside.iter().filter(|(_, content)| content == b"new").count(), through);
+    assert!(!inside.iter().any(|(name, _)| name.ends_with(".tmp")));
+}
+
+#[tokio::test]
+async fn write_never_lands_behind_a_link_that_was_a_directory() {
+    write_race("flip/deep/new").await;
+}
+
+#[tokio::test]
+async fn write_makes_no_directories_behind_a_link_that_was_a_directory() {
+    write_race("flip/new/").await;
+}
+
+#[tokio::test]
+async fn a_write_that_was_refused_in_a_race_with_another_program_has_changed_nothing() {
+    let place = place();
+    let inside = place.path().join("in");
+    write(&inside.join("a.txt"), "0\n");
+    let toolbox = toolbox(&inside);
+    let call =
+        async |tool: &str, arguments| toolbox.call(tool, arguments, CancellationToken::new()).await.expect("stands");
+    for round in 0..200 {
+        call("Read", json!({ "file_path": "a.txt" })).await;
+        let theirs = format!("theirs {round}\n");
+        let edit = call("Write", json!({ "file_path": "a.txt", "content": format!("ours {round}\n") }));
+        let path = inside.join("a.txt");
+        let other = {
+            let (theirs, path) = (theirs.clone(), path.clone());
+            tokio::task::spawn_blocking(move || {
+                let temporary = path.with_extension("other");
+                std::fs::write(&temporary, theirs).expect("writes");
+                std::fs::rename(temporary, path).expect("renames");
+            })
+        };
+        let (edited, other) = tokio::join!(edit, other);
+        other.expect("no panic");
+        let text = std::fs::read_to_string(&path).expect("there");
+        assert!(!edited.is_error || text == theirs, "{}: {text}", edited.text);
+    }
+}
+
 #[tokio::test]
 async fn read_never_follows_a_directory_that_turns_into_a_link() {
     race("Read", json!({ "file_path": "flip/deep/secret.txt" }), |output| output.text.contains("HARMLESS")).await;

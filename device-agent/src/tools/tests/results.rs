@@ -204,6 +204,8 @@ async fn the_schemas_name_exactly_the_parameters_that_are_taken() {
                 ("output_mode", _) => json!("content"),
                 ("type", _) => json!("txt"),
                 ("path", _) if spec.name == "Glob" => json!("."),
+                ("old_string", _) => json!("x"),
+                ("new_string", _) => json!("y"),
                 (_, Some("string")) => json!("a.txt"),
                 (_, Some("integer")) => json!(1),
                 (_, Some("boolean")) => json!(true),
@@ -211,7 +213,8 @@ async fn the_schemas_name_exactly_the_parameters_that_are_taken() {
             };
             arguments.insert(name.clone(), value);
         }
-        let output = call(folder.path(), &spec.name, arguments.clone().into()).await;
+        let stop = CancellationToken::new();
+        let output = toolbox.call(&spec.name, arguments.clone().into(), stop).await.expect("stands");
         assert!(!output.is_error, "{}: {}", spec.name, output.text);
         arguments.insert("surprise".into(), json!(1));
         assert!(refused(folder.path(), &spec.name, arguments.into()).await.contains("surprise"));

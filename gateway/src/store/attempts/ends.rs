@@ -24,6 +24,31 @@ pub(super) const END: &str = "-- attempts::end
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
     SELECT run_id, last_sequence, $12, $13, $14::text::json FROM ended RETURNING (SELECT seconds FROM ended)";
 
+/// The same for a run in doubt, which is reconciled by it, and for one that awaits approval, whose request is
+/// withdrawn by it: an event before the final one says so.
+const END_UNSETTLED: &str = "-- attempts::end_unsettled
+    WITH held AS (
+        SELECT run_id, state, open_approval FROM runs
+        WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = ANY($11)
+            AND device_seq = coalesce($10::bigint - 1, 0)
+        FOR UPDATE
+    ), ended AS (
+        UPDATE runs r SET state = $5, result = $6::text::json, error = $7::text::json, usage = $8::text::json,
+            finished_at = now(), purge_at = now() + make_interval(secs => $9), offered_until = NULL,
+            last_sequence = last_sequence + 2, device_seq = coalesce($10::bigint, device_seq)
+        FROM held WHERE r.run_id = held.run_id
+        RETURNING r.run_id, last_sequence, extract(epoch FROM finished_at - started_at)::float8 AS seconds,
+            held.state = 'awaiting_approval' AS was_held, held.open_approval, r.state, attempt, unknown_attempt)
+    INSERT INTO run_events (run_id, sequence, event_id, type, data)
+    SELECT run_id, last_sequence - 1, $15::uuid,
+        CASE WHEN was_held THEN 'run.approval_resolved' ELSE 'run.reconciled' END,
+        CASE WHEN was_held
+            THEN json_build_object('approval_id', 'apr_' || replace(open_approval::text, '-', ''), 'resolution', 'withdrawn')
+            ELSE json_build_object('state', state, 'by',
+                CASE WHEN unknown_attempt = attempt THEN 'desktop_user' ELSE 'device' END) END
+    FROM ended UNION ALL
+    SELECT run_id, last_sequence, $12, $13, $14::text::json FROM ended RETURNING (SELECT seconds FROM ended)";
+
 /// Ends a run with the device's report `seq`; without one nothing was executed.
 pub(super) async fn end(
     client: &impl GenericClient,
@@ -40,11 +65,12 @@ pub(super) async fn end(
     let state = outcome.state();
     let kind = EventType::ending(state).ok_or_else(|| Error::Data(format!("{state} ends nothing")))?;
     // What the device executed was started; what it declined may never have been.
-    let from = words(state.predecessors().filter(|from| *from != RunState::Queued || seq.is_none()));
+    let from = state.predecessors().filter(|from| *from != RunState::Queued || seq.is_none());
+    let (from, unsettled) = (words(from.filter(|from| !UNSETTLED.contains(from))), unsettled(state));
     let data = final_data(outcome).to_string();
     let usage = serde_json::to_string(usage)?;
     let seq = seq.map(|seq| i64::try_from(seq).unwrap_or(i64::MAX));
-    let event_id = EventId::new().uuid();
+    let (event_id, settled_id) = (EventId::new().uuid(), EventId::new().uuid());
     let rest: [&(dyn ToSql + Sync); 10] = [
         &state.as_str(),
         &result,
@@ -57,7 +83,25 @@ pub(super) async fn end(
         &kind.as_str(),
         &data,
     ];
-    one(client, END, fence, &rest).await
+    if let Some(ended) = one(client, END, fence, &rest).await? {
+        return Ok(Some(ended));
+    }
+    let mut rest: Vec<&(dyn ToSql + Sync)> = rest.into();
+    rest[6] = &unsettled;
+    rest.push(&settled_id);
+    one(client, END_UNSETTLED, fence, &rest).await
+}
+
+/// Where something is open that the end settles.
+const UNSETTLED: [RunState; 2] = [RunState::AwaitingApproval, RunState::AwaitingReconciliation];
+
+/// Those of them that `state` ends: what awaits approval ends by way of running, now that nothing is asked any more.
+fn unsettled(state: RunState) -> Vec<&'static str> {
+    let passes = |from: &RunState| match from {
+        RunState::AwaitingApproval => RunState::Running,
+        other => *other,
+    };
+    words(UNSETTLED.into_iter().filter(|from| passes(from).may_become(state)))
 }
 
 /// What the final event says. The result itself stands in the run's record.

@@ -12,8 +12,9 @@ impl Store {
     /// Why a record changed nothing.
     pub(super) async fn explain(&self, session: SessionKey, record: &Record) -> Result<Recorded, Error> {
         let sql = "-- attempts::explain
-            SELECT attempt, epoch, state, device_seq FROM runs WHERE run_id = $1 AND device_id = $2";
-        let Some(row) = self.durable_opt(sql, &[&record.run_id.uuid(), &session.device_id.uuid()]).await? else {
+            SELECT attempt, epoch, state, device_seq, unknown_attempt = $3 FROM runs WHERE run_id = $1 AND device_id = $2";
+        let said = i32::try_from(record.attempt).unwrap_or(i32::MAX);
+        let Some(row) = self.durable_opt(sql, &[&record.run_id.uuid(), &session.device_id.uuid(), &said]).await? else {
             return Ok(Recorded::Revoked(RevokeCode::UnknownRun));
         };
         let (attempt, epoch): (i32, i64) = (row.try_get(0)?, row.try_get(1)?);
@@ -21,6 +22,11 @@ impl Store {
         let device_seq = row.try_get::<_, i64>(3)?.unsigned_abs();
         if attempt.unsigned_abs() != record.attempt || epoch != session.epoch_column() {
             let is_final = EventType::ending(state).is_some();
+            // The next attempt was begun when this was said before; its offer may have got lost.
+            let begun = row.try_get::<_, Option<bool>>(4)? == Some(true) && epoch == session.epoch_column();
+            if matches!(record.what, What::RunAgain) && begun && !is_final {
+                return Ok(Recorded::Done);
+            }
             let repeated = matches!(record.what, What::End { seq, .. } if is_final && seq <= device_seq);
             return Ok(match (repeated && attempt.unsigned_abs() == record.attempt, is_final) {
                 (true, _) => Recorded::Done,
@@ -37,6 +43,8 @@ impl Store {
                 Recorded::Done
             }
             What::Events { first, .. } if device_seq + 1 < *first => Recorded::Gap,
+            What::Approval { seq, .. } if device_seq >= *seq => Recorded::Done,
+            What::Approval { seq, .. } if device_seq + 1 < *seq => Recorded::Gap,
             // Only what is stored is acknowledged: an end before the last event is none.
             What::End { seq, .. } if device_seq >= *seq && EventType::ending(state).is_none() => Recorded::Gap,
             What::End { seq, .. } if device_seq >= *seq => Recorded::Done,
@@ -45,7 +53,7 @@ impl Store {
             What::Mismatch => Recorded::Gap,
             What::Return if state == RunState::Queued => Recorded::Done,
             What::Return => Recorded::Kept,
-            What::Reconcile | What::Lose => Recorded::Done,
+            What::Reconcile | What::Unknown | What::Lose => Recorded::Done,
             What::Cancel { .. } if EventType::ending(state).is_some() => Recorded::Done,
             _ if EventType::ending(state).is_some() => Recorded::Revoked(RevokeCode::AlreadyFinal),
             _ => Recorded::Revoked(RevokeCode::StaleAttempt),

@@ -8,10 +8,12 @@
 //! | `offers` | takes runs from the queue for a device |
 //! | `starts` | what the device says to an offer |
 //! | `events` | what it reports meanwhile |
+//! | `approvals` | requests for approval that it opens and closes |
 //! | `ends` | how it ends |
 //! | `returns` | the device is back, and held the run |
 //! | `explain` | why a record changed nothing |
 
+mod approvals;
 mod ends;
 mod events;
 mod explain;
@@ -29,6 +31,8 @@ use futures_util::future::try_join_all;
 use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
+
+pub use approvals::Approval;
 
 use super::devices::SessionKey;
 use super::{Error, Store, patiently};
@@ -59,6 +63,13 @@ pub enum What {
         /// What they say.
         events: Vec<(EventType, Value)>,
     },
+    /// A request for approval is opened or closed.
+    Approval {
+        /// The number of the device's event.
+        seq: u64,
+        /// What it says.
+        approval: Approval,
+    },
     /// The end. `seq` is the number after the last event.
     End {
         /// The number of this, the last report.
@@ -70,8 +81,12 @@ pub enum What {
     Mismatch,
     /// The device is back and still executes it.
     Reconcile,
-    /// The device is back, was cut off before it wrote anything, and starts it again.
+    /// The device is back, was cut off before it wrote anything or has been told to, and starts it again.
     Restart,
+    /// The device is back and does not know what the run changed.
+    Unknown,
+    /// Of such a run the desktop user has decided that it runs again. One that was to be stopped is cancelled.
+    RunAgain,
     /// The device is back, a stop is open, and nothing of the run was executed that could have changed anything.
     Cancel {
         /// The attempt that the device still has in its journal.
@@ -104,10 +119,12 @@ impl What {
             Self::Start => starts::START,
             Self::Return => starts::RETURN,
             Self::Events { .. } => events::EVENTS,
+            Self::Approval { .. } => approvals::APPROVAL,
             Self::End { .. } | Self::Mismatch => ends::END,
             Self::Reconcile => returns::RECONCILE,
             Self::Lose => returns::LOSE,
-            Self::Restart => returns::RESTART,
+            Self::Restart | Self::RunAgain => returns::RESTART,
+            Self::Unknown => returns::UNKNOWN,
             Self::Cancel { .. } => returns::CANCEL,
         }
     }
@@ -155,12 +172,17 @@ impl Store {
         Ok(results)
     }
 
-    /// Counts a start or an end, whose statements return how long it took.
+    /// Counts a start or an end, whose statements return how long it took. What is to run again may have been cancelled.
     fn count(&self, what: &What, row: &Row) -> Result<(), Error> {
         match what {
             What::Start => self.meters().run_started(row.try_get::<_, f64>(0)?),
             What::End { outcome, .. } => self.meters().run_ended(outcome.state().as_str(), row.try_get(0)?),
             What::Mismatch => self.meters().run_ended(RunState::Failed.as_str(), row.try_get(0)?),
+            What::Cancel { .. } | What::RunAgain => {
+                if let Some(seconds) = row.try_get::<_, Option<f64>>(0)? {
+                    self.meters().run_ended(RunState::Cancelled.as_str(), Some(seconds));
+                }
+            }
             _ => {}
         }
         Ok(())
@@ -182,12 +204,15 @@ async fn write(
         What::Start => starts::start(client, &fence, record.attempt).await,
         What::Return => one(client, starts::RETURN, &fence, &[]).await,
         What::Events { first, events } => events::store(client, &fence, *first, events).await,
+        What::Approval { seq, approval } => approvals::store(client, &fence, *seq, approval).await,
         What::End { seq, outcome } => ends::end(client, &fence, Some(*seq), outcome, retention).await,
         What::Mismatch => ends::end(client, &fence, None, &ends::definition_mismatch(), retention).await,
         What::Reconcile => returns::reconcile(client, &fence).await,
         What::Lose => returns::lose(client, &fence).await,
         What::Cancel { .. } => returns::cancel(client, &fence, retention).await,
         What::Restart => returns::restart(client, &fence, record.attempt).await,
+        What::Unknown => returns::unknown(client, &fence).await,
+        What::RunAgain => returns::run_again(client, &fence, record.attempt, retention).await,
     }
 }
 

@@ -43,12 +43,12 @@ impl Store {
         Ok(offers.into_iter().map(|(_, offer)| offer).collect())
     }
 
-    /// The offer of an attempt that the session holds already.
+    /// The offer of an attempt that the session holds already; none if its run has ended.
     pub async fn offer(&self, session: SessionKey, run_id: RunId) -> Result<Option<Offer>, Error> {
         let sql = "-- attempts::offer
             SELECT run_id, attempt, endpoint_id, endpoint_version, definition_sha256, input, conversation_id,
                 generation, max_duration_s, traceparent
-            FROM runs WHERE run_id = $1 AND device_id = $2 AND epoch = $3";
+            FROM runs WHERE run_id = $1 AND device_id = $2 AND epoch = $3 AND finished_at IS NULL";
         let params: [&(dyn ToSql + Sync); 3] = [&run_id.uuid(), &session.device_id.uuid(), &session.epoch_column()];
         self.durable_opt(sql, &params).await?.as_ref().map(offer_of).transpose()
     }

@@ -4,42 +4,74 @@ use std::time::Duration;
 
 use deadpool_postgres::GenericClient;
 use deskgate_protocol::EventId;
-use deskgate_protocol::run::{Effects, EventType, RunState};
+use deskgate_protocol::run::{EventType, Phase, RunState};
 use serde_json::json;
 use tokio_postgres::Row;
 
 use super::{Fence, one, words};
 use crate::store::Error;
 
-/// What was to be stopped meanwhile is still to be stopped. Only the row itself says so in time.
+/// What was to be stopped meanwhile is still to be stopped, and what was asked is still to be answered. Only the row
+/// itself says so in time.
 pub(super) const RECONCILE: &str = "-- attempts::reconcile
     WITH moved AS (
         UPDATE runs SET last_sequence = last_sequence + 1,
-            state = CASE WHEN stop_operation_id IS NOT NULL THEN 'cancelling' ELSE 'running' END
+            state = CASE WHEN stop_operation_id IS NOT NULL THEN 'cancelling'
+                WHEN open_approval IS NOT NULL THEN 'awaiting_approval' ELSE 'running' END
         WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = 'awaiting_reconciliation'
         RETURNING run_id, last_sequence, state)
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
-    SELECT run_id, last_sequence, $5, $6, json_build_object('state', state) FROM moved RETURNING 1";
+    SELECT run_id, last_sequence, $5, $6, json_build_object('state', state, 'by', 'device') FROM moved RETURNING 1";
 
+/// Who begins again asks again: no request of the attempt before is open. What was in doubt is reconciled first.
 pub(super) const RESTART: &str = "-- attempts::restart
+    WITH held AS (
+        SELECT run_id, state FROM runs
+        WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = ANY($9)
+            AND ($10 OR unknown_attempt = attempt AND stop_operation_id IS NULL)
+        FOR UPDATE
+    ), moved AS (
+        UPDATE runs r SET state = CASE WHEN stop_operation_id IS NOT NULL THEN 'cancelling' ELSE 'running' END,
+            attempt = attempt + 1, device_seq = 0, open_approval = NULL, waited_until = now(),
+            last_sequence = last_sequence + CASE held.state WHEN 'awaiting_reconciliation' THEN 2 ELSE 1 END
+        FROM held WHERE r.run_id = held.run_id
+        RETURNING r.run_id, last_sequence, r.state, held.state AS before, unknown_attempt = attempt - 1 AS decided)
+    INSERT INTO run_events (run_id, sequence, event_id, type, data)
+    SELECT run_id, last_sequence - 1, $8::uuid, 'run.reconciled',
+        json_build_object('state', state, 'by', CASE WHEN decided THEN 'desktop_user' ELSE 'device' END)
+    FROM moved WHERE before = 'awaiting_reconciliation' UNION ALL
+    SELECT run_id, last_sequence, $5, $6, $7::text::json FROM moved RETURNING NULL::float8";
+
+/// Of a run that was unknown once nobody can say that nothing was changed, whatever came of it later.
+pub(super) const CANCEL: &str = "-- attempts::cancel
+    WITH held AS (
+        SELECT run_id, state FROM runs
+        WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = ANY($9)
+            AND stop_operation_id IS NOT NULL
+        FOR UPDATE
+    ), ended AS (
+        UPDATE runs r SET state = 'cancelled', finished_at = now(), purge_at = now() + make_interval(secs => $7),
+            last_sequence = last_sequence + CASE held.state WHEN 'awaiting_reconciliation' THEN 2 ELSE 1 END
+        FROM held WHERE r.run_id = held.run_id
+        RETURNING r.run_id, last_sequence, held.state AS before, unknown_attempt, unknown_attempt = attempt AS decided,
+            extract(epoch FROM finished_at - started_at)::float8 AS seconds)
+    INSERT INTO run_events (run_id, sequence, event_id, type, data)
+    SELECT run_id, last_sequence - 1, $8::uuid, 'run.reconciled',
+        json_build_object('state', 'cancelled', 'by', CASE WHEN decided THEN 'desktop_user' ELSE 'device' END)
+    FROM ended WHERE before = 'awaiting_reconciliation' UNION ALL
+    SELECT run_id, last_sequence, $5, $6,
+        json_build_object('effects', CASE WHEN unknown_attempt IS NULL THEN 'none' ELSE 'possible' END)
+    FROM ended RETURNING (SELECT seconds FROM ended)";
+
+/// Said again in every session. Who was already waiting for the device is told once why it goes on waiting.
+pub(super) const UNKNOWN: &str = "-- attempts::unknown
     WITH moved AS (
-        UPDATE runs SET state = CASE WHEN stop_operation_id IS NOT NULL THEN 'cancelling' ELSE 'running' END,
-            attempt = attempt + 1, device_seq = 0, last_sequence = last_sequence + 1
-        WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4
-            AND state IN ('running', 'awaiting_reconciliation', 'cancelling')
+        UPDATE runs SET state = 'awaiting_reconciliation', unknown_attempt = attempt, last_sequence = last_sequence + 1
+        WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND (state = ANY($8)
+            OR state = 'awaiting_reconciliation' AND unknown_attempt IS DISTINCT FROM attempt)
         RETURNING run_id, last_sequence)
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
     SELECT run_id, last_sequence, $5, $6, $7::text::json FROM moved RETURNING 1";
-
-pub(super) const CANCEL: &str = "-- attempts::cancel
-    WITH ended AS (
-        UPDATE runs SET state = 'cancelled', finished_at = now(), purge_at = now() + make_interval(secs => $8),
-            last_sequence = last_sequence + 1
-        WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4
-            AND state IN ('cancelling', 'awaiting_reconciliation') AND stop_operation_id IS NOT NULL
-        RETURNING run_id, last_sequence)
-    INSERT INTO run_events (run_id, sequence, event_id, type, data)
-    SELECT run_id, last_sequence, $5, $6, $7::text::json FROM ended RETURNING 1";
 
 pub(super) const LOSE: &str = "-- attempts::lose
     WITH moved AS (
@@ -60,8 +92,35 @@ pub(super) async fn restart(
     fence: &Fence<'_>,
     attempt: u32,
 ) -> Result<Option<Row>, Error> {
-    let (event_id, data) = (EventId::new().uuid(), json!({ "attempt": attempt.saturating_add(1) }).to_string());
-    one(client, RESTART, fence, &[&event_id, &EventType::RunRestarted.as_str(), &data]).await
+    let started = RunState::ALL.into_iter().filter(|state| state.phase() == Phase::Started);
+    begin_again(client, fence, attempt, started, true).await
+}
+
+/// The desktop user has it run again, unless it was to be stopped.
+pub(super) async fn run_again(
+    client: &impl GenericClient,
+    fence: &Fence<'_>,
+    attempt: u32,
+    retention: Duration,
+) -> Result<Option<Row>, Error> {
+    let in_doubt = [RunState::AwaitingReconciliation];
+    match begin_again(client, fence, attempt, in_doubt, false).await? {
+        Some(restarted) => Ok(Some(restarted)),
+        None => end_stopped(client, fence, in_doubt, retention).await,
+    }
+}
+
+async fn begin_again(
+    client: &impl GenericClient,
+    fence: &Fence<'_>,
+    attempt: u32,
+    from: impl IntoIterator<Item = RunState>,
+    by_itself: bool,
+) -> Result<Option<Row>, Error> {
+    let data = json!({ "attempt": attempt.saturating_add(1) }).to_string();
+    let (event_id, reconciled_id) = (EventId::new().uuid(), EventId::new().uuid());
+    let (kind, from) = (EventType::RunRestarted.as_str(), words(from));
+    one(client, RESTART, fence, &[&event_id, &kind, &data, &reconciled_id, &from, &by_itself]).await
 }
 
 /// It was to be stopped, and nothing of it was executed that could have changed anything.
@@ -70,8 +129,29 @@ pub(super) async fn cancel(
     fence: &Fence<'_>,
     retention: Duration,
 ) -> Result<Option<Row>, Error> {
-    let (event_id, data) = (EventId::new().uuid(), json!({ "effects": Effects::None }).to_string());
-    one(client, CANCEL, fence, &[&event_id, &EventType::RunCancelled.as_str(), &data, &retention.as_secs_f64()]).await
+    end_stopped(client, fence, RunState::Cancelled.predecessors(), retention).await
+}
+
+async fn end_stopped(
+    client: &impl GenericClient,
+    fence: &Fence<'_>,
+    from: impl IntoIterator<Item = RunState>,
+    retention: Duration,
+) -> Result<Option<Row>, Error> {
+    let (event_id, reconciled_id) = (EventId::new().uuid(), EventId::new().uuid());
+    // What is queued and was to be stopped has ended already.
+    let from = words(from.into_iter().filter(|state| state.phase() == Phase::Started));
+    let (kind, retention) = (EventType::RunCancelled.as_str(), retention.as_secs_f64());
+    one(client, CANCEL, fence, &[&event_id, &kind, &retention, &reconciled_id, &from]).await
+}
+
+/// The device was restarted and does not know what it changed.
+pub(super) async fn unknown(client: &impl GenericClient, fence: &Fence<'_>) -> Result<Option<Row>, Error> {
+    let from = words(RunState::AwaitingReconciliation.predecessors());
+    let kind = EventType::RunAwaitingReconciliation.as_str();
+    let reason = "the device was restarted in the middle of a tool call; its user settles what became of it";
+    let data = json!({ "reason": reason }).to_string();
+    one(client, UNKNOWN, fence, &[&EventId::new().uuid(), &kind, &data, &from]).await
 }
 
 /// The device knows nothing of it.

@@ -2,12 +2,12 @@
 
 use deskgate_gateway::store::attempts::{Record, Recorded, What};
 use deskgate_gateway::store::devices::SessionKey;
-use deskgate_protocol::RunId;
 use deskgate_protocol::control::RevokeCode;
 use deskgate_protocol::run::EventType::*;
 use deskgate_protocol::run::RunState;
+use deskgate_protocol::{ApprovalId, RunId};
 
-use super::{Shelf, events, failed, succeeded};
+use super::{Shelf, closed, events, failed, opened, succeeded};
 use crate::support::world::{Desk, LEASE};
 
 const STALE: Recorded = Recorded::Revoked(RevokeCode::StaleAttempt);
@@ -23,8 +23,12 @@ fn everything() -> Vec<What> {
         succeeded(1),
         failed(1),
         What::Mismatch,
+        opened(1, ApprovalId::new()),
+        closed(1, ApprovalId::new()),
         What::Reconcile,
         What::Restart,
+        What::Unknown,
+        What::RunAgain,
         What::Cancel { held: 1 },
         What::Lose,
     ]
@@ -144,7 +148,7 @@ async fn a_restart_begins_a_new_attempt_and_the_old_one_is_over() {
     shelf.one(session, run_id, 1, events(1, 2)).await;
     assert_eq!(shelf.one(session, run_id, 1, What::Lose).await, Recorded::Done);
     assert_eq!(shelf.one(session, run_id, 1, What::Restart).await, Recorded::Done);
-    assert_eq!(shelf.row(run_id).await, ("running".to_owned(), 2, 6));
+    assert_eq!(shelf.row(run_id).await, ("running".to_owned(), 2, 7));
     let offer = shelf.store.offer(session, run_id).await.expect("read").expect("held");
     assert_eq!(offer.attempt, 2);
     for what in [events(3, 1), succeeded(3), What::Lose] {
@@ -160,6 +164,7 @@ async fn a_restart_begins_a_new_attempt_and_the_old_one_is_over() {
             MessageCompleted,
             MessageCompleted,
             RunAwaitingReconciliation,
+            RunReconciled,
             RunRestarted,
             MessageCompleted,
             RunSucceeded

@@ -1,20 +1,22 @@
 //! The store's promises, directly against PostgreSQL.
 
 mod admissions;
+mod approvals;
 mod claims;
 mod fences;
 mod model;
 mod plans;
 mod sleep;
 mod statements;
+mod unknown;
 mod upkeep;
 
-use deskgate_gateway::store::attempts::{Record, Recorded, What};
+use deskgate_gateway::store::attempts::{Approval, Record, Recorded, What};
 use deskgate_gateway::store::devices::SessionKey;
 use deskgate_gateway::store::{self, Store};
 use deskgate_gateway::wake::Wake;
-use deskgate_protocol::RunId;
 use deskgate_protocol::run::{Effects, EventType, FinishReason, Outcome, RunError, RunErrorCode, RunResult, Usage};
+use deskgate_protocol::{ApprovalId, RunId, Timestamp};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -93,6 +95,19 @@ impl Shelf {
 pub(crate) fn events(first: u64, count: u64) -> What {
     let one = |number| (EventType::MessageCompleted, json!({ "number": number }));
     What::Events { first, events: (0..count).map(|place| one(first.saturating_add(place))).collect() }
+}
+
+/// A request for approval as the device's event `seq`, which nobody answers in time unless somebody does.
+pub(crate) fn opened(seq: u64, approval_id: ApprovalId) -> What {
+    let open_until = Some(Timestamp::now());
+    let data = json!({ "approval_id": approval_id, "tool": "Write", "expires_at": open_until });
+    What::Approval { seq, approval: Approval { approval_id, open_until, data } }
+}
+
+/// The same request is open no more.
+pub(crate) fn closed(seq: u64, approval_id: ApprovalId) -> What {
+    let data = json!({ "approval_id": approval_id, "resolution": "approved" });
+    What::Approval { seq, approval: Approval { approval_id, open_until: None, data } }
 }
 
 pub(crate) fn succeeded(seq: u64) -> What {

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use deskgate_gateway::store::attempts::{Recorded, What};
 use deskgate_gateway::store::devices::SessionKey;
-use deskgate_protocol::RunId;
-use deskgate_protocol::run::{EventType, Phase, RunState};
+use deskgate_protocol::management::StopRun;
+use deskgate_protocol::run::{EventType, Phase, RunEvent, RunState};
+use deskgate_protocol::{ApprovalId, RunId};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use serde_json::Value;
 
-use super::{Shelf, events, failed, succeeded};
+use super::{Shelf, closed, events, failed, opened, succeeded};
 use crate::support::world::{Desk, LEASE};
 
 /// One step. Small numbers choose among what there is at that moment.
@@ -23,6 +25,7 @@ enum Step {
     OffersEnd,
     LeaseEnds,
     QueueTimeEnds { run: usize },
+    Stop { run: usize },
     Revoke,
 }
 
@@ -41,9 +44,18 @@ enum Report {
         back: u64,
         skip: u64,
     },
+    /// Opens or closes one of a few requests, with the next number or one that was there before.
+    Approval {
+        opens: bool,
+        which: usize,
+        back: u64,
+    },
     Mismatch,
     Reconcile,
     Restart,
+    Unknown,
+    RunAgain,
+    Cancel,
     Lose,
 }
 
@@ -56,6 +68,10 @@ struct Run {
     holder: u64,
     device_seq: u64,
     last: u64,
+    open: Option<ApprovalId>,
+    /// The newest attempt that was unknown.
+    unknown: Option<u32>,
+    stopped: bool,
 }
 
 impl Run {
@@ -66,8 +82,9 @@ impl Run {
 
     /// Whether the report may change the run, and if so, how it stands afterwards.
     fn report(&mut self, what: &What) -> bool {
-        use RunState::{AwaitingReconciliation, Failed, Queued, Running, Succeeded};
+        use RunState::{AwaitingApproval, AwaitingReconciliation, Cancelled, Failed, Queued, Running, Succeeded};
         let started = self.state.phase() == Phase::Started;
+        let in_doubt = self.state == AwaitingReconciliation;
         match what {
             What::Start if self.state == Queued && self.offered => self.moved(Running),
             What::Return if self.state == Queued => self.offered = false,
@@ -78,23 +95,80 @@ impl Run {
                 }
                 (self.last, self.device_seq) = (self.last + last - self.device_seq, last);
             }
+            What::Approval { seq, approval } if started && *seq == self.device_seq + 1 => {
+                let (id, opens) = (Some(approval.approval_id), approval.open_until.is_some());
+                match self.state {
+                    Running if opens => self.moved(AwaitingApproval),
+                    AwaitingApproval if !opens && self.open == id => self.moved(Running),
+                    same => self.moved(same),
+                }
+                self.open = if opens { id } else { self.open.filter(|open| Some(*open) != id) };
+                self.device_seq = *seq;
+            }
             What::End { seq, .. } if started && *seq == self.device_seq + 1 => {
                 let succeeds = *what == succeeded(*seq);
+                self.settled();
                 self.moved(if succeeds { Succeeded } else { Failed });
                 self.device_seq = *seq;
             }
             What::Mismatch if self.state == Queued || (started && self.device_seq == 0) => {
+                self.settled();
                 self.moved(Failed);
             }
-            What::Reconcile if self.state == AwaitingReconciliation => self.moved(Running),
-            What::Lose if self.state == Running => self.moved(AwaitingReconciliation),
-            What::Restart if started => {
-                self.moved(Running);
-                (self.attempt, self.device_seq) = (self.attempt + 1, 0);
+            What::Reconcile if in_doubt => self.goes_on(),
+            What::Lose if started && !in_doubt => self.moved(AwaitingReconciliation),
+            What::Unknown if started && (!in_doubt || self.unknown != Some(self.attempt)) => {
+                self.moved(AwaitingReconciliation);
+                self.unknown = Some(self.attempt);
+            }
+            What::Restart if started => self.begins_again(),
+            What::RunAgain if in_doubt && self.stopped => {
+                self.settled();
+                self.moved(Cancelled);
+            }
+            What::RunAgain if in_doubt && self.unknown == Some(self.attempt) => self.begins_again(),
+            What::Cancel { .. } if self.stopped && started => {
+                self.settled();
+                self.moved(Cancelled);
             }
             _ => return false,
         }
         true
+    }
+
+    /// What was open when it ends has an event of its own.
+    fn settled(&mut self) {
+        match self.state {
+            RunState::AwaitingReconciliation => self.last += 1,
+            RunState::AwaitingApproval => self.moved(RunState::Running),
+            _ => {}
+        }
+    }
+
+    fn goes_on(&mut self) {
+        self.moved(match self.open {
+            _ if self.stopped => RunState::Cancelling,
+            Some(_) => RunState::AwaitingApproval,
+            None => RunState::Running,
+        });
+    }
+
+    fn begins_again(&mut self) {
+        if self.state == RunState::AwaitingReconciliation {
+            self.last += 1;
+        }
+        self.open = None;
+        self.moved(if self.stopped { RunState::Cancelling } else { RunState::Running });
+        (self.attempt, self.device_seq) = (self.attempt + 1, 0);
+    }
+
+    fn stop(&mut self) {
+        match self.state {
+            RunState::Queued => self.moved(RunState::Cancelled),
+            RunState::AwaitingReconciliation => self.moved(RunState::AwaitingReconciliation),
+            _ => self.moved(RunState::Cancelling),
+        }
+        self.stopped = true;
     }
 }
 
@@ -108,9 +182,15 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (any::<bool>(), 0u64..5, 0u64..6).prop_map(|(succeeds, back, skip)| {
             Report::Finish { succeeds, back: back.saturating_sub(3), skip: skip.saturating_sub(4) }
         }),
+        6 => (any::<bool>(), 0usize..4, 0u64..4).prop_map(|(opens, which, back)| {
+            Report::Approval { opens, which: which / 3, back: back.saturating_sub(2) }
+        }),
         1 => Just(Report::Mismatch),
         2 => Just(Report::Reconcile),
         1 => Just(Report::Restart),
+        2 => Just(Report::Unknown),
+        2 => Just(Report::RunAgain),
+        1 => Just(Report::Cancel),
         1 => Just(Report::Lose),
     ];
     prop_oneof![
@@ -123,6 +203,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::OffersEnd),
         1 => Just(Step::LeaseEnds),
         1 => (0usize..4).prop_map(|run| Step::QueueTimeEnds { run }),
+        1 => (0usize..4).prop_map(|run| Step::Stop { run }),
         1 => (0u8..8).prop_map(|n| if n == 0 { Step::Revoke } else { Step::Submit }),
     ]
 }
@@ -132,6 +213,7 @@ struct History<'a> {
     shelf: &'a Shelf,
     sessions: Vec<SessionKey>,
     runs: Vec<Run>,
+    requests: [ApprovalId; 2],
     revoked: bool,
 }
 
@@ -142,7 +224,18 @@ impl History<'_> {
             Step::Submit => {
                 let id = self.shelf.queue().await;
                 let state = RunState::Queued;
-                self.runs.push(Run { id, state, attempt: 0, offered: false, holder: 0, device_seq: 0, last: 1 });
+                self.runs.push(Run {
+                    id,
+                    state,
+                    attempt: 0,
+                    offered: false,
+                    holder: 0,
+                    device_seq: 0,
+                    last: 1,
+                    open: None,
+                    unknown: None,
+                    stopped: false,
+                });
             }
             Step::Connect => match self.shelf.store.begin_session(&self.shelf.desk.key, "0.1.0", LEASE).await {
                 Ok(Some((session, held))) => self.connected(session, held.iter().map(|run| run.run_id).collect()),
@@ -162,8 +255,10 @@ impl History<'_> {
                 self.execute("UPDATE devices SET lease_expires_at = now()").await;
                 // Runs of earlier histories may be among those it counts.
                 self.shelf.store.suspend_lost_runs().await.expect("done");
-                let lost = self.runs.iter_mut().filter(|run| run.state == RunState::Running);
-                lost.for_each(|run| run.moved(RunState::AwaitingReconciliation));
+                let lost = |run: &&mut Run| {
+                    run.state.phase() == Phase::Started && run.state != RunState::AwaitingReconciliation
+                };
+                self.runs.iter_mut().filter(lost).for_each(|run| run.moved(RunState::AwaitingReconciliation));
             }
             Step::QueueTimeEnds { run } => {
                 let Some(place) = self.place(run) else { return };
@@ -174,6 +269,14 @@ impl History<'_> {
                 assert_eq!(self.shelf.store.expire_queued(LEASE).await.expect("done"), usize::from(expires));
                 if expires {
                     run.moved(RunState::Expired);
+                }
+            }
+            Step::Stop { run } => {
+                let Some(place) = self.place(run) else { return };
+                let run = &mut self.runs[place];
+                self.shelf.desk.desktop.stop_run(StopRun { run_id: run.id }).await.expect("asked");
+                if run.state.phase() != Phase::Final && !run.stopped {
+                    run.stop();
                 }
             }
             Step::Revoke => {
@@ -226,9 +329,16 @@ impl History<'_> {
             Report::Events { back, skip, count } => events(next.saturating_sub(back).max(1) + skip, count),
             Report::Finish { succeeds: true, back, skip } => succeeded(next.saturating_sub(back) + skip),
             Report::Finish { succeeds: false, back, skip } => failed(next.saturating_sub(back) + skip),
+            Report::Approval { opens, which, back } => {
+                let (seq, approval_id) = (next.saturating_sub(back).max(1), self.requests[which]);
+                if opens { opened(seq, approval_id) } else { closed(seq, approval_id) }
+            }
             Report::Mismatch => What::Mismatch,
             Report::Reconcile => What::Reconcile,
             Report::Restart => What::Restart,
+            Report::Unknown => What::Unknown,
+            Report::RunAgain => What::RunAgain,
+            Report::Cancel => What::Cancel { held: run.attempt },
             Report::Lose => What::Lose,
         };
         let attempt = run.attempt + attempt_off;
@@ -241,7 +351,7 @@ impl History<'_> {
             assert_eq!(self.runs[place].state.phase(), Phase::Final, "a finish is acknowledged and not stored");
         } else if !fenced && self.runs[place].state.phase() != Phase::Final {
             // A restart that was written down before is found again.
-            let again = matches!(what, What::Restart) && answer == Recorded::Done;
+            let again = matches!(what, What::Restart | What::RunAgain) && answer == Recorded::Done;
             assert!(again || matches!(answer, Recorded::Revoked(_)), "{what:?}: {answer:?}");
         }
     }
@@ -257,6 +367,16 @@ impl History<'_> {
         self.shelf.database.execute(&format!("{sql} {own} device_id = '{device}'")).await;
     }
 
+    async fn follow(&self, run: &Run) {
+        let (mut state, mut open) = (RunState::Queued, None);
+        for event in self.shelf.store.events_after(run.id, 0, 1000).await.expect("read") {
+            let next = after(state, &mut open, &event);
+            assert!(state == next || state.may_become(next), "{state} to {next} by {event:?}");
+            state = next;
+        }
+        assert_eq!(state, run.state, "what callers see in the events of {run:?}");
+    }
+
     async fn compare(&self) {
         let mut stored = self.shelf.store.runs_of_device(self.shelf.desk.device_id, None, 1000).await.expect("read");
         stored.sort_by_key(|stored| stored.run.run_id);
@@ -268,9 +388,11 @@ impl History<'_> {
         assert_eq!(stored, expected);
     }
 
-    /// Dense sequences, and exactly one final event, the last, where there is a final state.
+    /// Dense sequences, and exactly one final event, the last, where there is a final state. What its events say leads
+    /// by steps of the transition table to where it stands.
     async fn close(&self) {
         for run in &self.runs {
+            self.follow(run).await;
             let types = self.shelf.events(run.id).await;
             let finals: Vec<_> = RunState::ALL.iter().filter_map(|state| EventType::ending(*state)).collect();
             let ends: Vec<_> = types.iter().enumerate().filter(|(_, kind)| finals.contains(kind)).collect();
@@ -282,10 +404,40 @@ impl History<'_> {
     }
 }
 
+/// Where a run stands after an event, as somebody knows who sees nothing but its events.
+fn after(state: RunState, open: &mut Option<Value>, event: &RunEvent) -> RunState {
+    let said = |member: &str| event.data[member].as_str().and_then(|word| word.parse().ok());
+    match event.kind {
+        EventType::RunStarted => RunState::Running,
+        EventType::RunAwaitingApproval => {
+            *open = Some(event.data["approval_id"].clone());
+            if state == RunState::Running { RunState::AwaitingApproval } else { state }
+        }
+        EventType::RunApprovalResolved => {
+            let is_open = open.take_if(|open| *open == event.data["approval_id"]).is_some();
+            if state == RunState::AwaitingApproval && is_open { RunState::Running } else { state }
+        }
+        EventType::RunRestarted => {
+            *open = None;
+            if state == RunState::AwaitingApproval { RunState::Running } else { state }
+        }
+        EventType::RunAwaitingReconciliation => RunState::AwaitingReconciliation,
+        EventType::RunReconciled => said("state").expect("it says where it went"),
+        EventType::RunCancelling if state != RunState::AwaitingReconciliation => RunState::Cancelling,
+        kind => RunState::ALL.into_iter().find(|end| EventType::ending(*end) == Some(kind)).unwrap_or(state),
+    }
+}
+
 /// One history from its first step to its last.
 async fn live(shelf: &mut Shelf, steps: Vec<Step>) {
     shelf.desk = Desk::pair(&shelf.store).await;
-    let mut history = History { shelf, sessions: Vec::new(), runs: Vec::new(), revoked: false };
+    let mut history = History {
+        shelf,
+        sessions: Vec::new(),
+        runs: Vec::new(),
+        requests: [ApprovalId::new(), ApprovalId::new()],
+        revoked: false,
+    };
     history.perform(Step::Connect).await;
     for step in steps {
         let within = tokio::time::timeout(Duration::from_secs(20), history.perform(step)).await;

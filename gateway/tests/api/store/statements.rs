@@ -135,6 +135,9 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["attempts::claim", "attempts::offer", "attempts::start", "attempts::return", "attempts::events"]);
     done(&["attempts::end", "attempts::lose", "attempts::restart", "attempts::explain"]);
 
+    // Executed by the tests of approvals and of what is unknown.
+    done(&["attempts::approval", "attempts::end_unsettled", "attempts::unknown"]);
+
     store.run(desk.app.id, "anna", run_id).await.expect("run").expect("there");
     store.run_of_device(desk.device_id, run_id).await.expect("run_of_device").expect("there");
     assert_eq!(store.runs_of_device(desk.device_id, None, 10).await.expect("runs_of_device").len(), 2);

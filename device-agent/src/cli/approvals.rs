@@ -1,0 +1,192 @@
+//! `approvals`: calls of tools that wait for a person.
+
+use std::collections::HashMap;
+
+use clap::Subcommand;
+use deskgate_gateway::exit::Failure;
+use deskgate_gateway::output::{Output, table};
+use deskgate_protocol::ids::{ApplicationId, ApprovalId, RunId};
+use deskgate_protocol::management::ListApplications;
+
+use super::socket::Agent;
+use super::visible::{block, line};
+use super::{call, no_secret};
+use crate::local::{
+    ApprovalState, ApprovalView, DecideApproval, Decision, ListApprovals, ListAudit, ShowApproval, audit,
+};
+
+/// `deskgate approvals …`
+#[derive(Debug, Subcommand)]
+pub(super) enum Approvals {
+    /// Requests that wait for you, those that expire first at the top
+    List {
+        /// The answered ones too
+        #[arg(long)]
+        all: bool,
+    },
+    /// One request: what would be done, where, and for whom
+    Show {
+        /// Which
+        approval: ApprovalId,
+    },
+    /// Let a call run, with exactly the arguments that `show` shows
+    Approve {
+        /// Which
+        approval: ApprovalId,
+        /// Also further calls of the kind that `show` names, for the rest of this run
+        #[arg(long)]
+        for_run: bool,
+    },
+    /// Refuse a call
+    Deny {
+        /// Which
+        approval: ApprovalId,
+        /// What the assistant is told as your words
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
+    /// What was asked, decided and executed, newest first
+    Log {
+        /// Of one run only
+        #[arg(long)]
+        run: Option<RunId>,
+        /// At most so many
+        #[arg(long, default_value_t = 50)]
+        limit: u32,
+    },
+}
+
+pub(super) async fn run(agent: Agent, command: Approvals, out: Output) -> Result<(), Failure> {
+    match command {
+        Approvals::List { all } => {
+            let requests = agent.ask(ListApprovals { all }).await?;
+            let names = applications(&agent).await;
+            out.result("approvals/1", &serde_json::json!({ "approvals": requests }), || list(&requests, &names));
+        }
+        Approvals::Show { approval } => {
+            let request = agent.ask(ShowApproval { approval_id: approval }).await?;
+            let names = applications(&agent).await;
+            out.result("approval/1", &request, || show(&request, &names));
+        }
+        Approvals::Approve { approval, for_run } => {
+            let decision = if for_run { Decision::ForRun } else { Decision::Once };
+            let request = agent.ask(DecideApproval { approval_id: approval, decision }).await?;
+            out.result("approval/1", &request, || match for_run {
+                false => {
+                    format!("Approved, once: {} of run {}.", line(&request.approval.tool), request.approval.run_id)
+                }
+                true => format!("Approved for the rest of run {}: {}.", request.approval.run_id, line(&request.scope)),
+            });
+        }
+        Approvals::Deny { approval, reason } => {
+            no_secret("--reason", reason.as_deref().unwrap_or_default())?;
+            let decision = Decision::Deny { reason };
+            let request = agent.ask(DecideApproval { approval_id: approval, decision }).await?;
+            out.result("approval/1", &request, || {
+                format!("Denied: {} of run {}.", line(&request.approval.tool), request.approval.run_id)
+            });
+        }
+        Approvals::Log { run, limit } => {
+            let entries = agent.ask(ListAudit { run_id: run, limit }).await?;
+            out.result("audit/1", &serde_json::json!({ "entries": entries }), || log(&entries));
+        }
+    }
+    Ok(())
+}
+
+/// Names are the gateway's, and a request is decided about without it.
+async fn applications(agent: &Agent) -> HashMap<ApplicationId, String> {
+    let listed = agent.manage(ListApplications {}).await;
+    listed.map_or_else(|_| HashMap::new(), |list| list.into_iter().map(|app| (app.app_id, app.name)).collect())
+}
+
+fn application(view: &ApprovalView, names: &HashMap<ApplicationId, String>) -> String {
+    match view.app_id {
+        Some(app_id) => names.get(&app_id).map_or_else(|| app_id.to_string(), |name| line(name)),
+        None => "unknown".to_owned(),
+    }
+}
+
+fn place(view: &ApprovalView) -> String {
+    let plan = view.approval.plan.as_ref();
+    plan.and_then(|plan| plan.place.as_deref()).map(line).unwrap_or_default()
+}
+
+fn list(requests: &[ApprovalView], names: &HashMap<ApplicationId, String>) -> String {
+    if requests.is_empty() {
+        return "Nothing waits for you. A request appears when a service asks to do something that its rules do not allow \
+                by themselves."
+            .to_owned();
+    }
+    let row = |view: &ApprovalView| {
+        let request = &view.approval;
+        let state = match request.state {
+            ApprovalState::Waiting => format!("until {}", request.expires_at),
+            state => state.as_str().to_owned(),
+        };
+        let (tool, service) = (line(&request.tool), line(&request.service));
+        vec![state, tool, place(view), service, application(view, names), request.approval_id.to_string()]
+    };
+    table(&["STATE", "TOOL", "PLACE", "SERVICE", "APPLICATION", "ID"], &requests.iter().map(row).collect::<Vec<_>>())
+}
+
+fn show(view: &ApprovalView, names: &HashMap<ApplicationId, String>) -> String {
+    let request = &view.approval;
+    let mut text = format!(
+        "{} {}\nrequest       {}, {}\nservice       {}, for the application {}\nrun           {} (attempt {}, {})\nasked         {}\nexpires       {}, and counts as denied then\ndigest        {}\n",
+        line(&request.tool),
+        place(view),
+        request.approval_id,
+        request.state.as_str(),
+        line(&request.service),
+        application(view, names),
+        request.run_id,
+        request.attempt,
+        request.call_id,
+        request.asked_at,
+        request.expires_at,
+        request.digest,
+    );
+    if request.again {
+        text += "AGAIN         you approved this call, and what it would do has changed since\n";
+    }
+    if let (Some(at), Some(by)) = (request.decided_at, &request.decided_by) {
+        text += &format!("answered      {at} by {}\n", line(by));
+    }
+    if let Some(reason) = &request.reason {
+        text += &format!("reason        {}\n", line(reason));
+    }
+    if !request.why.is_empty() {
+        text += "why, in the assistant's own words, which nobody verified\n";
+        text += &block(&request.why, "  | ");
+    }
+    match (&request.plan, &request.arguments) {
+        (Some(plan), Some(arguments)) => text += &call::planned(plan, arguments),
+        _ => text += "What it was about is not kept any more: its run is settled.\n",
+    }
+    if request.state == ApprovalState::Waiting {
+        let id = request.approval_id;
+        text += &format!(
+            "\ndeskgate approvals approve {id}            this call, once\n\
+             deskgate approvals approve {id} --for-run  also, for the rest of this run: {}\n\
+             deskgate approvals deny {id} [--reason TEXT]\n",
+            line(&view.scope)
+        );
+    }
+    text
+}
+
+fn log(entries: &[audit::Entry]) -> String {
+    let row = |entry: &audit::Entry| {
+        let answer = entry.answer.clone().unwrap_or_default();
+        vec![
+            entry.at.to_string(),
+            entry.what.clone(),
+            answer,
+            line(&entry.tool),
+            line(&entry.who),
+            entry.run_id.to_string(),
+        ]
+    };
+    table(&["AT", "WHAT", "ANSWER", "TOOL", "BY", "RUN"], &entries.iter().map(row).collect::<Vec<_>>())
+}

@@ -1,0 +1,64 @@
+//! A call of a tool as a person decides about it: whole, and with nothing in it that deceives.
+
+use deskgate_protocol::RunId;
+use serde_json::Value;
+
+use super::visible::{block, line};
+use crate::local::{Evidence, OnDisk, Plan, Shown};
+
+/// What a call would do, or was to do. Nothing is left out: what is too long to be shown as a difference says so
+/// itself, and the arguments stand below.
+pub(super) fn planned(plan: &Plan, arguments: &Value) -> String {
+    let mut text = String::new();
+    match &plan.shown {
+        Shown::Arguments => {}
+        Shown::Change { before, after, diff } => {
+            let what = if before.is_some() { "changes" } else { "makes" };
+            let was = before.map(|digest| format!("from sha256 {digest} ")).unwrap_or_default();
+            text += &format!("{what} the file {was}to sha256 {after}\n");
+            text += &block(diff.trim_end_matches('\n'), "  | ");
+        }
+        Shown::Command { command, words } => {
+            text += "runs the command\n";
+            text += &block(command, "  | ");
+            text += "its words, as far as they can be told apart\n";
+            words.iter().for_each(|word| text += &format!("  | [{}]\n", line(word)));
+        }
+    }
+    text += "exact arguments\n";
+    text + &block(&serde_json::to_string_pretty(arguments).unwrap_or_default(), "  | ")
+}
+
+/// The writing calls of a run that is not settled. `waiting`: the run whose owner is to say what became of it.
+pub(super) fn evidence(calls: &[Evidence], waiting: Option<RunId>) -> String {
+    let Some(run_id) = waiting else { return String::new() };
+    if calls.is_empty() {
+        return String::new();
+    }
+    let mut text =
+        "\nThe agent was cut off while this run may have been writing. What it wrote, or was about to:\n".to_owned();
+    for Evidence { intent, on_disk } in calls {
+        let outcome = match intent.ok {
+            Some(true) => "it reported success",
+            Some(false) => "it reported an error",
+            None => "NOBODY KNOWS WHAT CAME OF IT",
+        };
+        let place = intent.plan.place.as_deref().map_or("no single place".to_owned(), line);
+        text += &format!(
+            "\n{} {place}: {outcome} (attempt {}, began {})\n",
+            line(&intent.tool),
+            intent.attempt,
+            intent.begun_at
+        );
+        text += match on_disk {
+            OnDisk::AsBefore => "on disk now: as it was before the call\n",
+            OnDisk::AsPlanned => "on disk now: as the call was to make it\n",
+            OnDisk::Neither => "on disk now: neither as before nor as planned\n",
+            OnDisk::Unknown => "on disk now: cannot be told\n",
+        };
+        if intent.ok.is_none() {
+            text += &planned(&intent.plan, &intent.arguments);
+        }
+    }
+    text + &format!("\nSay what became of it: deskgate runs reconcile {run_id} --finished | --not-done | --run-again\n")
+}

@@ -1,0 +1,111 @@
+//! The flags of a service's approval rules, and how they are shown.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use deskgate_gateway::exit::{Exit, Failure};
+
+use super::runs::duration;
+use crate::services::Approvals;
+use crate::services::approvals::{Action, OnDenial, Rule};
+
+/// The fields of [`Approvals`]. Rules of a kind that is given replace all rules of that kind.
+#[derive(Debug, Args)]
+pub(super) struct Rules {
+    /// Calls that run by themselves: a tool or *, and perhaps a path, as in Write:docs; may be repeated, "none" for no
+    /// such rule [default: Read, Grep, Glob and Skill run by themselves]
+    #[arg(long, value_name = "TOOL[:PATH]")]
+    allow: Vec<String>,
+    /// Calls that ask you first, whatever allows them [default: everything else]
+    #[arg(long, value_name = "TOOL[:PATH]")]
+    ask: Vec<String>,
+    /// Calls that never run, whatever allows them
+    #[arg(long, value_name = "TOOL[:PATH]")]
+    deny: Vec<String>,
+    /// How long a request waits for you before it counts as denied, from 60s to 168h [default: 24h]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    approval_expiry: Option<Duration>,
+    /// What a denied call means for its run
+    #[arg(long, value_name = "WHAT")]
+    on_denial: Option<Denial>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Denial {
+    /// The assistant is told, and goes on without it
+    Tell,
+    /// The run ends
+    End,
+}
+
+impl Rules {
+    /// What the flags make of a draft's rules.
+    pub(super) fn apply(self, mut approvals: Approvals) -> Result<Approvals, Failure> {
+        for (action, given) in [(Action::Allow, self.allow), (Action::Ask, self.ask), (Action::Deny, self.deny)] {
+            if given.is_empty() {
+                continue;
+            }
+            approvals.rules.retain(|rule| rule.action != action);
+            if given != ["none"] {
+                approvals.rules.extend(given.iter().map(|text| rule(action, text)));
+            }
+        }
+        if let Some(expiry) = self.approval_expiry {
+            approvals.expiry_s = u32::try_from(expiry.as_secs())
+                .map_err(|_| Failure::new(Exit::Usage, "--approval-expiry: at most 168h"))?;
+        }
+        approvals.on_denial = match self.on_denial {
+            None => approvals.on_denial,
+            Some(Denial::Tell) => OnDenial::TellAssistant,
+            Some(Denial::End) => OnDenial::EndRun,
+        };
+        Ok(approvals)
+    }
+}
+
+fn rule(action: Action, text: &str) -> Rule {
+    let (tool, path) = match text.split_once(':') {
+        Some((tool, path)) => (tool, Some(path.to_owned())),
+        None => (text, None),
+    };
+    Rule { action, tool: tool.trim().to_owned(), path }
+}
+
+/// The rules in one line for each, in the order in which they decide.
+pub(super) fn show(approvals: &Approvals) -> String {
+    let of = |action| approvals.rules.iter().filter(move |rule| rule.action == action);
+    let mut text = String::new();
+    for rule in [Action::Deny, Action::Ask, Action::Allow].into_iter().flat_map(of) {
+        text += &format!("rule          {rule}\n");
+    }
+    let denial = match approvals.on_denial {
+        OnDenial::TellAssistant => "the assistant is told",
+        OnDenial::EndRun => "ends the run",
+    };
+    text + &format!(
+        "otherwise     Read, Grep, Glob and Skill run, everything else asks\n\
+         requests      wait {} s, then count as denied; a denial: {denial}\n",
+        approvals.expiry_s
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_of_one_kind_are_replaced_and_the_others_stay() {
+        let rules = |deny: &[&str], ask: &[&str]| Rules {
+            allow: Vec::new(),
+            ask: ask.iter().map(|text| (*text).to_owned()).collect(),
+            deny: deny.iter().map(|text| (*text).to_owned()).collect(),
+            approval_expiry: None,
+            on_denial: None,
+        };
+        let first = rules(&["Read:keys", "*:a:b"], &["Grep"]).apply(Approvals::default()).expect("applied");
+        let texts: Vec<_> = first.rules.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["ask Grep", "deny Read:keys", "deny *:a:b"]);
+        let second = rules(&["none"], &[]).apply(first).expect("applied");
+        assert_eq!(second.rules.iter().map(ToString::to_string).collect::<Vec<_>>(), ["ask Grep"]);
+    }
+}

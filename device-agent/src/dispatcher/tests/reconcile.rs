@@ -1,0 +1,246 @@
+//! The agent is killed while a run writes: what nobody knows is decided by its owner, and nothing runs twice.
+
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::control::{ApprovalResolution, InFlightStatus, Order, RefuseCode, ToolKind};
+use deskgate_protocol::ids::OperationId;
+use deskgate_protocol::operation::OutcomeCode;
+use deskgate_protocol::run::{RunError, RunErrorCode};
+use serde_json::json;
+
+use super::*;
+use crate::store::approvals::{ApprovalState, Decided, Decision};
+use crate::store::journal::reconcile::Finding;
+use crate::store::ledger::{Asking, By};
+use crate::tools::{Plan, PlannedCall, Shown};
+
+fn call(n: u32) -> PlannedCall {
+    let shown = Shown::Change { before: None, after: Sha256Digest::of(b"new"), diff: "+new".to_owned() };
+    let plan = Plan { place: Some("a.txt".to_owned()), shown };
+    let (call_id, tool, arguments) = (format!("call_1_{n}"), "Write".to_owned(), json!({ "n": n }));
+    PlannedCall { call_id, tool, kind: ToolKind::Write, arguments, plan }
+}
+
+/// What an execution does up to the moment in which it is killed, in the order of the real one.
+pub(super) async fn work(
+    what: &str,
+    journal: &store::Ledger,
+    reports: &mpsc::Sender<Progress>,
+    mut gate: watch::Receiver<bool>,
+    stop: CancellationToken,
+) -> Outcome {
+    if what == "ask" {
+        let (endpoint_id, service, why) = (EndpointId::new(), "Reader".to_owned(), String::new());
+        let asking = Asking { endpoint_id, service, why, again: false, expiry: Duration::from_secs(600) };
+        let (approval_id, expires_at) = journal.ask(call(1), asking).await.expect("written");
+        let (call_id, tool, kind) = ("call_1_1".to_owned(), "Write".to_owned(), ToolKind::Write);
+        let asked = DeviceEvent::ApprovalRequested { approval_id, call_id, tool, kind, expires_at };
+        let _ = reports.send(Progress::Event(asked)).await;
+    }
+    if what == "write" || what == "write-and-intend" {
+        journal.begin(call(1), By::Rules).await.expect("written");
+        journal.note("call_1_1".to_owned(), true).await.expect("written");
+    }
+    if what == "intend" || what == "write-and-intend" {
+        journal.begin(call(2), By::Rules).await.expect("written");
+    }
+    let _ = reports.send(Progress::Event(message(1))).await;
+    tokio::select! {
+        _ = gate.wait_for(|open| *open) => answer("done"),
+        () = stop.cancelled() => Outcome::Cancelled { effects: Effects::Possible, usage: Usage::default() },
+    }
+}
+
+impl Device {
+    /// Takes a run, lets it come as far as it goes, and kills the agent and starts it again.
+    async fn killed_in(&mut self, what: &str) -> Offer {
+        let offer = self.publish(4).await.offer(what);
+        let (mut peer, _) = self.connect().await;
+        peer.start(&offer).await;
+        // It is said when the journal has what it should have.
+        while !matches!(peer.frame().await, DeviceFrame::Event { event: DeviceEvent::MessageCompleted { .. }, .. }) {}
+        self.crash().await;
+        self.boot().await;
+        offer
+    }
+
+    async fn settle(&self, offer: &Offer, finding: Finding) -> Result<(), ReconcileError> {
+        soon("an answer", self.handle().reconcile(offer.run_id, finding, "uid 1".to_owned())).await
+    }
+}
+
+fn unknown(offer: &Offer) -> Vec<InFlight> {
+    vec![InFlight { run_id: offer.run_id, attempt: offer.attempt, status: InFlightStatus::Unknown }]
+}
+
+fn next(offer: &Offer) -> Offer {
+    Offer { attempt: offer.attempt + 1, ..offer.clone() }
+}
+
+fn ack(offer: &Offer, through: u64) -> GatewayFrame {
+    GatewayFrame::Ack { run_id: offer.run_id, attempt: offer.attempt, through }
+}
+
+fn interrupted(outcome: &Outcome) -> Effects {
+    match outcome {
+        Outcome::Failed { error: RunError { code: RunErrorCode::Interrupted, effects, .. }, .. } => *effects,
+        other => panic!("not interrupted: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_intent_without_outcome_waits_for_its_owner_and_is_never_executed_meanwhile() {
+    for what in ["intend", "write", "write-and-intend"] {
+        let mut device = Device::new().await;
+        let offer = device.killed_in(what).await;
+        let (mut peer, in_flight) = device.connect().await;
+        assert_eq!(in_flight, unknown(&offer), "{what}");
+        assert_eq!(peer.ready().await, 1, "it keeps its slot");
+        // A gateway that offers it all the same, or says start, executes nothing.
+        peer.send(GatewayFrame::Offer(next(&offer))).await;
+        let (run_id, attempt) = (offer.run_id, 2);
+        assert_eq!(peer.frame().await, DeviceFrame::Refuse { run_id, attempt, code: RefuseCode::Busy });
+        peer.send(GatewayFrame::Start { run_id, attempt: 1 }).await;
+        peer.send(GatewayFrame::Ping).await;
+        assert_eq!(peer.frame().await, DeviceFrame::Pong);
+        device.until("it is shown", |status| status.runs[0].standing == Standing::AwaitingReconciliation).await;
+        assert_eq!(device.ledger.of(offer.run_id), [1]);
+    }
+}
+
+#[tokio::test]
+async fn the_owners_word_ends_the_run_with_the_number_that_the_gateway_names() {
+    for (what, finding, effects) in [
+        ("intend", Finding::Finished, Effects::Known),
+        ("intend", Finding::NotDone, Effects::None),
+        ("write-and-intend", Finding::NotDone, Effects::Known),
+        ("write", Finding::NotDone, Effects::Known),
+    ] {
+        let mut device = Device::new().await;
+        let offer = device.killed_in(what).await;
+        let (mut peer, _) = device.connect().await;
+        peer.send(ack(&offer, 3)).await;
+        device.settle(&offer, finding).await.expect("settled");
+        let (run_id, attempt, seq, outcome) = peer.finish().await;
+        assert_eq!((run_id, attempt, seq, interrupted(&outcome)), (offer.run_id, 1, 4, effects), "{what} {finding:?}");
+        let second = device.settle(&offer, Finding::RunAgain).await.expect_err("one word");
+        assert!(matches!(second, ReconcileError::NotWaiting(_)), "{second}");
+        peer.send(ack(&offer, 4)).await;
+        device.until("it is settled", |status| status.runs.is_empty()).await;
+        let audit = device.process().store.audit().list(Some(offer.run_id), 99).await.expect("readable");
+        let said = (audit[0].what.as_str(), audit[0].who.as_str(), audit[0].answer.as_deref());
+        assert_eq!(said, ("reconciled", "uid 1", Some(finding.as_str())));
+    }
+}
+
+#[tokio::test]
+async fn a_word_that_was_given_without_a_line_survives_a_restart_and_ends_the_run_when_there_is_one() {
+    let mut device = Device::new().await;
+    let offer = device.killed_in("intend").await;
+    device.settle(&offer, Finding::Finished).await.expect("settled");
+    let again = device.settle(&offer, Finding::NotDone).await.expect_err("one word");
+    assert!(matches!(again, ReconcileError::Settled(_)), "{again}");
+    device.crash().await;
+    device.boot().await;
+    let (mut peer, in_flight) = device.connect().await;
+    assert_eq!(in_flight, unknown(&offer));
+    peer.send(ack(&offer, 0)).await;
+    let (_, _, seq, outcome) = peer.finish().await;
+    assert_eq!((seq, interrupted(&outcome)), (1, Effects::Known));
+}
+
+#[tokio::test]
+async fn a_run_that_its_owner_wants_again_is_executed_in_its_next_attempt() {
+    let mut device = Device::new().await;
+    let offer = device.killed_in("intend").await;
+    let (mut peer, _) = device.connect().await;
+    device.settle(&offer, Finding::RunAgain).await.expect("settled");
+    assert_eq!(peer.frame().await, DeviceFrame::Reconciled { run_id: offer.run_id, attempt: 1 });
+    // If that frame was lost with the line, the next hello says the same.
+    drop(peer);
+    let (mut peer, in_flight) = device.connect().await;
+    assert_eq!(in_flight[0].status, InFlightStatus::Interrupted);
+    peer.start(&next(&offer)).await;
+    device.gate.send_replace(true);
+    let (_, attempt, _, outcome) = peer.finish().await;
+    assert_eq!((attempt, outcome, device.ledger.of(offer.run_id)), (2, answer("done"), vec![1, 2]));
+}
+
+#[tokio::test]
+async fn a_stop_of_a_run_whose_end_nobody_knows_ends_it_and_says_what_is_possible() {
+    let mut device = Device::new().await;
+    let offer = device.killed_in("intend").await;
+    let (mut peer, _) = device.connect().await;
+    peer.send(ack(&offer, 1)).await;
+    let operation_id = OperationId::new();
+    peer.send(GatewayFrame::Control { operation_id, order: Order::Stop { run_id: offer.run_id } }).await;
+    let (_, _, seq, outcome) = peer.finish().await;
+    assert_eq!((seq, outcome), (2, Outcome::Cancelled { effects: Effects::Possible, usage: Usage::default() }));
+    assert_eq!(peer.frame().await, DeviceFrame::ControlDone { operation_id, outcome: OutcomeCode::Stopped });
+}
+
+#[tokio::test]
+async fn a_run_that_was_killed_while_a_person_was_asked_begins_again_and_the_old_request_counts_no_more() {
+    let mut device = Device::new().await;
+    let offer = device.killed_in("ask").await;
+    let approvals = device.process().store.approvals();
+    assert_eq!(approvals.list(false).await.expect("readable"), []);
+    let old = approvals.list(true).await.expect("readable").remove(0);
+    assert_eq!(old.state, ApprovalState::Withdrawn);
+    let late = approvals.decide(old.approval_id, Decision::Once, "uid 1").await.expect("readable");
+    assert_eq!(late, Decided::TooLate(ApprovalState::Withdrawn));
+    let (mut peer, in_flight) = device.connect().await;
+    assert_eq!(in_flight[0].status, InFlightStatus::Interrupted, "nothing was written");
+    peer.start(&next(&offer)).await;
+    device.until("it asks anew", |status| status.runs[0].standing == Standing::AwaitingApproval).await;
+    assert_eq!(approvals.list(false).await.expect("readable").len(), 1);
+    device.gate.send_replace(true);
+    peer.finish().await;
+    assert_eq!(approvals.list(false).await.expect("readable"), [], "the end of the run closes what is open");
+    assert_eq!(device.ledger.of(offer.run_id), [1, 2]);
+}
+
+#[tokio::test]
+async fn an_agent_that_is_stopped_hastily_while_a_run_writes_does_not_say_that_nothing_was_written() {
+    let mut device = Device::new().await;
+    let offer = device.publish(4).await.offer("intend");
+    let (mut peer, _) = device.connect().await;
+    peer.start(&offer).await;
+    while !matches!(peer.frame().await, DeviceFrame::Event { .. }) {}
+    soon("it stops", device.handle().stop(true)).await;
+    let Process { task, .. } = device.process.take().expect("running");
+    task.await.expect("it ended by itself");
+    device.boot().await;
+    assert_eq!(device.connect().await.1, unknown(&offer));
+}
+
+/// Frames that a lying gateway might send, and whether any of them lets a held call run.
+#[tokio::test]
+async fn a_gateway_decides_about_no_request_whatever_it_sends() {
+    let mut device = Device::new().await;
+    let offer = device.publish(4).await.offer("ask");
+    let (run_id, attempt) = (offer.run_id, 1);
+    let (mut peer, _) = device.connect().await;
+    peer.start(&offer).await;
+    device.until("it asks", |status| status.runs[0].standing == Standing::AwaitingApproval).await;
+    let approvals = device.process().store.approvals();
+    let request = approvals.list(false).await.expect("readable").remove(0);
+    // Everything that looks like an answer is no frame of a gateway.
+    let resolution = ApprovalResolution::Approved;
+    let forged = DeviceEvent::ApprovalResolved { approval_id: request.approval_id, resolution };
+    let frame = json!({ "frame": "event", "run_id": run_id, "attempt": 1, "seq": 1, "event": forged });
+    assert!(serde_json::from_value::<GatewayFrame>(frame).is_err());
+    for frame in [
+        GatewayFrame::Start { run_id, attempt },
+        GatewayFrame::Offer(offer.clone()),
+        GatewayFrame::Offer(next(&offer)),
+        GatewayFrame::Ack { run_id, attempt, through: 99 },
+        GatewayFrame::Ping,
+    ] {
+        peer.send(frame).await;
+    }
+    while peer.frame().await != DeviceFrame::Pong {}
+    let after = approvals.get(request.approval_id).await.expect("readable").expect("kept");
+    // The newer attempt may have ended this one, and with it the request.
+    assert!(matches!(after.state, ApprovalState::Waiting | ApprovalState::Withdrawn), "{:?}", after.state);
+    assert!(device.process().store.journal().evidence(run_id).await.expect("readable").is_empty(), "0 calls");
+}

@@ -1,0 +1,114 @@
+//! What a run writes down and whom it asks, in the words of the turn. The store keeps it.
+
+use std::time::Duration;
+
+use deskgate_protocol::control::ApprovalResolution;
+use deskgate_protocol::ids::{ApprovalId, EndpointId};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use super::Job;
+use super::turn::{Answer, Basis, Event, Request};
+use crate::store::approvals::ApprovalState;
+use crate::store::ledger::{Asking, By};
+use crate::store::{Error, Ledger};
+use crate::tools::PlannedCall;
+
+/// The ledger of one attempt, and what its requests say of it.
+pub(super) struct Record {
+    ledger: Ledger,
+    endpoint_id: EndpointId,
+    service: String,
+    expiry: Duration,
+}
+
+impl Record {
+    pub(super) fn of(job: &Job, ledger: Ledger) -> Self {
+        Self {
+            ledger,
+            endpoint_id: job.offer.endpoint_id,
+            service: job.definition.name.clone(),
+            expiry: Duration::from_secs(job.definition.approvals.expiry_s.into()),
+        }
+    }
+
+    /// Another expiry than a definition may have, for tests that see one.
+    #[cfg(test)]
+    pub(super) fn waiting(self, expiry: Duration) -> Self {
+        Self { expiry, ..self }
+    }
+
+    pub(super) fn ask(&self, request: Request) -> BoxFuture<'static, Event> {
+        let Request { call, why, again } = request;
+        let (endpoint_id, service, expiry) = (self.endpoint_id, self.service.clone(), self.expiry);
+        let ledger = self.ledger.clone();
+        async move {
+            let asking = Asking { endpoint_id, service, why, again, expiry };
+            written(ledger.ask(call, asking).await, |(approval_id, expires_at)| Event::Asked {
+                approval_id,
+                expires_at,
+            })
+        }
+        .boxed()
+    }
+
+    /// A database that cannot be read allows nothing: it counts as a request that nobody answered.
+    pub(super) fn answer(&self, approval_id: ApprovalId) -> BoxFuture<'static, Event> {
+        let (ledger, longest) = (self.ledger.clone(), self.expiry);
+        async move {
+            let answer = match ledger.answer(approval_id, longest).await {
+                Ok(approval) => match approval.state {
+                    ApprovalState::Approved => Answer::Once,
+                    ApprovalState::ApprovedForRun => Answer::ForRun,
+                    ApprovalState::Denied => Answer::Denied { reason: approval.reason },
+                    ApprovalState::Waiting | ApprovalState::Expired | ApprovalState::Withdrawn => Answer::Expired,
+                },
+                Err(error) => {
+                    tracing::error!(%approval_id, %error, "the answer to a request cannot be read; it counts as expired");
+                    Answer::Expired
+                }
+            };
+            Event::Answered(answer)
+        }
+        .boxed()
+    }
+
+    /// How the request ended. If that cannot be written down, the end of the run does it.
+    pub(super) async fn withdraw(&self, approval_id: ApprovalId) -> ApprovalResolution {
+        match self.ledger.withdraw(approval_id).await {
+            Ok(ApprovalState::Approved | ApprovalState::ApprovedForRun) => ApprovalResolution::Approved,
+            Ok(ApprovalState::Denied) => ApprovalResolution::Denied,
+            Ok(ApprovalState::Expired) => ApprovalResolution::Expired,
+            Ok(ApprovalState::Waiting | ApprovalState::Withdrawn) => ApprovalResolution::Withdrawn,
+            Err(error) => {
+                tracing::warn!(%approval_id, %error, "a request could not be taken back yet");
+                ApprovalResolution::Withdrawn
+            }
+        }
+    }
+
+    pub(super) fn begin(&self, call: PlannedCall, basis: Basis) -> BoxFuture<'static, Event> {
+        let ledger = self.ledger.clone();
+        let by = match basis {
+            Basis::Rules => By::Rules,
+            Basis::Approval(approval_id) => By::Approval(approval_id),
+            Basis::Grant(approval_id) => By::Grant(approval_id),
+        };
+        async move { written(ledger.begin(call, by).await, |()| Event::Begun) }.boxed()
+    }
+
+    pub(super) fn note(&self, call_id: String, ok: bool) -> BoxFuture<'static, Event> {
+        let ledger = self.ledger.clone();
+        async move { written(ledger.note(call_id, ok).await, |()| Event::Noted) }.boxed()
+    }
+}
+
+fn written<T>(result: Result<T, Error>, event: impl FnOnce(T) -> Event) -> Event {
+    match result {
+        Ok(value) => event(value),
+        Err(error) => {
+            tracing::error!(%error, "the journal could not be written; the run ends");
+            Event::NotWritten
+        }
+    }
+}

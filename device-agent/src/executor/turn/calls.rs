@@ -1,0 +1,300 @@
+//! From a call that the model asked for to a tool that ran, one call after the other.
+//!
+//! ```text
+//!  Planning ── allowed ─────────────────────► Beginning ─► Running ─► Noting ─► the next call
+//!   ▲   │                                         ▲
+//!   │   └── asks ──► Asking ──► Deciding ── yes, and the plan is still the same
+//!   │                               │ yes
+//!   └───────────────────────────────┘          a no, or a deny: the model is told, or the run ends
+//! ```
+//!
+//! What a person allowed is planned once more before it runs: when it would do something else by now than what they
+//! saw, they are asked again.
+
+use std::collections::VecDeque;
+
+use deskgate_protocol::control::{ApprovalResolution, DeviceEvent, ToolKind, ToolStatus};
+use deskgate_protocol::ids::ApprovalId;
+use deskgate_protocol::run::{Effects, RunErrorCode};
+use serde_json::Value;
+
+use super::{Answer, Basis, Effect, Event, Request, State, Turn};
+use crate::assistant::{Message, ToolAnswer, ToolCall};
+use crate::services::approvals::{OnDenial, Scope, Verdict};
+use crate::tools::{Plan, PlannedCall, Shown, ToolOutput, ToolResult};
+
+/// What the model is told of a call that a rule denies.
+const BY_RULE: &str = "The owner's rules for this service do not allow this call. Go on without it.";
+/// What the model is told of a call that nobody decided about.
+const IN_SILENCE: &str = "Nobody decided about this call in time, so it was not run. Go on without it.";
+/// What a run ends with whose journal cannot be written.
+const NO_JOURNAL: &str =
+    "The device could not write its journal and ran nothing further. The owner finds the reason there.";
+
+/// The calls of one turn.
+pub(super) struct Work {
+    pending: VecDeque<ToolCall>,
+    answers: Vec<ToolAnswer>,
+    /// What the model said with its calls.
+    why: String,
+    current: Option<Box<Current>>,
+}
+
+/// The call under way.
+struct Current {
+    /// The model's id for it.
+    asked_as: String,
+    /// Ours, unique within the run.
+    call_id: String,
+    tool: String,
+    kind: ToolKind,
+    arguments: Value,
+    step: Step,
+}
+
+/// How far it has come.
+enum Step {
+    /// `approved`: what a person saw and allowed, and by which request.
+    Planning {
+        approved: Option<(Plan, ApprovalId)>,
+    },
+    Asking(PlannedCall),
+    Deciding(PlannedCall, ApprovalId),
+    Beginning,
+    Running,
+    Noting(ToolOutput),
+}
+
+impl Work {
+    pub(super) fn new(pending: VecDeque<ToolCall>, why: String) -> Self {
+        Self { pending, answers: Vec::new(), why, current: None }
+    }
+
+    /// The request that waits for a person.
+    pub(super) fn open_request(&self) -> Option<ApprovalId> {
+        match self.current.as_ref()?.step {
+            Step::Deciding(_, approval_id) => Some(approval_id),
+            _ => None,
+        }
+    }
+}
+
+impl Current {
+    fn planned(&self, plan: Plan) -> PlannedCall {
+        let Self { call_id, tool, kind, arguments, .. } = self;
+        PlannedCall { call_id: call_id.clone(), tool: tool.clone(), kind: *kind, arguments: arguments.clone(), plan }
+    }
+
+    fn started(&self) -> Effect {
+        let Self { call_id, tool, kind, .. } = self;
+        Effect::Emit(DeviceEvent::ToolStarted { call_id: call_id.clone(), tool: tool.clone(), kind: *kind })
+    }
+
+    fn completed(&self, status: ToolStatus) -> Effect {
+        let Self { call_id, tool, kind, .. } = self;
+        Effect::Emit(DeviceEvent::ToolCompleted { call_id: call_id.clone(), tool: tool.clone(), kind: *kind, status })
+    }
+}
+
+impl Turn {
+    /// Takes the next call that the service has a tool for, or gives the model its answers.
+    pub(super) fn next_tool(&mut self, mut work: Work) -> Vec<Effect> {
+        while let Some(call) = work.pending.pop_front() {
+            let Some(kind) = self.kinds.iter().find(|(name, _)| *name == call.name).map(|(_, kind)| *kind) else {
+                let text = self.no_such_tool();
+                work.answers.push(ToolAnswer { call_id: call.id, text, is_error: true });
+                continue;
+            };
+            self.calls += 1;
+            let plan = Effect::Plan { tool: call.name.clone(), arguments: call.arguments.clone() };
+            work.current = Some(Box::new(Current {
+                asked_as: call.id,
+                call_id: format!("call_{}_{}", self.run_attempt, self.calls),
+                tool: call.name,
+                kind,
+                arguments: call.arguments,
+                step: Step::Planning { approved: None },
+            }));
+            self.state = State::Working(work);
+            return vec![plan];
+        }
+        std::sync::Arc::make_mut(&mut self.messages).push(Message::ToolResults(work.answers));
+        self.next_turn()
+    }
+
+    fn no_such_tool(&self) -> String {
+        let tools: Vec<_> = self.kinds.iter().map(|(name, _)| name.as_str()).collect();
+        match &tools[..] {
+            [] => "This service has no tools. Answer without them.".to_owned(),
+            _ => format!("There is no such tool in this service. Its tools are: {}.", tools.join(", ")),
+        }
+    }
+
+    /// What happened to the call under way.
+    pub(super) fn working(&mut self, mut work: Work, event: Event) -> Vec<Effect> {
+        let Some(mut current) = work.current.take().map(|current| *current) else {
+            self.state = State::Working(work);
+            return Vec::new();
+        };
+        match (std::mem::replace(&mut current.step, Step::Running), event) {
+            (Step::Planning { approved }, Event::Planned(Ok(plan))) => self.planned(work, current, plan, approved),
+            (Step::Planning { .. }, Event::Planned(Err(said))) => {
+                let mut effects = vec![current.started(), current.completed(ToolStatus::Error)];
+                effects.extend(self.answered(work, current, said));
+                effects
+            }
+            (Step::Asking(call), Event::Asked { approval_id, expires_at }) => {
+                let held = DeviceEvent::ApprovalRequested {
+                    approval_id,
+                    call_id: call.call_id.clone(),
+                    tool: call.tool.clone(),
+                    kind: call.kind,
+                    expires_at,
+                };
+                self.go_on(work, current, Step::Deciding(call, approval_id));
+                vec![Effect::Emit(held), Effect::AwaitAnswer(approval_id)]
+            }
+            (Step::Deciding(call, approval_id), Event::Answered(answer)) => {
+                self.decided(work, current, call, approval_id, answer)
+            }
+            (Step::Beginning, Event::Begun) => {
+                self.usage.tool_calls += 1;
+                if current.kind == ToolKind::Write {
+                    self.effects = self.effects.max(Effects::Possible);
+                }
+                let run = Effect::RunTool { name: current.tool.clone(), arguments: current.arguments.clone() };
+                let effects = vec![current.started(), run];
+                self.go_on(work, current, Step::Running);
+                effects
+            }
+            (Step::Running, Event::ToolFinished(result)) => self.tool_finished(work, current, result),
+            (Step::Noting(output), Event::Noted) => self.completed(work, current, output),
+            (Step::Asking(_) | Step::Beginning | Step::Noting(_), Event::NotWritten) => {
+                self.fail_because(RunErrorCode::Internal, NO_JOURNAL, true)
+            }
+            (step, _) => {
+                self.go_on(work, current, step);
+                Vec::new()
+            }
+        }
+    }
+
+    fn go_on(&mut self, mut work: Work, mut current: Current, step: Step) {
+        current.step = step;
+        work.current = Some(Box::new(current));
+        self.state = State::Working(work);
+    }
+
+    fn planned(
+        &mut self,
+        work: Work,
+        current: Current,
+        plan: Plan,
+        approved: Option<(Plan, ApprovalId)>,
+    ) -> Vec<Effect> {
+        let again = approved.is_some();
+        if let Some((_, approval_id)) = approved.filter(|(seen, _)| *seen == plan) {
+            return self.begin(work, current, plan, Basis::Approval(approval_id));
+        }
+        let is_command = matches!(plan.shown, Shown::Command { .. });
+        match self.rules.verdict(&current.tool, plan.place.as_deref(), is_command) {
+            Verdict::Allow => self.begin(work, current, plan, Basis::Rules),
+            Verdict::Deny => self.refused(work, current, BY_RULE.to_owned(), RunErrorCode::ApprovalDenied),
+            Verdict::Ask => {
+                let scope = Scope::of(&current.tool, plan.place.as_deref());
+                if let Some((_, approval_id)) = self.grants.iter().find(|(granted, _)| *granted == scope) {
+                    let basis = Basis::Grant(*approval_id);
+                    return self.begin(work, current, plan, basis);
+                }
+                let call = current.planned(plan);
+                let request = Request { call: call.clone(), why: work.why.clone(), again };
+                self.go_on(work, current, Step::Asking(call));
+                vec![Effect::Ask(request)]
+            }
+        }
+    }
+
+    fn begin(&mut self, work: Work, current: Current, plan: Plan, basis: Basis) -> Vec<Effect> {
+        let call = current.planned(plan);
+        self.go_on(work, current, Step::Beginning);
+        vec![Effect::Begin { call, basis }]
+    }
+
+    fn decided(
+        &mut self,
+        work: Work,
+        mut current: Current,
+        call: PlannedCall,
+        approval_id: ApprovalId,
+        answer: Answer,
+    ) -> Vec<Effect> {
+        let resolution = match &answer {
+            Answer::Once | Answer::ForRun => ApprovalResolution::Approved,
+            Answer::Denied { .. } => ApprovalResolution::Denied,
+            Answer::Expired => ApprovalResolution::Expired,
+        };
+        let mut effects = vec![Effect::Emit(DeviceEvent::ApprovalResolved { approval_id, resolution })];
+        if answer == Answer::ForRun {
+            self.grants.push((Scope::of(&call.tool, call.plan.place.as_deref()), approval_id));
+        }
+        effects.extend(match answer {
+            Answer::Once | Answer::ForRun => {
+                current.arguments = call.arguments.clone();
+                let plan = Effect::Plan { tool: call.tool, arguments: call.arguments };
+                self.go_on(work, current, Step::Planning { approved: Some((call.plan, approval_id)) });
+                vec![plan]
+            }
+            Answer::Denied { reason } => self.refused(work, current, by_a_person(reason), RunErrorCode::ApprovalDenied),
+            Answer::Expired => self.refused(work, current, IN_SILENCE.to_owned(), RunErrorCode::ApprovalExpired),
+        });
+        effects
+    }
+
+    /// The call does not run: the model is told, unless the service says that this ends the run.
+    fn refused(&mut self, work: Work, current: Current, said: String, code: RunErrorCode) -> Vec<Effect> {
+        match self.rules.on_denial {
+            OnDenial::TellAssistant => self.answered(work, current, ToolOutput::error(said)),
+            OnDenial::EndRun => self.fail(code),
+        }
+    }
+
+    fn tool_finished(&mut self, work: Work, current: Current, result: ToolResult) -> Vec<Effect> {
+        let writes = current.kind == ToolKind::Write;
+        match result {
+            Ok(output) if writes => {
+                if !output.is_error {
+                    self.effects = Effects::Known;
+                }
+                let note = Effect::Note { call_id: current.call_id.clone(), ok: !output.is_error };
+                self.go_on(work, current, Step::Noting(output));
+                vec![note]
+            }
+            Ok(output) => self.completed(work, current, output),
+            Err(_) => {
+                let mut effects = vec![current.completed(ToolStatus::Error)];
+                effects.extend(self.fail(RunErrorCode::ToolError));
+                effects
+            }
+        }
+    }
+
+    fn completed(&mut self, work: Work, current: Current, output: ToolOutput) -> Vec<Effect> {
+        let mut effects = vec![current.completed(if output.is_error { ToolStatus::Error } else { ToolStatus::Ok })];
+        effects.extend(self.answered(work, current, output));
+        effects
+    }
+
+    fn answered(&mut self, mut work: Work, current: Current, output: ToolOutput) -> Vec<Effect> {
+        let ToolOutput { text, is_error } = output;
+        work.answers.push(ToolAnswer { call_id: current.asked_as, text, is_error });
+        self.next_tool(work)
+    }
+}
+
+/// What the model is told of a call that a person refused. Their reason is the owner's word.
+fn by_a_person(reason: Option<String>) -> String {
+    match reason {
+        None => "The owner did not allow this call. Go on without it.".to_owned(),
+        Some(reason) => format!("The owner did not allow this call, and says: {reason}"),
+    }
+}

@@ -1,0 +1,192 @@
+//! Calls that people decide about: what runs, what does not, and what no sequence of events lets through.
+
+use deskgate_protocol::control::ApprovalResolution;
+
+use super::*;
+use crate::services::approvals::OnDenial;
+
+/// Everything that writes asks; nothing in `keys` is touched.
+fn held(on_denial: OnDenial) -> Turn {
+    let deny = Rule { action: Action::Deny, tool: "*".into(), path: Some("keys".into()) };
+    turn_under(9, Approvals { rules: vec![deny], on_denial, ..Approvals::default() })
+}
+
+pub(super) fn asked() -> Event {
+    Event::Asked { approval_id: ApprovalId::new(), expires_at: Timestamp::now() }
+}
+
+pub(super) fn any_answer() -> impl Strategy<Value = Answer> {
+    let reasons = prop_oneof![Just(None), Just(Some("Not now.".to_owned()))];
+    prop_oneof![
+        3 => Just(Answer::Once),
+        2 => Just(Answer::ForRun),
+        1 => reasons.prop_map(|reason| Answer::Denied { reason }),
+        1 => Just(Answer::Expired),
+    ]
+}
+
+/// Up to the moment in which a person is asked about a write to `a.txt`.
+fn asking(on_denial: OnDenial) -> Turn {
+    let mut turn = held(on_denial);
+    let asks = after(&mut turn, [Event::Started, says("I save it."), calls("Write"), ends()]);
+    assert_eq!(asks[2..], ["ask for Write because \"I save it.\""]);
+    assert_eq!(after(&mut turn, [asked()]), ["call_2_1 Write held", "wait for an answer"]);
+    turn
+}
+
+fn told(turn: &Turn) -> String {
+    match turn.messages.last() {
+        Some(Message::ToolResults(answers)) => answers.iter().map(|answer| answer.text.as_str()).collect(),
+        other => panic!("no answers: {other:?}"),
+    }
+}
+
+#[test]
+fn a_yes_lets_the_call_run_once_it_was_planned_anew_and_is_in_the_journal() {
+    let mut turn = asking(OnDenial::TellAssistant);
+    let one = |turn: &mut Turn, event| turn.on(event, SECOND).iter().map(words).collect::<Vec<_>>();
+    assert_eq!(one(&mut turn, Event::Answered(Answer::Once)), ["Approved", "plan Write"]);
+    assert_eq!(one(&mut turn, Event::Planned(Ok(plan("a.txt")))), ["begin Write by approval"]);
+    assert_eq!(turn.effects, Effects::None, "it has not begun");
+    assert_eq!(one(&mut turn, Event::Begun), ["call_2_1 Write started", "run Write"]);
+    assert_eq!(turn.effects, Effects::Possible);
+    assert_eq!(one(&mut turn, answers("saved")), ["note true"]);
+    assert_eq!(one(&mut turn, Event::Noted), ["call_2_1 Write completed Ok", "call the model with 3 messages"]);
+    assert_eq!(turn.effects, Effects::Known);
+    // Once means once.
+    let asks = after(&mut turn, [calls("Write"), ends()]);
+    assert_eq!(asks.last().expect("asks"), "ask for Write because \"\"");
+}
+
+#[test]
+fn what_would_do_something_else_by_now_than_what_was_seen_is_asked_again() {
+    let mut turn = asking(OnDenial::TellAssistant);
+    turn.on(Event::Answered(Answer::Once), SECOND);
+    let asks = turn.on(Event::Planned(Ok(plan("b/a.txt"))), SECOND);
+    assert_eq!(asks.iter().map(words).collect::<Vec<_>>(), ["ask again for Write"]);
+    // And what became something that is denied is not even asked.
+    after(&mut turn, [asked()]);
+    turn.on(Event::Answered(Answer::Once), SECOND);
+    turn.on(Event::Planned(Ok(plan("keys/a.txt"))), SECOND);
+    assert!(told(&turn).contains("rules"), "{}", told(&turn));
+}
+
+#[test]
+fn a_yes_for_the_run_is_about_one_tool_in_one_folder() {
+    let mut turn = asking(OnDenial::TellAssistant);
+    assert_eq!(after(&mut turn, [Event::Answered(Answer::ForRun)])[2], "run Write");
+    after(&mut turn, [answers("saved")]);
+    let next = |turn: &mut Turn, place: &str| {
+        after(turn, [says("."), calls("Write")]);
+        turn.on(ends(), SECOND);
+        let effects = turn.on(Event::Planned(Ok(plan(place))), SECOND);
+        effects.iter().map(words).collect::<Vec<_>>()
+    };
+    assert_eq!(next(&mut turn, "b.txt"), ["begin Write by a grant"]);
+    after(&mut turn, [Event::Begun, answers("saved")]);
+    assert_eq!(next(&mut turn, "docs/b.txt"), ["ask for Write because \".\""]);
+    after(&mut turn, [asked(), Event::Answered(Answer::Expired)]);
+    after(&mut turn, [calls("Write")]);
+    turn.on(ends(), SECOND);
+    turn.on(Event::Planned(Ok(plan("keys"))), SECOND);
+    assert!(told(&turn).contains("rules"), "a grant beats no deny");
+}
+
+#[test]
+fn a_no_is_told_to_the_assistant_with_the_owners_words_or_ends_the_run() {
+    let no = |reason: Option<&str>| Answer::Denied { reason: reason.map(str::to_owned) };
+    for (answer, word, code) in [
+        (no(None), "did not allow", RunErrorCode::ApprovalDenied),
+        (no(Some("Use the other file.")), "Use the other file.", RunErrorCode::ApprovalDenied),
+        (Answer::Expired, "Nobody decided", RunErrorCode::ApprovalExpired),
+    ] {
+        let mut turn = asking(OnDenial::TellAssistant);
+        let effects = after(&mut turn, [Event::Answered(answer.clone())]);
+        assert_eq!(effects[1], "call the model with 3 messages");
+        assert!(told(&turn).contains(word), "{}", told(&turn));
+        assert_eq!((turn.effects, turn.usage.tool_calls), (Effects::None, 0));
+        let mut turn = asking(OnDenial::EndRun);
+        assert_eq!(after(&mut turn, [Event::Answered(answer)])[1], format!("failed {code:?}"));
+    }
+}
+
+#[test]
+fn a_stop_takes_an_open_request_back_before_the_run_ends() {
+    let mut turn = asking(OnDenial::TellAssistant);
+    assert_eq!(after(&mut turn, [Event::Stop]), ["withdraw", "cancelled None"]);
+}
+
+#[test]
+fn what_cannot_be_written_down_is_not_done() {
+    let mut turn = asking(OnDenial::TellAssistant);
+    turn.on(Event::Answered(Answer::Once), SECOND);
+    turn.on(Event::Planned(Ok(plan("a.txt"))), SECOND);
+    assert_eq!(after(&mut turn, [Event::NotWritten]), ["failed Internal"]);
+    let mut turn = held(OnDenial::TellAssistant);
+    after(&mut turn, [Event::Started, calls("Write"), ends()]);
+    assert_eq!(after(&mut turn, [Event::NotWritten]), ["failed Internal"], "nor asked");
+}
+
+#[test]
+fn effects_of_an_earlier_attempt_are_not_forgotten() {
+    let mut turn = turn(9);
+    turn.effects = Effects::Known;
+    after(&mut turn, [Event::Started, calls("Write"), ends(), Event::ToolFinished(Ok(ToolOutput::error("no")))]);
+    assert_eq!(after(&mut turn, [Event::Stop]), ["cancelled Known"]);
+}
+
+proptest! {
+    /// Whatever happens in whatever order: a tool that writes runs only right behind its entry in the journal, that only
+    /// behind a plan, and then by a rule, or by a yes to exactly this plan, or to its scope.
+    #[test]
+    fn no_writing_call_runs_without_a_plan_a_verdict_and_an_intent(
+        events in prop::collection::vec(any_event(), 0..200),
+    ) {
+        let mut turn = held(OnDenial::TellAssistant);
+        let (mut planned, mut requested) = (None, None);
+        let (mut approved, mut granted) = (None, Vec::new());
+        for event in events {
+            let plans = match &event {
+                Event::Planned(Ok(plan)) => Some(plan.clone()),
+                _ => None,
+            };
+            let answer = match &event {
+                Event::Answered(answer) => Some(answer.clone()),
+                _ => None,
+            };
+            let begins = matches!(event, Event::Begun);
+            for effect in turn.on(event, SECOND) {
+                match effect {
+                    Effect::Ask(request) => {
+                        prop_assert_eq!(Some(&request.call.plan), plans.as_ref());
+                        requested = Some(request.call.plan);
+                    }
+                    Effect::Emit(DeviceEvent::ApprovalResolved { resolution: ApprovalResolution::Approved, .. }) => {
+                        prop_assert!(matches!(answer, Some(Answer::Once | Answer::ForRun)));
+                        approved = requested.take();
+                        if answer == Some(Answer::ForRun) {
+                            let place = approved.as_ref().and_then(|plan: &Plan| plan.place.clone());
+                            granted.push(Scope::of("Write", place.as_deref()));
+                        }
+                    }
+                    Effect::Begin { call, basis } => {
+                        prop_assert_eq!(Some(&call.plan), plans.as_ref(), "it was planned just now");
+                        let place = call.plan.place.as_deref().unwrap_or_default();
+                        prop_assert!(!place.starts_with("keys"), "a deny holds");
+                        match basis {
+                            Basis::Rules => prop_assert_eq!(call.tool.as_str(), "Read"),
+                            Basis::Approval(_) => prop_assert_eq!(Some(call.plan), approved.take()),
+                            Basis::Grant(_) => prop_assert!(granted.contains(&Scope::of("Write", Some(place)))),
+                        }
+                        planned = Some(call.tool);
+                    }
+                    Effect::RunTool { name, .. } => {
+                        prop_assert!(begins, "right behind its entry");
+                        prop_assert_eq!(Some(name), planned.take());
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}

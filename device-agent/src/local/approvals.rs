@@ -1,0 +1,104 @@
+//! What may be asked about approvals, the audit, and runs that wait for their owner's word.
+
+use deskgate_protocol::ids::{ApplicationId, ApprovalId, RunId};
+use serde::{Deserialize, Serialize};
+
+use crate::services::approvals::Scope;
+use crate::store::approvals::Approval;
+pub use crate::store::approvals::{ApprovalState, Decision};
+use crate::store::intents::Intent;
+pub use crate::store::journal::reconcile::Finding;
+pub use crate::tools::{Plan, Shown};
+
+/// Lists requests, those that expire first at the top.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ListApprovals {
+    /// The answered ones too.
+    pub all: bool,
+}
+
+/// Shows one request.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ShowApproval {
+    /// Which.
+    pub approval_id: ApprovalId,
+}
+
+/// Decides about a request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DecideApproval {
+    /// Which.
+    pub approval_id: ApprovalId,
+    /// What.
+    pub decision: Decision,
+}
+
+/// Lists the audit, newest first.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ListAudit {
+    /// Of this run only.
+    pub run_id: Option<RunId>,
+    /// At most so many.
+    pub limit: u32,
+}
+
+/// What there is to decide by about a run that waits for its owner's word.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ShowEvidence {
+    /// Which run.
+    pub run_id: RunId,
+}
+
+/// The owner's word about a run whose end nobody knows.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ReconcileRun {
+    /// Which run.
+    pub run_id: RunId,
+    /// What they found.
+    pub finding: Finding,
+}
+
+/// A request with what this device knows of who asked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ApprovalView {
+    /// The request.
+    #[serde(flatten)]
+    pub approval: Approval,
+    /// The application that may call the service.
+    pub app_id: Option<ApplicationId>,
+    /// What a yes for the rest of the run would be about.
+    pub scope: String,
+}
+
+impl ApprovalView {
+    /// Of a request and its service's application.
+    pub(super) fn new(approval: Approval, app_id: Option<ApplicationId>) -> Self {
+        let place = approval.plan.as_ref().and_then(|plan| plan.place.as_deref());
+        let scope = Scope::of(&approval.tool, place).to_string();
+        Self { approval, app_id, scope }
+    }
+}
+
+/// What is on disk where a call was to change something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnDisk {
+    /// What was there before the call.
+    AsBefore,
+    /// What the call was to make.
+    AsPlanned,
+    /// Something else.
+    Neither,
+    /// It cannot be told: the call changes no single file, or the file cannot be read.
+    Unknown,
+}
+
+/// One writing call of a run, and what is there now.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Evidence {
+    /// The call.
+    #[serde(flatten)]
+    pub intent: Intent,
+    /// What is on disk now.
+    pub on_disk: OnDisk,
+}

@@ -1,0 +1,130 @@
+//! Answers about approvals and unsettled runs. Nothing but this socket leads here: no gateway can decide.
+
+use std::path::Path;
+
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::ids::{ApplicationId, EndpointId, RunId};
+
+use super::approvals::{ApprovalView, DecideApproval, Evidence, OnDisk, ReconcileRun, ShowApproval};
+use super::desk::{Desk, refused};
+use super::{No, NoCode};
+use crate::dispatcher::ReconcileError;
+use crate::store::approvals::{ApprovalState, Decided};
+use crate::store::intents::Intent;
+use crate::tools::Shown;
+use crate::tools::workspace::{AccessError, Ground, Links, Workspace};
+
+/// Bytes of a file that are read for the comparison.
+const READ_LIMIT: u64 = 256 << 20;
+
+impl Desk {
+    pub(super) async fn approvals(&self, all: bool) -> Result<Vec<ApprovalView>, No> {
+        let mut views = Vec::new();
+        for approval in self.store.approvals().list(all).await? {
+            let app_id = self.application_of(approval.endpoint_id).await?;
+            views.push(ApprovalView::new(approval, app_id));
+        }
+        Ok(views)
+    }
+
+    pub(super) async fn approval(&self, ask: ShowApproval) -> Result<ApprovalView, No> {
+        let approval = self.store.approvals().get(ask.approval_id).await?.ok_or_else(|| unknown(&ask))?;
+        let app_id = self.application_of(approval.endpoint_id).await?;
+        Ok(ApprovalView::new(approval, app_id))
+    }
+
+    pub(super) async fn decide(&self, ask: DecideApproval, uid: u32) -> Result<ApprovalView, No> {
+        let show = ShowApproval { approval_id: ask.approval_id };
+        match self.store.approvals().decide(ask.approval_id, ask.decision, &user(uid)).await? {
+            Decided::Counts => self.approval(show).await,
+            Decided::Unknown => Err(unknown(&show)),
+            Decided::TooLate(state) => {
+                let why = match state {
+                    ApprovalState::Expired => "its time was over, so it counts as denied",
+                    ApprovalState::Withdrawn => "its run has ended, or was cut off",
+                    ApprovalState::Denied => "it was denied already",
+                    _ => "it was approved already",
+                };
+                Err(refused(format!("too late: {why}. Nothing was changed by this command")))
+            }
+        }
+    }
+
+    async fn application_of(&self, endpoint_id: EndpointId) -> Result<Option<ApplicationId>, No> {
+        let services = self.store.services().list().await?;
+        Ok(services.iter().find(|service| service.endpoint_id == Some(endpoint_id)).map(|service| service.app_id))
+    }
+
+    /// What is on disk is looked at now, through the same confinement as the tools'.
+    pub(super) async fn evidence(&self, run_id: RunId) -> Result<Vec<Evidence>, No> {
+        let journal = self.store.journal();
+        let intents = journal.evidence(run_id).await?;
+        let Some(offer) = journal.offer(run_id).await? else { return Ok(Vec::new()) };
+        let held = self.store.services().published(offer.endpoint_id, offer.endpoint_version).await?;
+        let own = self.own.clone();
+        let compare = move || {
+            let workspace = held.and_then(|(definition, _)| {
+                let directory = definition.working_directory;
+                Workspace::open(Ground { directory: &directory, own: &own, protected: &[] }).ok()
+            });
+            let compared = |intent: Intent| {
+                let on_disk = workspace.as_ref().map_or(OnDisk::Unknown, |workspace| on_disk(workspace, &intent));
+                Evidence { intent, on_disk }
+            };
+            intents.into_iter().map(compared).collect()
+        };
+        tokio::task::spawn_blocking(compare).await.map_err(|_| No {
+            code: NoCode::Failed,
+            message: "the agent failed while it looked at the files".to_owned(),
+        })
+    }
+
+    pub(super) async fn settle(&self, ask: ReconcileRun, uid: u32) -> Result<(), No> {
+        let dispatcher = self.engine()?.dispatcher;
+        dispatcher.reconcile(ask.run_id, ask.finding, user(uid)).await.map_err(|error| {
+            let code = match error {
+                ReconcileError::NotWaiting(_) | ReconcileError::Settled(_) | ReconcileError::Stopped => NoCode::Refused,
+                ReconcileError::Store(_) => NoCode::Failed,
+            };
+            No { code, message: error.to_string() }
+        })
+    }
+}
+
+fn on_disk(workspace: &Workspace, intent: &Intent) -> OnDisk {
+    let (Some(place), Shown::Change { before, after, .. }) = (&intent.plan.place, &intent.plan.shown) else {
+        return OnDisk::Unknown;
+    };
+    let now = match workspace.open_file(Path::new(place), Links::Refused) {
+        Ok((file, metadata)) if metadata.len() <= READ_LIMIT => {
+            let mut bytes = Vec::new();
+            match std::io::Read::read_to_end(&mut std::io::Read::take(file, READ_LIMIT), &mut bytes) {
+                Ok(_) => Some(Sha256Digest::of(&bytes)),
+                Err(_) => return OnDisk::Unknown,
+            }
+        }
+        Err(AccessError::Missing) => None,
+        _ => return OnDisk::Unknown,
+    };
+    match now {
+        now if now.as_ref() == Some(after) => OnDisk::AsPlanned,
+        now if now == *before => OnDisk::AsBefore,
+        _ => OnDisk::Neither,
+    }
+}
+
+fn unknown(ask: &ShowApproval) -> No {
+    let message = format!("there is no request {}; list them with: deskgate approvals list", ask.approval_id);
+    No { code: NoCode::NotFound, message }
+}
+
+/// A local user for the audit: the number, which the kernel vouches for, and the name that belongs to it today.
+fn user(uid: u32) -> String {
+    let known = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let named = known.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        (number.parse() == Ok(uid)).then(|| name.to_owned())
+    });
+    named.map_or_else(|| format!("uid {uid}"), |name| format!("{name} (uid {uid})"))
+}

@@ -1,0 +1,197 @@
+//! The owner's rules: which calls of tools run by themselves, which ask first, and which never run.
+//!
+//! ```text
+//! a deny that matches ──► denied        whatever else matches
+//! an ask that matches ──► asks          whatever allows it
+//! an allow that matches ► runs
+//! none                 ─► Read, Grep, Glob and Skill run, everything else asks
+//! ```
+//!
+//! | file | part |
+//! |---|---|
+//! | here | what stands in a definition, and whether it may |
+//! | [`pattern`] | which places a path stands for |
+//! | [`rulebook`] | the verdict over a call, and what a tool never sees |
+//! | [`scope`] | what "for the rest of the run" is about |
+
+pub mod pattern;
+pub mod rulebook;
+pub mod scope;
+
+use serde::{Deserialize, Serialize};
+
+pub use pattern::Pattern;
+pub use rulebook::{Hidden, Rulebook, Verdict};
+pub use scope::Scope;
+
+/// The tools that come with the agent, by the names that rules use. Those of an MCP server have `__` in theirs.
+const BUILT_IN: [&str; 7] = ["Read", "Grep", "Glob", "Edit", "Write", "Bash", "Skill"];
+/// Of these, the ones whose calls are about a file or folder of the working directory.
+const PLACED: [&str; 5] = ["Read", "Grep", "Glob", "Edit", "Write"];
+/// The most rules of a service.
+const RULES: usize = 200;
+/// The shortest and the longest time that a request may wait, in seconds.
+const EXPIRY: std::ops::RangeInclusive<u32> = 60..=7 * 24 * 3600;
+/// How long a request waits unless the owner says otherwise, in seconds.
+const DEFAULT_EXPIRY: u32 = 24 * 3600;
+
+/// What the owner decided before anybody called.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Approvals {
+    /// In the order they were written. Of the same action the first that matches is named as the reason.
+    pub rules: Vec<Rule>,
+    /// Seconds that a request waits for a person before it counts as denied.
+    pub expiry_s: u32,
+    /// What a denied call means for its run.
+    pub on_denial: OnDenial,
+}
+
+impl Default for Approvals {
+    fn default() -> Self {
+        Self { rules: Vec::new(), expiry_s: DEFAULT_EXPIRY, on_denial: OnDenial::TellAssistant }
+    }
+}
+
+/// One rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// What happens to a call that it matches.
+    pub action: Action,
+    /// A tool's name, or `*` for every tool.
+    pub tool: String,
+    /// The files and folders it is about, as a [`Pattern`]; absent: wherever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+/// What a rule does with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// It runs.
+    Allow,
+    /// A person is asked first.
+    Ask,
+    /// It does not run.
+    Deny,
+}
+
+/// What a denied call means for its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnDenial {
+    /// The assistant is told, and goes on without it.
+    TellAssistant,
+    /// The run ends.
+    EndRun,
+}
+
+impl Approvals {
+    /// Whether nothing was decided: the defaults hold.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether every rule can be meant. A rule that could never match is refused: a typing error in a deny would
+    /// protect nothing, and nobody would notice.
+    pub fn check(&self) -> Result<(), String> {
+        if !EXPIRY.contains(&self.expiry_s) {
+            let (least, most) = EXPIRY.into_inner();
+            return Err(format!("expiry_s must be from {least} to {most}; it is {}", self.expiry_s));
+        }
+        if self.rules.len() > RULES {
+            return Err(format!("a service has at most {RULES} rules; this one has {}", self.rules.len()));
+        }
+        self.rules.iter().try_for_each(|rule| rule.check().map_err(|problem| format!("{rule}: {problem}")))
+    }
+
+    /// The rules, ready to judge.
+    pub fn rulebook(&self) -> Result<Rulebook, String> {
+        Rulebook::new(self)
+    }
+}
+
+impl Rule {
+    fn check(&self) -> Result<(), String> {
+        let known = self.tool == "*" || BUILT_IN.contains(&self.tool.as_str()) || is_of_a_server(&self.tool);
+        if !known {
+            return Err(format!(
+                "there is no tool {:?}; write *, one of {}, or the whole name of an MCP tool",
+                self.tool,
+                BUILT_IN.join(", ")
+            ));
+        }
+        let Some(path) = &self.path else { return Ok(()) };
+        if self.tool != "*" && !PLACED.contains(&self.tool.as_str()) {
+            return Err(format!("a call of {} is about no file, so its rule takes no path", self.tool));
+        }
+        Pattern::new(path).map(drop)
+    }
+}
+
+fn is_of_a_server(tool: &str) -> bool {
+    tool.contains("__") && tool.len() <= 128 && tool.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
+}
+
+/// As it is written on a command line.
+impl std::fmt::Display for Rule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let action = match self.action {
+            Action::Allow => "allow",
+            Action::Ask => "ask",
+            Action::Deny => "deny",
+        };
+        write!(f, "{action} {}", self.tool)?;
+        self.path.as_ref().map_or(Ok(()), |path| write!(f, ":{path}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(tool: &str, path: Option<&str>) -> Approvals {
+        let rule = Rule { action: Action::Deny, tool: tool.to_owned(), path: path.map(str::to_owned) };
+        Approvals { rules: vec![rule], ..Approvals::default() }
+    }
+
+    #[test]
+    fn a_rule_that_could_never_match_is_refused_in_words_that_say_why() {
+        for (tool, path, problem) in [
+            ("Raed", None, "no tool"),
+            ("read", None, "no tool"),
+            ("Read", Some("/etc"), "below the working directory"),
+            ("Read", Some("a/../b"), ".."),
+            ("Read", Some(""), "empty"),
+            ("Read", Some("[z-a]"), "pattern"),
+            ("Bash", Some("src"), "no file"),
+            ("shop__find", Some("src"), "no file"),
+        ] {
+            let refused = rule(tool, path).check().expect_err("refused");
+            assert!(refused.contains(problem), "{tool} {path:?}: {refused}");
+        }
+        for (tool, path) in [("*", None), ("*", Some("src")), ("Write", Some("docs/**/*.md")), ("shop__find", None)] {
+            assert_eq!(rule(tool, path).check(), Ok(()), "{tool} {path:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_waits_from_a_minute_to_a_week() {
+        for (expiry_s, good) in [(59, false), (60, true), (604_800, true), (604_801, false)] {
+            assert_eq!(Approvals { expiry_s, ..Approvals::default() }.check().is_ok(), good, "{expiry_s}");
+        }
+    }
+
+    #[test]
+    fn a_definition_file_may_name_what_it_wants_to_and_nothing_else() {
+        let read = |json: &str| serde_json::from_str::<Approvals>(json);
+        assert!(read("{}").expect("all defaults").is_default());
+        let json = r#"{"rules":[{"action":"deny","tool":"Read","path":"keys"}],"on_denial":"end_run"}"#;
+        let approvals = read(json).expect("valid");
+        assert_eq!((approvals.rules[0].to_string().as_str(), approvals.expiry_s), ("deny Read:keys", DEFAULT_EXPIRY));
+        assert!(read(r#"{"rule":[]}"#).is_err());
+        assert!(read(r#"{"rules":[{"action":"never","tool":"Read"}]}"#).is_err());
+    }
+}

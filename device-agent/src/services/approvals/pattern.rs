@@ -1,0 +1,105 @@
+//! Which places the path of a rule stands for.
+//!
+//! A pattern begins at the working directory. `*` and `?` stay within one name, `**` crosses folders. A pattern that
+//! matches a folder stands for everything in it: `keys`, `keys/` and `keys/**` say the same.
+
+use std::path::{Component, Path};
+
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+
+/// The most bytes of a pattern.
+const LIMIT: usize = 1024;
+
+/// The places that a rule is about.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    /// `None`: every place there is.
+    matcher: Option<Gitignore>,
+    /// The folders at its beginning that are written out.
+    fixed: std::path::PathBuf,
+}
+
+impl Pattern {
+    /// Reads a pattern. The error says what to write instead.
+    pub fn new(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Err("the path is empty; leave it out for every place".to_owned());
+        }
+        if text.len() > LIMIT || text.chars().any(char::is_control) {
+            return Err(format!("a path has at most {LIMIT} bytes and no control characters"));
+        }
+        if text.starts_with('/') {
+            return Err("a path lies below the working directory and begins there, without a slash".to_owned());
+        }
+        if text.split('/').any(|part| part == ".." || part == ".") {
+            return Err("a path is written without \".\" and \"..\"".to_owned());
+        }
+        if text.ends_with(char::is_whitespace) {
+            return Err("a path must not end with white space".to_owned());
+        }
+        let whole = text.trim_end_matches('/').trim_end_matches("/**").trim_end_matches('/');
+        if whole == "**" || whole.is_empty() {
+            return Ok(Self { matcher: None, fixed: "".into() });
+        }
+        let unusable = |error: ignore::Error| format!("the path is not a pattern: {error}");
+        let mut builder = GitignoreBuilder::new(".");
+        // The slash ties it to the working directory, and keeps "!" and "#" at its beginning from meaning something.
+        builder.add_line(None, &format!("/{whole}")).map_err(unusable)?;
+        let matcher = builder.build().map_err(unusable)?;
+        let is_fixed = |part: &&str| !part.contains(['*', '?', '[', '{', '\\']);
+        let fixed = whole.split('/').take_while(is_fixed).collect();
+        Ok(Self { matcher: Some(matcher), fixed })
+    }
+
+    /// Whether a place, relative to the working directory, is one of them.
+    pub fn covers(&self, place: &Path) -> bool {
+        let Some(matcher) = &self.matcher else { return true };
+        let place = plain(place);
+        place.ancestors().take_while(|part| !part.as_os_str().is_empty()).any(|part| {
+            // Whether it is a folder is not known of every place, and a pattern never asks.
+            matcher.matched(part, true).is_ignore()
+        })
+    }
+
+    /// Whether a place is one of them or may contain one: no place that does is missed, some that do not are taken.
+    pub fn may_touch(&self, place: &Path) -> bool {
+        let place = plain(place);
+        self.covers(&place) || self.fixed.starts_with(&place) || place.starts_with(&self.fixed)
+    }
+}
+
+/// Without `.`; the working directory itself is the empty path.
+fn plain(place: &Path) -> std::path::PathBuf {
+    place.components().filter(|part| matches!(part, Component::Normal(_))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn covers(pattern: &str, place: &str) -> bool {
+        Pattern::new(pattern).expect("a pattern").covers(Path::new(place))
+    }
+
+    #[test]
+    fn a_pattern_begins_at_the_working_directory_and_covers_what_is_in_a_folder() {
+        for pattern in ["keys", "keys/", "keys/**"] {
+            assert!(covers(pattern, "keys") && covers(pattern, "keys/a") && covers(pattern, "keys/a/b"), "{pattern}");
+            assert!(!covers(pattern, "other/keys") && !covers(pattern, "keys2") && !covers(pattern, "."), "{pattern}");
+        }
+        assert!(covers("*.env", "a.env") && !covers("*.env", "a/b.env"));
+        assert!(covers("**/*.env", "a.env") && covers("**/*.env", "a/b.env") && covers("**/.git", "a/.git/config"));
+        assert!(covers("src/*/gen", "src/x/gen/a.rs") && !covers("src/*/gen", "src/x/y/gen/a.rs"));
+        assert!(covers("**", ".") && covers("**", "anything/at/all"));
+        assert!(covers("!odd", "!odd") && covers("#odd", "#odd"), "nothing is negated and nothing a comment");
+    }
+
+    #[test]
+    fn a_place_that_may_contain_a_match_is_never_missed() {
+        let touches = |pattern: &str, place: &str| Pattern::new(pattern).expect("one").may_touch(Path::new(place));
+        assert!(touches("src/keys", ".") && touches("src/keys", "src") && touches("src/keys", "src/keys/a"));
+        assert!(!touches("src/keys", "docs") && !touches("src/keys", "src/other"));
+        assert!(touches("**/*.env", "docs") && touches("src/*/gen", "src/x"));
+        assert!(!touches("src/*/gen", "docs"));
+    }
+}

@@ -1,0 +1,52 @@
+//! What "allow this for the rest of the run" is about, in words that a person reads before they say so.
+
+use std::path::Path;
+
+/// A tool and where it is allowed. As narrow as a further call of the same kind can be: one folder, not what is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    tool: String,
+    place: Option<String>,
+}
+
+impl Scope {
+    /// What a call with this place belongs to. A search belongs to the folder it looks through, other calls to the
+    /// folder of their file, a call without a place to all calls of its tool.
+    pub fn of(tool: &str, place: Option<&str>) -> Self {
+        let folder = |place: &str| match tool {
+            "Grep" | "Glob" => place.to_owned(),
+            _ => Path::new(place).parent().unwrap_or(Path::new("")).to_string_lossy().into_owned(),
+        };
+        Self { tool: tool.to_owned(), place: place.map(folder) }
+    }
+}
+
+impl std::fmt::Display for Scope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.place.as_deref(), self.tool.as_str()) {
+            (None, tool) => write!(f, "every further call of {tool}, whatever its arguments"),
+            (Some("" | "."), "Grep" | "Glob") => write!(f, "{} of the whole working directory", self.tool),
+            (Some(place), "Grep" | "Glob") => write!(f, "{} of {place}/", self.tool),
+            (Some("" | "."), tool) => write!(f, "{tool} of files directly in the working directory"),
+            (Some(folder), tool) => write!(f, "{tool} of files directly in {folder}/"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scope_is_one_folder_and_one_tool_and_nothing_below() {
+        let docs = Scope::of("Write", Some("docs/a.md"));
+        assert_eq!(docs, Scope::of("Write", Some("docs/b.md")));
+        for other in [("Write", Some("docs/sub/a.md")), ("Write", Some("a.md")), ("Edit", Some("docs/a.md"))] {
+            assert_ne!(docs, Scope::of(other.0, other.1));
+        }
+        assert_eq!(docs.to_string(), "Write of files directly in docs/");
+        assert_ne!(Scope::of("Grep", Some("src")), Scope::of("Grep", Some("docs")));
+        assert_eq!(Scope::of("Bash", None), Scope::of("Bash", None));
+        assert_eq!(Scope::of("Write", Some("a")).to_string(), "Write of files directly in the working directory");
+    }
+}

@@ -1,0 +1,85 @@
+//! Places that a service's owner keeps as they are: patterns as in a `.gitignore`.
+
+use std::path::Path;
+
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+
+/// The most patterns of a service.
+const PATTERNS: usize = 64;
+/// The most characters of a pattern.
+const LENGTH: usize = 500;
+
+/// Patterns that were read and checked. A pattern without a slash means a name at any depth; one that means
+/// a folder means everything in it. Upper and lower case are one, for some file systems say so.
+#[derive(Clone)]
+pub struct Protected(Gitignore);
+
+impl std::fmt::Debug for Protected {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Protected({} patterns)", self.0.len())
+    }
+}
+
+impl Protected {
+    /// Reads patterns; the error says which is wrong and why.
+    pub fn new(patterns: &[String]) -> Result<Self, String> {
+        if patterns.len() > PATTERNS {
+            return Err(format!("a service protects at most {PATTERNS} patterns; these are {}", patterns.len()));
+        }
+        let mut builder = GitignoreBuilder::new("");
+        // No pattern fails to compile because of its case.
+        let _ = builder.case_insensitive(true);
+        for pattern in patterns {
+            let wrong = |why: &str| Err(format!("{pattern:?}: {why}"));
+            if pattern.trim().is_empty() || pattern.starts_with(['!', '#']) {
+                return wrong(
+                    "a pattern names what is protected, such as .env or secrets/**, and begins with neither ! nor #",
+                );
+            }
+            if pattern.chars().count() > LENGTH || pattern.chars().any(char::is_control) {
+                return wrong("a pattern has at most 500 characters and no control characters");
+            }
+            if pattern.split('/').any(|part| part == "..") {
+                return wrong("a pattern is relative to the working directory and goes nowhere else");
+            }
+            if let Err(error) = builder.add_line(None, pattern) {
+                return wrong(&error.to_string());
+            }
+        }
+        builder.build().map(Self).map_err(|error| error.to_string())
+    }
+
+    /// Whether a path is protected. It is relative to the working directory and has neither `.` nor `..`.
+    pub fn covers(&self, path: &Path) -> bool {
+        !self.0.is_empty() && self.0.matched_path_or_any_parents(path, false).is_ignore()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn protected(patterns: &[&str]) -> Result<Protected, String> {
+        Protected::new(&patterns.iter().map(|&pattern| pattern.to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn names_folders_and_paths_are_covered_in_any_case_and_nothing_else() {
+        let protected = protected(&[".env", "/secrets/", "docs/*.md"]).expect("sound");
+        for path in [".env", "deep/er/.env", ".ENV", "secrets/a", "secrets/b/c.txt", "Secrets/a", "docs/a.md"] {
+            assert!(protected.covers(Path::new(path)), "{path}");
+        }
+        for path in [".envrc", "a/secrets/b", "docs/deep/a.md", "env"] {
+            assert!(!protected.covers(Path::new(path)), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_would_mean_something_else_than_it_says_is_refused() {
+        for wrong in ["", " ", "!keep", "#note", "a\nb", "../x", "a/../b", &"x".repeat(501)] {
+            let told = protected(&[wrong]).expect_err("refused");
+            assert!(told.contains(&format!("{wrong:?}")), "{told}");
+        }
+        assert!(protected(&["x"; 65]).is_err());
+    }
+}

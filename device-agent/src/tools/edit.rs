@@ -1,0 +1,118 @@
+//! Edit: replaces a text in a file that the run has read.
+
+use std::sync::Arc;
+
+use deskgate_protocol::control::ToolKind;
+use futures_util::future::BoxFuture;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::change::{Change, Not, Target};
+use super::known::Known;
+use super::text::{NotReplaced, Text};
+use super::workspace::{AccessError, Workspace};
+use super::{Plan, Tool, ToolOutput, ToolResult, ToolSpec, display};
+use crate::services::ToolName;
+
+pub(super) struct Edit {
+    workspace: Arc<Workspace>,
+    known: Arc<Known>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    file_path: String,
+    old_string: String,
+    new_string: String,
+    #[serde(default)]
+    replace_all: bool,
+}
+
+impl Edit {
+    pub(super) fn new(workspace: Arc<Workspace>, known: Arc<Known>) -> Self {
+        Self { workspace, known }
+    }
+}
+
+impl Tool for Edit {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: ToolName::Edit.to_string(),
+            description: "Replaces a text in a file of the working directory. Read the file first. old_string is \
+                          taken exactly, without the line numbers that Read shows, and must be there once only; \
+                          give more of its surroundings, or replace_all. Line ends are kept as the file has them."
+                .to_owned(),
+            parameters: json!({
+                "type": "object",
+                "properties": {
+                    "file_path": {
+                        "type": "string",
+                        "description": "The file, relative to the working directory or absolute within it."
+                    },
+                    "old_string": { "type": "string", "description": "The text to replace." },
+                    "new_string": { "type": "string", "description": "The text to put in its place." },
+                    "replace_all": { "type": "boolean", "description": "Replace it everywhere. Default false." }
+                },
+                "required": ["file_path", "old_string", "new_string"],
+                "additionalProperties": false
+            }),
+        }
+    }
+
+    fn kind(&self) -> ToolKind {
+        ToolKind::Write
+    }
+
+    fn plan(&self, arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
+        let (workspace, known) = (Arc::clone(&self.workspace), Arc::clone(&self.known));
+        let call = super::call(ToolName::Edit, arguments);
+        super::plan_on_blocking_thread(ToolName::Edit, arguments.clone(), move |arguments: Arguments| {
+            let (change, _) = prepare(&workspace, &known, &arguments)?;
+            known.planned(&call, change.before());
+            Ok(change.plan())
+        })
+    }
+
+    fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
+        let (workspace, known) = (Arc::clone(&self.workspace), Arc::clone(&self.known));
+        let call = super::call(ToolName::Edit, &arguments);
+        super::on_blocking_thread(ToolName::Edit, arguments, &stop, move |arguments: Arguments, stop| {
+            let planned = known.take_plan(&call);
+            let made = prepare(&workspace, &known, &arguments).and_then(|(change, done)| {
+                if stop.is_cancelled() {
+                    return Err(AccessError::Stopped.into());
+                }
+                let path = change.make(&known, planned)?;
+                Ok(ToolOutput::ok(format!("{} was changed: {done}.", display::name(&path))))
+            });
+            made.or_else(Not::answer)
+        })
+    }
+}
+
+/// The change, and what it does in a few words.
+fn prepare<'a>(workspace: &'a Workspace, known: &Known, arguments: &Arguments) -> Result<(Change<'a>, String), Not> {
+    let Arguments { file_path, old_string, new_string, replace_all } = arguments;
+    if old_string.is_empty() {
+        return Err(Not::told("old_string is empty. Use Write to create a file."));
+    }
+    if old_string == new_string {
+        return Err(Not::told("old_string and new_string are the same: nothing would change."));
+    }
+    let target = Target::find(workspace, known, file_path)?;
+    let text = target.text().ok_or(AccessError::Missing)?;
+    let replaced = Text::new(text).replace(old_string, new_string, *replace_all);
+    let (after, places, line) = replaced.map_err(|error| match error {
+        NotReplaced::Absent => Not::told("old_string is not in the file. Read the file again and take it exactly."),
+        NotReplaced::Several(found) => Not::told(format!(
+            "old_string is in the file {found} times. Give more of the text around the place, or set replace_all."
+        )),
+    })?;
+    let done = match places {
+        1 => format!("one replacement in line {line}"),
+        _ => format!("{places} replacements, the first in line {line}"),
+    };
+    Ok((target.becomes(after)?, done))
+}

@@ -1,0 +1,32 @@
+//! What a device reports of a run, as it is written down and as callers see it: no arguments, no paths.
+
+use deskgate_protocol::control::DeviceEvent;
+use deskgate_protocol::run::EventType;
+use serde_json::json;
+
+use crate::store::attempts::{Approval, What};
+
+/// The device's event `seq`.
+pub(super) fn written(seq: u64, event: DeviceEvent) -> What {
+    let (kind, data) = match event {
+        DeviceEvent::ToolStarted { call_id, tool, kind } => {
+            (EventType::ToolStarted, json!({ "call_id": call_id, "tool": tool, "kind": kind }))
+        }
+        DeviceEvent::ToolCompleted { call_id, tool, kind, status } => {
+            (EventType::ToolCompleted, json!({ "call_id": call_id, "tool": tool, "kind": kind, "status": status }))
+        }
+        DeviceEvent::MessageCompleted { message_id, text } => {
+            (EventType::MessageCompleted, json!({ "message_id": message_id, "text": text }))
+        }
+        DeviceEvent::UsageUpdated { usage } => (EventType::UsageUpdated, json!({ "usage": usage })),
+        DeviceEvent::ApprovalRequested { approval_id, tool, expires_at, .. } => {
+            let data = json!({ "approval_id": approval_id, "tool": tool, "expires_at": expires_at });
+            return What::Approval { seq, approval: Approval { approval_id, open_until: Some(expires_at), data } };
+        }
+        DeviceEvent::ApprovalResolved { approval_id, resolution } => {
+            let data = json!({ "approval_id": approval_id, "resolution": resolution });
+            return What::Approval { seq, approval: Approval { approval_id, open_until: None, data } };
+        }
+    };
+    What::Events { first: seq, events: vec![(kind, data)] }
+}

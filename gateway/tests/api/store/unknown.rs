@@ -1,0 +1,184 @@
+//! Runs of which a restarted device does not know what they changed: they wait, and end or begin again once.
+
+use deskgate_gateway::store::attempts::{Recorded, What};
+use deskgate_gateway::store::devices::SessionKey;
+use deskgate_protocol::RunId;
+use deskgate_protocol::control::RevokeCode;
+use deskgate_protocol::run::EventType::*;
+use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
+use serde_json::json;
+
+use super::{Shelf, events, opened, succeeded};
+use crate::support::world::LEASE;
+
+const DONE: Recorded = Recorded::Done;
+
+/// A run whose device came back and does not know, with two events stored.
+async fn unknown(shelf: &Shelf) -> (SessionKey, RunId) {
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.started(session).await;
+    shelf.all_done(session, run_id, [events(1, 2)]).await;
+    let (session, held) = shelf.desk.connect().await;
+    assert!(held.iter().any(|held| (held.run_id, held.device_seq) == (run_id, 2)));
+    shelf.all_done(session, run_id, [What::Unknown]).await;
+    (session, run_id)
+}
+
+fn cancelled(seq: u64, effects: Effects) -> What {
+    What::End { seq, outcome: Outcome::Cancelled { effects, usage: Usage::default() } }
+}
+
+#[tokio::test]
+async fn what_is_unknown_waits_however_often_its_device_comes_and_is_offered_to_nobody() {
+    let shelf = Shelf::new().await;
+    let (_, run_id) = unknown(&shelf).await;
+    for _ in 0..3 {
+        let (session, held) = shelf.desk.connect().await;
+        assert_eq!(held.len(), 1);
+        shelf.all_done(session, run_id, [What::Unknown, What::Unknown]).await;
+        assert_eq!(shelf.desk.claim(session, 9).await, []);
+        shelf.store.return_unaccepted_offers().await.expect("done");
+        shelf.store.expire_queued(LEASE).await.expect("done");
+    }
+    assert_eq!(shelf.state(run_id).await, "awaiting_reconciliation");
+    let types = shelf.events(run_id).await;
+    assert_eq!(types[4..], [RunAwaitingReconciliation], "its callers are told once");
+}
+
+#[tokio::test]
+async fn who_was_told_that_the_device_is_lost_is_told_once_more_that_a_person_is_asked() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.started(session).await;
+    shelf.all_done(session, run_id, [What::Lose, What::Unknown, What::Unknown]).await;
+    assert_eq!(shelf.events(run_id).await[2..], [RunAwaitingReconciliation, RunAwaitingReconciliation]);
+    assert_ne!(shelf.data(run_id, 2).await, shelf.data(run_id, 3).await);
+}
+
+#[tokio::test]
+async fn run_again_is_a_new_attempt_behind_the_decision_and_is_not_made_twice() {
+    let shelf = Shelf::new().await;
+    let (session, run_id) = unknown(&shelf).await;
+    shelf.all_done(session, run_id, [What::RunAgain, What::RunAgain]).await;
+    assert_eq!(shelf.row(run_id).await, ("running".to_owned(), 2, 7));
+    assert_eq!(shelf.events(run_id).await[4..], [RunAwaitingReconciliation, RunReconciled, RunRestarted]);
+    assert_eq!(shelf.data(run_id, 5).await, json!({ "state": "running", "by": "desktop_user" }));
+    assert_eq!(shelf.data(run_id, 6).await, json!({ "attempt": 2 }));
+    // Its offer got lost with the line.
+    let (newer, held) = shelf.desk.connect().await;
+    assert_eq!(held.iter().map(|run| (run.run_id, run.attempt)).collect::<Vec<_>>(), [(run_id, 2)]);
+    shelf.all_done(newer, run_id, [What::RunAgain]).await;
+    assert_eq!(shelf.store.offer(newer, run_id).await.expect("read").expect("held").attempt, 2);
+    let second = |what| shelf.one(newer, run_id, 2, what);
+    assert_eq!((second(events(1, 1)).await, second(succeeded(2)).await), (DONE, DONE));
+    assert_eq!(shelf.events(run_id).await[7..], [MessageCompleted, RunSucceeded]);
+    let late = shelf.one(newer, run_id, 1, What::RunAgain).await;
+    assert_eq!(late, Recorded::Revoked(RevokeCode::AlreadyFinal));
+    assert_eq!(shelf.store.offer(newer, run_id).await.expect("read"), None, "what has ended is not offered");
+}
+
+#[tokio::test]
+async fn what_is_unknown_a_second_time_is_decided_a_second_time() {
+    let shelf = Shelf::new().await;
+    let (session, run_id) = unknown(&shelf).await;
+    shelf.all_done(session, run_id, [What::RunAgain]).await;
+    let again = [What::Unknown, What::RunAgain];
+    for what in again {
+        assert_eq!(shelf.one(session, run_id, 2, what).await, DONE);
+    }
+    assert_eq!(shelf.row(run_id).await.1, 3);
+    let types = shelf.events(run_id).await;
+    assert_eq!(types[7..], [RunAwaitingReconciliation, RunReconciled, RunRestarted]);
+}
+
+#[tokio::test]
+async fn a_person_who_says_that_it_ended_ends_it_with_what_is_known() {
+    let shelf = Shelf::new().await;
+    let (session, run_id) = unknown(&shelf).await;
+    let error = RunError {
+        code: RunErrorCode::Interrupted,
+        message: "The device stopped in the middle of a tool call, which had been done.".to_owned(),
+        retryable: false,
+        effects: Effects::Known,
+    };
+    let end = What::End { seq: 3, outcome: Outcome::Failed { error, usage: Usage::default() } };
+    shelf.all_done(session, run_id, [end.clone(), end]).await;
+    assert_eq!(shelf.events(run_id).await[4..], [RunAwaitingReconciliation, RunReconciled, RunFailed]);
+    assert_eq!(shelf.data(run_id, 5).await, json!({ "state": "failed", "by": "desktop_user" }));
+    assert_eq!(shelf.data(run_id, 6).await["error"]["effects"], "known");
+}
+
+#[tokio::test]
+async fn a_device_that_only_was_away_reconciles_by_its_end() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.started(session).await;
+    shelf.all_done(session, run_id, [What::Lose, events(1, 1), succeeded(2)]).await;
+    assert_eq!(
+        shelf.events(run_id).await[2..],
+        [RunAwaitingReconciliation, MessageCompleted, RunReconciled, RunSucceeded]
+    );
+    assert_eq!(shelf.data(run_id, 4).await, json!({ "state": "succeeded", "by": "device" }));
+}
+
+#[tokio::test]
+async fn a_stop_of_what_is_unknown_is_confirmed_by_the_device_and_nothing_is_claimed_of_its_effects() {
+    let shelf = Shelf::new().await;
+    let (session, run_id) = unknown(&shelf).await;
+    shelf.stop_run(run_id).await;
+    assert_eq!(shelf.state(run_id).await, "awaiting_reconciliation");
+    shelf.all_done(session, run_id, [cancelled(3, Effects::Possible)]).await;
+    assert_eq!(shelf.state(run_id).await, "cancelled");
+    assert_eq!(shelf.data(run_id, 7).await["effects"], "possible");
+}
+
+#[tokio::test]
+async fn what_was_to_be_stopped_does_not_run_again_and_may_have_changed_something() {
+    let shelf = Shelf::new().await;
+    let (session, run_id) = unknown(&shelf).await;
+    shelf.stop_run(run_id).await;
+    shelf.all_done(session, run_id, [What::RunAgain]).await;
+    assert_eq!(shelf.one(session, run_id, 1, What::RunAgain).await, Recorded::Revoked(RevokeCode::AlreadyFinal));
+    assert_eq!(shelf.row(run_id).await.0, "cancelled");
+    let types = shelf.events(run_id).await;
+    assert_eq!(types[4..], [RunAwaitingReconciliation, RunCancelling, RunReconciled, RunCancelled]);
+    assert_eq!(shelf.data(run_id, 7).await, json!({ "effects": "possible" }));
+
+    // Also when the decision was made before, and the stop found a next attempt that nobody had begun.
+    let (session, run_id) = unknown(&shelf).await;
+    shelf.all_done(session, run_id, [What::RunAgain]).await;
+    shelf.stop_run(run_id).await;
+    let (session, _) = shelf.desk.connect().await;
+    assert_eq!(shelf.one(session, run_id, 2, What::Cancel { held: 1 }).await, DONE);
+    let last = shelf.events(run_id).await.len() - 1;
+    assert_eq!(shelf.data(run_id, last).await, json!({ "effects": "possible" }));
+}
+
+#[tokio::test]
+async fn of_a_stop_and_a_decision_to_run_again_at_the_same_moment_the_stop_holds() {
+    let shelf = Shelf::new().await;
+    for _ in 0..30 {
+        let (session, run_id) = unknown(&shelf).await;
+        let (decided, ()) = tokio::join!(shelf.one(session, run_id, 1, What::RunAgain), shelf.stop_run(run_id));
+        let (state, attempt, _) = shelf.row(run_id).await;
+        assert_eq!(decided, DONE);
+        assert!(matches!((state.as_str(), attempt), ("cancelling", 2) | ("cancelled", 1)), "{state} in {attempt}");
+        if attempt == 2 {
+            assert_eq!(shelf.one(session, run_id, 2, cancelled(1, Effects::Possible)).await, DONE);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_is_not_unknown_is_not_begun_again_by_a_decision() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.started(session).await;
+    let refused = Recorded::Revoked(RevokeCode::StaleAttempt);
+    assert_eq!(shelf.one(session, run_id, 1, What::RunAgain).await, refused);
+    shelf.all_done(session, run_id, [opened(1, deskgate_protocol::ApprovalId::new())]).await;
+    assert_eq!(shelf.one(session, run_id, 1, What::RunAgain).await, refused);
+    shelf.all_done(session, run_id, [What::Lose]).await;
+    assert_eq!(shelf.one(session, run_id, 1, What::RunAgain).await, refused, "lost, but nobody was asked");
+    assert_eq!(shelf.row(run_id).await.1, 1);
+}

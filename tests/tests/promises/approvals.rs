@@ -1,0 +1,95 @@
+//! What waits for the desktop's owner, decided on their command line.
+
+use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Postgres, until};
+use serde_json::{Value, json};
+
+use crate::text;
+
+/// A service that writes `reply.txt` when it is allowed to, and says what it was told.
+async fn writer(device: &Device, gateway: &GatewayProcess, folder: &Folder, arguments: &[&str]) -> Backend {
+    let write = json!({ "tool": "Write", "arguments": { "file_path": "reply.txt", "content": "Dear customer\n" } });
+    let model = folder.script("writer", json!([{ "text": "I save it." }, write, { "text": "{{last_tool_result}}" }]));
+    device.publish(gateway, "shop", folder, &[&["--model", &model, "--tools", "Read,Write"], arguments].concat()).await
+}
+
+/// The one request that waits.
+pub(crate) async fn waiting(device: &Device) -> Value {
+    until("a request to wait", async || {
+        let listed = device.cli(&["approvals", "list"]).await.ok();
+        match listed["approvals"].as_array().map(Vec::as_slice) {
+            Some([one]) => Ok(one.clone()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await
+}
+
+fn written(folder: &Folder) -> Option<String> {
+    std::fs::read_to_string(folder.path().join("reply.txt")).ok()
+}
+
+#[tokio::test]
+async fn a_person_sees_the_whole_call_and_their_yes_lets_it_run_once() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let (device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+    let backend = writer(&device, &gateway, &folder, &[]).await;
+    let run_id = backend.submit("Answer.").await;
+    let request = waiting(&device).await;
+    assert_eq!((text(&request, "/tool"), text(&request, "/run_id")), ("Write", run_id.as_str()));
+    backend.state(&run_id, "awaiting_approval").await;
+    device.standing(&run_id, "awaiting_approval").await;
+    let id = text(&request, "/approval_id");
+    let shown = device.plain_cli(&["approvals", "show", id]).await;
+    for part in ["reply.txt", "+Dear customer", "shop", "I save it.", "nobody verified", "expires", "once"] {
+        assert!(shown.stdout.contains(part), "{part:?} is missing in:\n{}", shown.stdout);
+    }
+    assert_eq!(written(&folder), None);
+    device.cli(&["approvals", "approve", id]).await.ok();
+    assert_eq!(text(&backend.ended(&run_id).await, "/state"), "succeeded");
+    assert_eq!(written(&folder).as_deref(), Some("Dear customer\n"));
+    let log = device.cli(&["approvals", "log", "--run", &run_id]).await.ok();
+    let what: Vec<_> = log["entries"].as_array().expect("a list").iter().map(|row| text(row, "/what")).collect();
+    assert_eq!(what, ["executed", "decided", "requested"]);
+    let by = text(&log["entries"][1], "/who");
+    assert!(by.contains("uid "), "{by}");
+}
+
+#[tokio::test]
+async fn of_two_people_who_decide_at_once_one_has_decided_and_the_other_learns_it() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let (device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+    let backend = writer(&device, &gateway, &folder, &[]).await;
+    let run_id = backend.submit("Answer.").await;
+    let request = waiting(&device).await;
+    let id = text(&request, "/approval_id");
+    let approve = ["approvals", "approve", id];
+    let deny = ["approvals", "deny", id, "--reason", "Not this one."];
+    let (yes, no) = tokio::join!(device.cli(&approve), device.cli(&deny));
+    let mut codes = [yes.exit, no.exit];
+    codes.sort_unstable();
+    assert_eq!(codes, [0, 6], "{} {}", yes.stderr, no.stderr);
+    let run = backend.ended(&run_id).await;
+    match yes.exit {
+        0 => assert!(written(&folder).is_some()),
+        _ => {
+            assert_eq!(written(&folder), None);
+            assert!(text(&run, "/result/text").contains("Not this one."), "{run}");
+        }
+    }
+    let unknown = device.cli(&["approvals", "approve", &format!("apr_{}", "0".repeat(32))]).await;
+    assert_eq!(unknown.exit, 1, "{}", unknown.stderr);
+}
+
+#[tokio::test]
+async fn a_denied_path_is_refused_without_asking_and_may_end_the_run() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let (device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+    let rules = ["--allow", "Write", "--deny", "Write:reply.txt", "--on-denial", "end"];
+    let backend = writer(&device, &gateway, &folder, &rules).await;
+    let run = backend.ended(&backend.submit("Answer.").await).await;
+    assert_eq!((text(&run, "/error/code"), text(&run, "/error/effects")), ("approval_denied", "none"), "{run}");
+    assert_eq!(written(&folder), None);
+}

@@ -1,0 +1,107 @@
+//! kill -9 of the agent while a run writes, asks, or has written: nothing is guessed, nothing runs twice.
+
+use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Postgres};
+use serde_json::json;
+
+use crate::approvals::waiting;
+use crate::text;
+
+/// A service that writes `reply.txt` and then takes its time.
+async fn writer(device: &Device, gateway: &GatewayProcess, folder: &Folder, arguments: &[&str]) -> Backend {
+    let model = slow(folder);
+    device.publish(gateway, "shop", folder, &[&["--model", &model, "--tools", "Read,Write"], arguments].concat()).await
+}
+
+fn slow(folder: &Folder) -> String {
+    let write = json!({ "tool": "Write", "arguments": { "file_path": "reply.txt", "content": "Dear customer\n" } });
+    folder.script("writer", json!([write, { "delay_ms": 600_000 }, { "text": "written" }]))
+}
+
+/// Kills the agent once the write is in the journal with its outcome, and starts it again.
+async fn killed_after_its_write(device: &mut Device, backend: &Backend) -> String {
+    let run_id = backend.submit("Answer.").await;
+    deskgate_tests::until("the write to be reported", async || {
+        let events = device.events(&run_id).await;
+        if events.iter().any(|event| event == "tool.completed") { Ok(()) } else { Err(format!("{events:?}")) }
+    })
+    .await;
+    device.kill_9();
+    device.start().await;
+    device.connected().await;
+    backend.state(&run_id, "awaiting_reconciliation").await;
+    device.standing(&run_id, "awaiting_reconciliation").await;
+    run_id
+}
+
+#[tokio::test]
+async fn a_run_that_had_written_waits_for_its_owner_who_sees_what_is_on_disk() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let (mut device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+    let backend = writer(&device, &gateway, &folder, &["--allow", "Write"]).await;
+    let run_id = killed_after_its_write(&mut device, &backend).await;
+    let shown = device.cli(&["runs", "show", &run_id]).await.ok();
+    let evidence = &shown["evidence"][0];
+    assert_eq!((text(evidence, "/tool"), text(evidence, "/on_disk")), ("Write", "as_planned"), "{shown}");
+    assert_eq!(evidence["ok"], true);
+    let plain = device.plain_cli(&["runs", "show", &run_id]).await.stdout;
+    assert!(plain.contains("runs reconcile") && plain.contains("as the call was to make it"), "{plain}");
+
+    device.cli(&["runs", "reconcile", &run_id, "--finished"]).await.ok();
+    let run = backend.ended(&run_id).await;
+    let error = (text(&run, "/state"), text(&run, "/error/code"), text(&run, "/error/effects"));
+    assert_eq!(error, ("failed", "interrupted", "known"), "{run}");
+    let again = device.cli(&["runs", "reconcile", &run_id, "--run-again"]).await;
+    assert_eq!(again.exit, 6, "{}", again.stderr);
+    let events = device.events(&run_id).await;
+    assert_eq!(events.iter().filter(|event| *event == "run.reconciled").count(), 1, "{events:?}");
+    assert_eq!(device.executions(&run_id), 1);
+}
+
+#[tokio::test]
+async fn a_run_that_its_owner_wants_again_runs_again_once_and_the_events_say_so() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let (mut device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+    let backend = writer(&device, &gateway, &folder, &["--allow", "Write"]).await;
+    let run_id = killed_after_its_write(&mut device, &backend).await;
+    folder.script("writer", json!([{ "text": "again" }]));
+    device.cli(&["runs", "reconcile", &run_id, "--run-again"]).await.ok();
+    let run = backend.ended(&run_id).await;
+    assert_eq!(text(&run, "/result/text"), "again", "{run}");
+    let events = device.events(&run_id).await;
+    let place =
+        |name: &str| events.iter().position(|event| event == name).unwrap_or_else(|| panic!("{name}: {events:?}"));
+    assert!(place("run.awaiting_reconciliation") < place("run.reconciled"), "{events:?}");
+    assert!(place("run.reconciled") < place("run.succeeded"), "{events:?}");
+    assert_eq!(device.executions(&run_id), 2);
+}
+
+#[tokio::test]
+async fn a_run_that_was_killed_while_it_asked_asks_anew_and_writes_once() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let (mut device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+    let backend = writer(&device, &gateway, &folder, &[]).await;
+    let run_id = backend.submit("Answer.").await;
+    let first = waiting(&device).await;
+    device.kill_9();
+    device.start().await;
+    device.standing(&run_id, "awaiting_approval").await;
+    let second = waiting(&device).await;
+    assert_ne!(first["approval_id"], second["approval_id"]);
+    let late = device.cli(&["approvals", "approve", text(&first, "/approval_id")]).await;
+    assert_eq!(late.exit, 6, "{}", late.stderr);
+    assert!(!folder.path().join("reply.txt").exists());
+    device.cli(&["approvals", "approve", text(&second, "/approval_id")]).await.ok();
+    deskgate_tests::until("the file to be written", async || {
+        if folder.path().join("reply.txt").exists() { Ok(()) } else { Err("it is not there".to_owned()) }
+    })
+    .await;
+    assert_eq!(device.executions(&run_id), 2);
+    let events = device.events(&run_id).await;
+    assert_eq!(events.iter().filter(|event| *event == "run.restarted").count(), 1, "{events:?}");
+    // Stopped while it takes its time: what was written stays, and the caller learns that.
+    device.cli(&["runs", "stop", &run_id]).await.ok();
+    assert_eq!(text(&backend.ended(&run_id).await, "/state"), "cancelled");
+}
