@@ -14,6 +14,7 @@ pub mod descriptors;
 pub mod domain;
 pub mod exit;
 pub mod http;
+pub mod log;
 pub mod meters;
 pub mod networks;
 pub mod ops;

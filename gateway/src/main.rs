@@ -13,6 +13,7 @@ use deskgate_gateway::config::{self, Config};
 use deskgate_gateway::descriptors::Descriptors;
 use deskgate_gateway::exit::{self, Exit, Failure};
 use deskgate_gateway::http::{openapi, server};
+use deskgate_gateway::log;
 use deskgate_gateway::output::{Output, table};
 use deskgate_gateway::store::Database;
 use deskgate_gateway::store::migrate::{self, MIGRATIONS, MigrateError, Standing};
@@ -212,7 +213,7 @@ fn not_set_up(error: impl std::fmt::Display) -> Failure {
 
 async fn serve(config: Config, migrate: bool) -> Result<(), Failure> {
     config.check().map_err(not_set_up)?;
-    log(&config)?;
+    start_log(&config)?;
     let settings = settings(&config, migrate)?;
     take_descriptors();
     for (directory, mode) in [(config.state_dir(), 0o700), (config.run_dir(), 0o750)] {
@@ -384,15 +385,15 @@ async fn migrate(config: &Config, command: Migrate, out: Output) -> Result<(), F
     }
 }
 
-fn log(config: &Config) -> Result<(), Failure> {
+fn start_log(config: &Config) -> Result<(), Failure> {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_new(config.text("log.filter"))
         .map_err(|error| not_set_up(format!("log.filter = {:?}: {error}", config.text("log.filter"))))?;
     let terminal = std::io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match config.text("log.format") {
-        "json" => builder.json().flatten_event(true).with_span_list(false).init(),
-        "auto" if !terminal => builder.json().flatten_event(true).with_span_list(false).init(),
+        "json" => builder.fmt_fields(log::Members).event_format(log::Line).init(),
+        "auto" if !terminal => builder.fmt_fields(log::Members).event_format(log::Line).init(),
         _ => builder.with_ansi(terminal && std::env::var_os("NO_COLOR").is_none()).with_target(false).init(),
     }
     Ok(())

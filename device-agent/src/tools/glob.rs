@@ -2,10 +2,8 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use deskgate_protocol::control::ToolKind;
 use futures_util::future::BoxFuture;
@@ -15,8 +13,8 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::output::Output;
-use super::walk::walk;
-use super::workspace::{AccessError, Links, Workspace};
+use super::walk::{Found, Visitor, walk};
+use super::workspace::{AccessError, Workspace};
 use super::{Plan, Tool, ToolOutput, ToolResult, ToolSpec, display};
 use crate::services::ToolName;
 
@@ -115,29 +113,13 @@ fn find(
     stop: &CancellationToken,
 ) -> Result<ToolOutput, AccessError> {
     let hidden = pattern.split('/').any(|part| part.starts_with('.') && part != "." && part != "..");
-    let mut newest: BinaryHeap<Reverse<(SystemTime, Reverse<PathBuf>)>> = BinaryHeap::with_capacity(FILES + 1);
-    let mut found = 0_usize;
-    let walked = walk(workspace, base, hidden, stop, |path| {
-        let below = path.strip_prefix(base).unwrap_or(path);
-        if matcher.matched(below, false).is_whitelist() {
-            // Whatever cannot be looked at from the working directory's handle is not listed.
-            match workspace.look(path, Links::Refused) {
-                Ok(metadata) if metadata.is_file() => {
-                    found += 1;
-                    let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-                    newest.push(Reverse((modified, Reverse(path.to_owned()))));
-                    if newest.len() > FILES {
-                        newest.pop();
-                    }
-                }
-                Err(AccessError::Gone) => return Err(AccessError::Gone),
-                _ => {}
-            }
-        }
-        Ok(ControlFlow::Continue(()))
-    })?;
+    let newest = || Newest { base, matcher, files: BinaryHeap::with_capacity(FILES + 1), found: 0 };
+    let (walked, parts) = walk(workspace, base, hidden, stop, newest)?;
+    let found: usize = parts.iter().map(|part| part.found).sum();
+    let mut files: Vec<_> = parts.into_iter().flat_map(|part| part.files).collect();
+    files.sort();
     let mut output = Output::default();
-    for Reverse((_, Reverse(path))) in newest.into_sorted_vec() {
+    for Reverse((_, Reverse(path))) in files.into_iter().take(FILES) {
         if !output.push(&display::name(&path)) {
             break;
         }
@@ -149,4 +131,31 @@ fn find(
         notices.push(format!("the newest {} of {found} files: use a narrower pattern or path", output.lines()));
     }
     Ok(ToolOutput::ok(output.finish(&notices)))
+}
+
+/// The newest files that one thread came to.
+struct Newest<'a> {
+    base: &'a Path,
+    matcher: &'a Override,
+    /// By time in seconds and nanoseconds, the oldest on top; of the same time the last by name.
+    files: BinaryHeap<Reverse<((i64, i64), Reverse<PathBuf>)>>,
+    found: usize,
+}
+
+impl Visitor for Newest<'_> {
+    fn visit(&mut self, found: &Found<'_>) -> Result<(), AccessError> {
+        let below = found.path.strip_prefix(self.base).unwrap_or(found.path);
+        if !self.matcher.matched(below, false).is_whitelist() {
+            return Ok(());
+        }
+        // What has gone since it was listed is not listed.
+        if let Some(modified) = found.modified() {
+            self.found += 1;
+            self.files.push(Reverse((modified, Reverse(found.path.to_owned()))));
+            if self.files.len() > FILES {
+                self.files.pop();
+            }
+        }
+        Ok(())
+    }
 }

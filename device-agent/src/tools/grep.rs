@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,8 +15,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::output::{LINE_LIMIT, Output};
-use super::walk::{Walked, walk};
+use super::hits::{Hits, Lines};
+use super::output::LINE_LIMIT;
+use super::walk::{Found, Visitor, Walked, walk};
 use super::workspace::{AccessError, Kind, Links, Workspace};
 use super::{Plan, Tool, ToolOutput, ToolResult, ToolSpec, display};
 use crate::services::ToolName;
@@ -128,18 +128,15 @@ impl Tool for Grep {
     }
 }
 
+/// What one call searches for, and what it found so far.
 struct Search<'a> {
     matcher: RegexMatcher,
-    searcher: Searcher,
+    searcher: SearcherBuilder,
     only: Override,
     types: Types,
     mode: Mode,
-    numbers: bool,
-    head: usize,
     stop: &'a CancellationToken,
-    output: Output,
-    full: bool,
-    failed: usize,
+    hits: Hits,
 }
 
 impl<'a> Search<'a> {
@@ -156,13 +153,15 @@ impl<'a> Search<'a> {
             Mode::Content => arguments.around.unwrap_or(lines).min(CONTEXT_LIMIT),
             Mode::FilesWithMatches | Mode::Count => 0,
         };
-        let searcher = SearcherBuilder::new()
+        let numbers = arguments.numbers.unwrap_or(true);
+        let mut searcher = SearcherBuilder::new();
+        searcher
             .multi_line(arguments.multiline)
+            .line_number(numbers && arguments.output_mode == Mode::Content)
             .before_context(context(arguments.before))
             .after_context(context(arguments.after))
             .binary_detection(BinaryDetection::quit(0))
-            .heap_limit(Some(HEAP_LIMIT))
-            .build();
+            .heap_limit(Some(HEAP_LIMIT));
         let mut only = OverrideBuilder::new(".");
         if let Some(glob) = &arguments.glob {
             only.add(glob).map_err(|error| format!("The glob is not valid: {error}"))?;
@@ -180,90 +179,97 @@ impl<'a> Search<'a> {
                 format!("The type is not known: {error}. Use ripgrep's names, such as rust, js or py, or use glob.")
             })?,
             mode: arguments.output_mode,
-            numbers: arguments.numbers.unwrap_or(true),
-            head: match arguments.head_limit.unwrap_or(DEFAULT_HEAD) {
+            stop,
+            hits: Hits::new(match arguments.head_limit.unwrap_or(DEFAULT_HEAD) {
                 0 => usize::MAX,
                 lines => lines,
-            },
-            stop,
-            output: Output::default(),
-            full: false,
-            failed: 0,
+            }),
         })
     }
 
-    fn run(mut self, workspace: &Workspace, path: &str) -> Result<ToolOutput, AccessError> {
+    fn run(self, workspace: &Workspace, path: &str) -> Result<ToolOutput, AccessError> {
         let given = workspace.relative(path)?;
-        let walked = match workspace.open_file(&given, Links::Inside) {
+        let searcher =
+            || OneSearcher { search: &self, matcher: self.matcher.clone(), searcher: self.searcher.build(), failed: 0 };
+        let (walked, searchers) = match workspace.open_file(&given, Links::Inside) {
             Ok((file, _)) => {
-                self.file(&given, file)?;
-                Walked::default()
+                let mut one = searcher();
+                one.file(&given, file)?;
+                (Walked::default(), vec![one])
             }
             Err(AccessError::NotAFile(Kind::Directory)) => {
                 let base = workspace.relative_without_links(path)?;
-                let stop = self.stop;
-                walk(workspace, &base, false, stop, |path| {
-                    if self.only.matched(path, false).is_ignore() || self.types.matched(path, false).is_ignore() {
-                        return Ok(ControlFlow::Continue(()));
-                    }
-                    match workspace.open_file(path, Links::Refused) {
-                        Ok((file, _)) => self.file(path, file)?,
-                        Err(AccessError::Gone) => return Err(AccessError::Gone),
-                        Err(AccessError::Denied) => self.failed += 1,
-                        // It was removed, or turned into something else, since it was listed.
-                        Err(_) => {}
-                    }
-                    Ok(if self.full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-                })?
+                walk(workspace, &base, false, self.stop, searcher)?
             }
             Err(error) => return Err(error),
         };
+        let failed: usize = searchers.iter().map(|searcher| searcher.failed).sum();
+        drop(searchers);
         let mut notices = walked.notices();
-        if self.output.lines() == 0 {
+        let (output, cut) = self.hits.finish();
+        if output.lines() == 0 {
             notices.insert(0, "no matches found".to_owned());
         }
-        if self.full {
-            notices.push(format!("cut after {} lines: there may be more", self.output.lines()));
+        if cut {
+            notices.push(format!("cut after {} lines: there may be more", output.lines()));
         }
-        if self.failed > 0 {
-            notices.push(format!("{} files could not be searched", self.failed));
+        if failed > 0 {
+            notices.push(format!("{failed} files could not be searched"));
         }
-        Ok(ToolOutput::ok(self.output.finish(&notices)))
+        Ok(ToolOutput::ok(output.finish(&notices)))
+    }
+}
+
+/// One of the threads that search.
+struct OneSearcher<'a> {
+    search: &'a Search<'a>,
+    matcher: RegexMatcher,
+    searcher: Searcher,
+    failed: usize,
+}
+
+impl Visitor for OneSearcher<'_> {
+    fn wants(&self, path: &Path) -> bool {
+        self.search.hits.wants(path)
     }
 
+    fn visit(&mut self, found: &Found<'_>) -> Result<(), AccessError> {
+        let Search { only, types, .. } = self.search;
+        if only.matched(found.path, false).is_ignore() || types.matched(found.path, false).is_ignore() {
+            return Ok(());
+        }
+        match found.open() {
+            Ok((file, _)) => self.file(found.path, file),
+            Err(AccessError::Gone) => Err(AccessError::Gone),
+            Err(AccessError::Denied) => {
+                self.failed += 1;
+                Ok(())
+            }
+            // It was removed, or turned into something else, since it was listed.
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+impl OneSearcher<'_> {
     fn file(&mut self, path: &Path, file: File) -> Result<(), AccessError> {
-        let name = display::name(path);
-        let mut found = Found {
-            name: &name,
-            mode: self.mode,
-            numbers: self.numbers,
-            head: self.head,
-            stop: self.stop,
-            output: &mut self.output,
-            full: &mut self.full,
-            matches: 0,
-        };
-        let reader = Stoppable { file, stop: self.stop };
-        let outcome = self.searcher.search_reader(&self.matcher, reader, &mut found);
-        let matches = found.matches;
-        if self.stop.is_cancelled() {
+        let search = self.search;
+        let mut matches = Matches { search, path, name: None, lines: Lines::default(), matches: 0 };
+        let reader = Stoppable { file, stop: search.stop };
+        let outcome = self.searcher.search_reader(&self.matcher, reader, &mut matches);
+        if search.stop.is_cancelled() {
             return Err(AccessError::Stopped);
         }
         if outcome.is_err() {
             self.failed += 1;
         }
-        if matches > 0 {
-            match self.mode {
-                Mode::Content => {}
-                Mode::FilesWithMatches => self.line(&name),
-                Mode::Count => self.line(&format!("{name}:{matches}")),
-            }
+        match (search.mode, matches.matches) {
+            (Mode::FilesWithMatches, 1..) => drop(matches.push(|name| name.to_owned())),
+            (Mode::Count, count @ 1..) => drop(matches.push(|name| format!("{name}:{count}"))),
+            _ => {}
         }
+        search.hits.add(path, matches.lines);
         Ok(())
-    }
-
-    fn line(&mut self, line: &str) {
-        self.full = self.output.lines() >= self.head || !self.output.push(line);
     }
 }
 
@@ -280,39 +286,40 @@ impl io::Read for Stoppable<'_> {
 }
 
 /// Takes what the searcher finds in one file.
-struct Found<'a> {
-    name: &'a str,
-    mode: Mode,
-    numbers: bool,
-    head: usize,
-    stop: &'a CancellationToken,
-    output: &'a mut Output,
-    full: &'a mut bool,
+struct Matches<'a> {
+    search: &'a Search<'a>,
+    path: &'a Path,
+    /// As it is shown; made when there is something to show.
+    name: Option<String>,
+    lines: Lines,
     matches: usize,
 }
 
-impl Found<'_> {
+impl Matches<'_> {
     /// `false` ends the search of this file.
+    fn push(&mut self, line: impl FnOnce(&str) -> String) -> bool {
+        let name = self.name.get_or_insert_with(|| display::name(self.path));
+        self.lines.push(line(name), self.search.hits.head())
+    }
+
     fn show(&mut self, line: &[u8], number: Option<u64>, separator: char) -> bool {
         let text = String::from_utf8_lossy(line);
         let text = display::line(text.trim_end_matches(['\n', '\r']), LINE_LIMIT);
-        let line = match number.filter(|_| self.numbers) {
-            Some(number) => format!("{}{separator}{number}{separator}{text}", self.name),
-            None => format!("{}{separator}{text}", self.name),
-        };
-        *self.full = self.output.lines() >= self.head || !self.output.push(&line);
-        !*self.full
+        self.push(|name| match number {
+            Some(number) => format!("{name}{separator}{number}{separator}{text}"),
+            None => format!("{name}{separator}{text}"),
+        })
     }
 }
 
-impl Sink for Found<'_> {
+impl Sink for Matches<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
-        if self.stop.is_cancelled() {
+        if self.search.stop.is_cancelled() {
             return Ok(false);
         }
-        match self.mode {
+        match self.search.mode {
             Mode::FilesWithMatches => {
                 self.matches += 1;
                 Ok(false)
@@ -340,7 +347,6 @@ impl Sink for Found<'_> {
     }
 
     fn context_break(&mut self, _: &Searcher) -> io::Result<bool> {
-        *self.full = self.output.lines() >= self.head || !self.output.push("--");
-        Ok(!*self.full)
+        Ok(self.push(|_| "--".to_owned()))
     }
 }

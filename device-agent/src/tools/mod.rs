@@ -19,6 +19,8 @@ mod edit;
 mod glob;
 mod grep;
 mod guard;
+mod hits;
+mod ignores;
 mod known;
 mod nearest;
 mod output;

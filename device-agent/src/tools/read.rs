@@ -239,7 +239,7 @@ fn missing(workspace: &Workspace, path: &Path) -> String {
         return format!("{refusal} Its directory does not exist either.");
     };
     let seen = |name: &String| !workspace.hides(&parent.join(name));
-    let names = entries.take(NEIGHBOURS).filter_map(|entry| entry.ok()?.0.into_string().ok()).filter(seen);
+    let names = entries.take(NEIGHBOURS).filter_map(|name| name.into_string().ok()).filter(seen);
     let near: Vec<_> =
         nearest::similar(&wanted, names).into_iter().map(|name| display::name(&parent.join(name))).collect();
     if near.is_empty() { refusal } else { format!("{refusal} Did you mean {}?", near.join(" or ")) }

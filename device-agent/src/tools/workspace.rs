@@ -178,17 +178,6 @@ impl Workspace {
         self.find(relative, links)?.open_file()
     }
 
-    /// What is at a path, without opening it for anything.
-    pub fn look(&self, relative: &Path, links: Links) -> Result<Metadata, AccessError> {
-        let spot = self.find(relative, links)?;
-        let name = spot.name().unwrap_or(std::ffi::OsStr::new("."));
-        if !spot.missing().is_empty() {
-            return Err(AccessError::Missing);
-        }
-        Ok(File::from(below(spot.directory(), Path::new(name), OFlags::PATH).map_err(AccessError::reading)?)
-            .metadata()?)
-    }
-
     /// Opens a directory for listing.
     pub fn open_directory(&self, relative: &Path, links: Links) -> Result<OwnedFd, AccessError> {
         self.find(relative, links)?.open_directory()

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::management::Scope;
 use deskgate_protocol::secret::{ApplicationKey, InvalidSecret, digests_equal};
 use deskgate_protocol::{ApplicationId, EndpointId, KeyId};
@@ -151,9 +152,18 @@ fn is_allowed(cidrs: &[String], from: Option<IpAddr>) -> bool {
     cidrs.is_empty() || from.is_some_and(inside)
 }
 
-/// Whether what was sent is this key, and the key is good from there.
-fn is_good(known: &StoredKey, sent: &ApplicationKey, from: Option<IpAddr>) -> bool {
-    digests_equal(&known.digest, &sent.digest()) && known.live && is_allowed(&known.key.allowed_cidrs, from)
+/// What was sent as a key, and from where.
+struct Sent {
+    key_id: KeyId,
+    digest: Sha256Digest,
+    from: Option<IpAddr>,
+}
+
+impl Sent {
+    /// Whether it is this key, and the key is good from there.
+    fn is(&self, known: &StoredKey) -> bool {
+        digests_equal(&known.digest, &self.digest) && known.live && is_allowed(&known.key.allowed_cidrs, self.from)
+    }
 }
 
 /// How long a key's record is believed.
@@ -208,13 +218,17 @@ impl Access {
     ) -> Result<Authenticated, Refusal> {
         let sent: ApplicationKey =
             credential.parse().map_err(|error| Refusal::CredentialInvalid { hint: hint(&error) })?;
+        let sent = Sent { key_id: sent.id(), digest: sent.digest(), from };
+        let slot = lock(&self.slots).get(&sent.key_id).cloned();
+        // A reading that failed makes no key unknown.
+        let was_good = slot.as_ref().and_then(|slot| slot.known()).is_some_and(|known| sent.is(&known));
         let attempt = match from {
             // Behind one address there may be many callers: one that was good is not turned away for the others.
-            Some(address) if !self.was_good(&sent, from) => Some(self.failures.begin(address)?),
+            Some(address) if !was_good => Some(self.failures.begin(address)?),
             _ => None,
         };
-        let slot = self.slot(sent.id());
-        let found = self.key(&slot, sent.id()).await.map(|known| known.filter(|known| is_good(known, &sent, from)));
+        let slot = slot.unwrap_or_else(|| self.slot(sent.key_id));
+        let found = self.key(&slot, sent.key_id).await.map(|known| known.filter(|known| sent.is(known)));
         if let (Some(attempt), Ok(Some(_)) | Err(_)) = (attempt, &found) {
             attempt.forgive();
         }
@@ -223,18 +237,12 @@ impl Access {
             return Err(Refusal::ApplicationDisabled);
         }
         if slot.is_use_to_note()
-            && let Err(error) = self.store.note_key_use(sent.id()).await
+            && let Err(error) = self.store.note_key_use(sent.key_id).await
         {
             tracing::debug!(%error, "a key's last use was not noted");
         }
         let standing = self.rates.count(key.key.key_id);
         Ok(Authenticated { key, subject, standing })
-    }
-
-    /// Whether this key was good from there when it was last read; a reading that failed makes no key unknown.
-    fn was_good(&self, sent: &ApplicationKey, from: Option<IpAddr>) -> bool {
-        let slot = lock(&self.slots).get(&sent.id()).cloned();
-        slot.and_then(|slot| slot.known()).is_some_and(|known| is_good(&known, sent, from))
     }
 
     async fn key(&self, slot: &Slot, key_id: KeyId) -> Result<Option<Arc<StoredKey>>, Refusal> {

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Response;
 use deskgate_protocol::conversation::Conversation;
 use deskgate_protocol::management::Scope;
@@ -16,7 +15,7 @@ use deskgate_protocol::{ConversationId, EndpointId};
 use serde_json::Value;
 
 use super::error::Error;
-use super::incoming::Incoming;
+use super::incoming::{Incoming, Received};
 use super::made::made;
 use super::openapi::bodies::{Message, NewConversation, NewReset};
 use super::openapi::examples;
@@ -77,8 +76,7 @@ refusals!(OpenRefusals = EVERY_CALL, JSON_BODY, NEW_WORK, &[Code::NotFound, Code
 pub(super) async fn open(
     State(api): State<Arc<Api>>,
     authenticated: Authenticated,
-    headers: HeaderMap,
-    body: Body,
+    Received { headers, body }: Received,
 ) -> Result<Response, Error> {
     api.admits()?;
     let caller = authenticated.authorise_work(&[Scope::ConversationsWrite])?;
@@ -208,8 +206,7 @@ pub(super) async fn say(
     State(api): State<Arc<Api>>,
     authenticated: Authenticated,
     conversation_id: Result<Path<String>, PathRejection>,
-    headers: HeaderMap,
-    body: Body,
+    Received { headers, body }: Received,
 ) -> Result<Response, Error> {
     api.admits()?;
     let caller = authenticated.authorise_work(&[Scope::ConversationsWrite, Scope::RunsWrite])?;
@@ -262,8 +259,7 @@ pub(super) async fn reset(
     State(api): State<Arc<Api>>,
     authenticated: Authenticated,
     conversation_id: Result<Path<String>, PathRejection>,
-    headers: HeaderMap,
-    body: Body,
+    Received { headers, body }: Received,
 ) -> Result<Response, Error> {
     api.admits()?;
     let caller = authenticated.authorise_work(&[Scope::ConversationsControl])?;

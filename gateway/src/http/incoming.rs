@@ -1,8 +1,10 @@
 //! A body that is coming in: there is room for it, its size, time and depth are bounded, it is one JSON object.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
+use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, header};
 use deskgate_protocol::canonical::Sha256Digest;
 use http_body_util::{BodyExt, Limited};
@@ -15,6 +17,21 @@ use crate::domain::bodies::{MAX_BODY, Room};
 use crate::domain::refusal::{Flaw, Refusal};
 
 const MAX_DEPTH: usize = 64;
+
+/// A request's headers, and its body as it comes in. The last extractor of a handler, as it takes both away.
+pub(super) struct Received {
+    pub(super) headers: HeaderMap,
+    pub(super) body: Body,
+}
+
+impl<S: Sync> FromRequest<S> for Received {
+    type Rejection = Infallible;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Infallible> {
+        let (parts, body) = request.into_parts();
+        Ok(Self { headers: parts.headers, body })
+    }
+}
 
 /// A body that was not read yet. Its room is taken for as long as this is held: until the request is answered.
 pub(super) struct Incoming<'a> {

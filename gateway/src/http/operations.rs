@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Response;
 use deskgate_protocol::management::Scope;
 use deskgate_protocol::operation::ControlOperation;
@@ -14,7 +13,7 @@ use deskgate_protocol::{OperationId, RunId};
 use serde_json::Value;
 
 use super::error::Error;
-use super::incoming::Incoming;
+use super::incoming::{Incoming, Received};
 use super::made::made;
 use super::openapi::bodies::NewStop;
 use super::openapi::examples;
@@ -61,8 +60,7 @@ pub(super) async fn stop(
     State(api): State<Arc<Api>>,
     authenticated: Authenticated,
     run_id: Result<Path<String>, PathRejection>,
-    headers: HeaderMap,
-    body: Body,
+    Received { headers, body }: Received,
 ) -> Result<Response, Error> {
     api.admits()?;
     let caller = authenticated.authorise_work(&[Scope::RunsControl])?;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -15,7 +14,7 @@ use deskgate_protocol::run::Run;
 use deskgate_protocol::{EndpointId, RunId};
 
 use super::error::Error;
-use super::incoming::Incoming;
+use super::incoming::{Incoming, Received};
 use super::made::made;
 use super::openapi::bodies::Submission;
 use super::openapi::examples;
@@ -61,8 +60,7 @@ pub(super) async fn submit(
     State(api): State<Arc<Api>>,
     authenticated: Authenticated,
     endpoint_id: Result<Path<String>, PathRejection>,
-    headers: HeaderMap,
-    body: Body,
+    Received { headers, body }: Received,
 ) -> Result<Response, Error> {
     api.admits()?;
     let caller = authenticated.authorise_work(&[Scope::RunsWrite])?;

@@ -70,10 +70,10 @@ impl Store {
         Ok(self.durable_one(sql, &[]).await?.try_get(0)?)
     }
 
-    /// The connections of both pools.
+    /// The connections of all pools.
     pub fn connections(&self) -> Connections {
-        let both = [self.durable.status(), self.relaxed.status()];
-        let sum = |of: fn(&deadpool_postgres::Status) -> usize| both.iter().map(of).sum::<usize>();
+        let all = [&self.durable, &self.relaxed, &self.filtered].map(|pool| pool.status());
+        let sum = |of: fn(&deadpool_postgres::Status) -> usize| all.iter().map(of).sum::<usize>();
         let (open, idle) = (sum(|pool| pool.size), sum(|pool| pool.available));
         Connections { idle, busy: open.saturating_sub(idle), waiting: sum(|pool| pool.waiting) }
     }

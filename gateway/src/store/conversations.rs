@@ -138,7 +138,7 @@ impl Store {
         let (app_id, count) = (sought.app_id.uuid(), i64::from(limit) + 1);
         let params: [&(dyn ToSql + Sync); 7] =
             [&app_id, &sought.subject, &before.moment, &before.id, &endpoints, &sought.conversation_key, &count];
-        let rows = self.durable_rows(sql, &params).await?;
+        let rows = self.filtered_rows(sql, &params).await?;
         let read = rows.iter().map(conversation).collect::<Result<_, _>>()?;
         let place = |read: &Conversation| Place { moment: read.created_at.0, id: read.conversation_id.uuid() };
         Ok(Page::of(read, limit, place))

@@ -63,13 +63,12 @@ async fn converse(
     };
     let tell = async {
         client.batch_execute(&format!("SET synchronous_commit = off; LISTEN {CHANNEL}")).await?;
+        let notify = client.prepare("SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload").await?;
         wake.all_changed();
         let mut tellings = Vec::new();
         while outgoing.recv_many(&mut tellings, TOGETHER).await > 0 {
             let payloads = say(own, tellings.drain(..));
-            client
-                .execute("SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload", &[&CHANNEL, &payloads])
-                .await?;
+            client.execute(&notify, &[&CHANNEL, &payloads]).await?;
             tokio::time::sleep(GATHER).await;
         }
         Ok(())

@@ -66,6 +66,8 @@ pub struct Store {
     durable: Pool,
     /// Commits that need not: what a crash may forget without harm (claims, heartbeats).
     relaxed: Pool,
+    /// Lists whose plan depends on what they are filtered by: planned each time.
+    filtered: Pool,
     /// Where changes are announced.
     wake: Wake,
     /// Where what happened is counted.
@@ -104,6 +106,10 @@ impl Store {
 
     async fn relaxed_rows(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
         rows(&self.relaxed, sql, params).await
+    }
+
+    async fn filtered_rows(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
+        rows(&self.filtered, sql, params).await
     }
 
     async fn durable_opt(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Option<Row>, Error> {

@@ -1,4 +1,4 @@
-//! Opening the database: TLS, the two pools, and the refusal to serve on one that may lose a 202.
+//! Opening the database: TLS, the pools, and the refusal to serve on one that may lose a 202.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,6 +12,9 @@ use super::migrate::{self, MigrateError, Standing};
 use super::{Error, Store};
 use crate::meters::Meters;
 use crate::wake::Wake;
+
+/// Planning an admission takes longer than admitting, and its values change nothing about the plan.
+const KEPT_PLANS: &str = "-c plan_cache_mode=force_generic_plan";
 
 /// Where the database is.
 #[derive(Clone)]
@@ -137,18 +140,23 @@ impl Database {
             Standing::Behind { applied } => return Err(OpenError::Behind { applied, known: migrate::newest() }),
             Standing::Ahead { applied } => return Err(MigrateError::Ahead { applied, known: migrate::newest() }.into()),
         }
-        let (durable, relaxed) = (self.pool(16, ""), self.pool(6, "-c synchronous_commit=off "));
-        Ok(Store { durable, relaxed, wake, meters: Meters::default() })
+        Ok(Store {
+            durable: self.pool(16, KEPT_PLANS),
+            relaxed: self.pool(6, &format!("{KEPT_PLANS} -c synchronous_commit=off")),
+            filtered: self.pool(4, ""),
+            wake,
+            meters: Meters::default(),
+        })
     }
 
     fn pool(&self, size: usize, options: &str) -> Pool {
         let mut config = self.config.clone();
         let own = config.get_options().unwrap_or_default().to_owned();
-        // Every statement that is often used has its index. But a plan is made once and kept, and one
+        // Every statement that is often used has its index. But a plan may be made once and kept, and one
         // made while a table was small would read all of it ever after: hence no sequential scans.
         config
             .options(format!(
-                "{own} {options}-c statement_timeout=10s -c idle_in_transaction_session_timeout=10s -c jit=off \
+                "{own} {options} -c statement_timeout=10s -c idle_in_transaction_session_timeout=10s -c jit=off \
                  -c enable_seqscan=off"
             ))
             .connect_timeout(Duration::from_secs(2))

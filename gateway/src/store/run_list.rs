@@ -131,7 +131,7 @@ impl Store {
         if let Some((first, last)) = &identities {
             params.extend([first as &(dyn ToSql + Sync), last]);
         }
-        self.durable_rows(sql, &params).await?.iter().map(examined).collect()
+        self.filtered_rows(sql, &params).await?.iter().map(examined).collect()
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod acme;
 mod alike;
+mod approvals;
 mod arbitrary;
 mod bodies;
 mod conversations;

@@ -54,7 +54,8 @@ pub enum InFlightStatus {
     /// Being executed.
     Running,
     /// Its execution was cut off by a restart of the device before anything was written, or the desktop user had it
-    /// run again: the next attempt is offered to this device.
+    /// run again: the next attempt is offered to this device. Of a decision that a gateway cannot know of, because it was not told
+    /// before that the run is unknown, a device says `unknown` and then `reconciled`.
     Interrupted,
     /// The device was restarted, and a writing tool call has no outcome. The run awaits reconciliation, keeps its slot,
     /// and is not offered again before the device says `reconciled`, or `interrupted` in a later hello. Answered by an `ack` with

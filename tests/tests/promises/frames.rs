@@ -61,7 +61,7 @@ pub(crate) async fn next_offer(line: &mut RawLine) -> Offer {
     }
 }
 
-fn answer(text: &str) -> Outcome {
+pub(crate) fn answer(text: &str) -> Outcome {
     let result = RunResult { text: text.to_owned(), finish_reason: FinishReason::Completed };
     Outcome::Succeeded { result, usage: Usage::default() }
 }

@@ -19,6 +19,7 @@ mod orders;
 mod reconciliation;
 mod refusals;
 mod replicas;
+mod settlements;
 mod sleep;
 mod stops;
 mod streams;

@@ -73,6 +73,7 @@ pub(crate) const PARTS: [Part; 3] = [
             ("addresses", &[]),
             ("descriptors", &[]),
             ("exit", &[]),
+            ("log", &[]),
             ("output", &[]),
         ],
         keepers: &[

@@ -113,14 +113,29 @@ fn final_data(outcome: &Outcome) -> Value {
     }
 }
 
-/// The outcome of a run whose definition the device does not hold.
-pub(super) fn definition_mismatch() -> Outcome {
+const WAS_UNKNOWN: &str = "-- attempts::was_unknown
+    SELECT 1 FROM runs WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4
+        AND unknown_attempt IS NOT NULL";
+
+/// Ends a run whose definition the device does not hold. Of this attempt nothing was executed; of one before that was
+/// to run again nobody knows.
+pub(super) async fn mismatch(
+    client: &impl GenericClient,
+    fence: &Fence<'_>,
+    retention: Duration,
+) -> Result<Option<Row>, Error> {
+    let was_unknown = one(client, WAS_UNKNOWN, fence, &[]).await?.is_some();
+    let effects = if was_unknown { Effects::Possible } else { Effects::None };
+    end(client, fence, None, &definition_mismatch(effects), retention).await
+}
+
+fn definition_mismatch(effects: Effects) -> Outcome {
     Outcome::Failed {
         error: RunError {
             code: RunErrorCode::DefinitionMismatch,
             message: "The device no longer holds the version of the service that this run was accepted for.".to_owned(),
             retryable: true,
-            effects: Effects::None,
+            effects,
         },
         usage: Default::default(),
     }

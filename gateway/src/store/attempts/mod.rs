@@ -206,7 +206,7 @@ async fn write(
         What::Events { first, events } => events::store(client, &fence, *first, events).await,
         What::Approval { seq, approval } => approvals::store(client, &fence, *seq, approval).await,
         What::End { seq, outcome } => ends::end(client, &fence, Some(*seq), outcome, retention).await,
-        What::Mismatch => ends::end(client, &fence, None, &ends::definition_mismatch(), retention).await,
+        What::Mismatch => ends::mismatch(client, &fence, retention).await,
         What::Reconcile => returns::reconcile(client, &fence).await,
         What::Lose => returns::lose(client, &fence).await,
         What::Cancel { .. } => returns::cancel(client, &fence, retention).await,

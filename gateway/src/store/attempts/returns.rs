@@ -7,6 +7,7 @@ use deskgate_protocol::EventId;
 use deskgate_protocol::run::{EventType, Phase, RunState};
 use serde_json::json;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use super::{Fence, one, words};
 use crate::store::Error;
@@ -23,23 +24,27 @@ pub(super) const RECONCILE: &str = "-- attempts::reconcile
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
     SELECT run_id, last_sequence, $5, $6, json_build_object('state', state, 'by', 'device') FROM moved RETURNING 1";
 
-/// Who begins again asks again: no request of the attempt before is open. What was in doubt is reconciled first.
+/// Who begins again asks again: the request of the attempt before is withdrawn. What was in doubt is reconciled.
 pub(super) const RESTART: &str = "-- attempts::restart
     WITH held AS (
-        SELECT run_id, state FROM runs
+        SELECT run_id, state = 'awaiting_reconciliation' AS in_doubt, open_approval FROM runs
         WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = ANY($9)
             AND ($10 OR unknown_attempt = attempt AND stop_operation_id IS NULL)
         FOR UPDATE
     ), moved AS (
         UPDATE runs r SET state = CASE WHEN stop_operation_id IS NOT NULL THEN 'cancelling' ELSE 'running' END,
             attempt = attempt + 1, device_seq = 0, open_approval = NULL, waited_until = now(),
-            last_sequence = last_sequence + CASE held.state WHEN 'awaiting_reconciliation' THEN 2 ELSE 1 END
+            last_sequence = last_sequence + 1 + in_doubt::integer + (held.open_approval IS NOT NULL)::integer
         FROM held WHERE r.run_id = held.run_id
-        RETURNING r.run_id, last_sequence, r.state, held.state AS before, unknown_attempt = attempt - 1 AS decided)
+        RETURNING r.run_id, last_sequence, state, in_doubt, held.open_approval AS withdrawn,
+            unknown_attempt = attempt - 1 AS decided)
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
+    SELECT run_id, last_sequence - 1 - in_doubt::integer, $11::uuid, 'run.approval_resolved', json_build_object(
+        'approval_id', 'apr_' || replace(withdrawn::text, '-', ''), 'resolution', 'withdrawn')
+    FROM moved WHERE withdrawn IS NOT NULL UNION ALL
     SELECT run_id, last_sequence - 1, $8::uuid, 'run.reconciled',
         json_build_object('state', state, 'by', CASE WHEN decided THEN 'desktop_user' ELSE 'device' END)
-    FROM moved WHERE before = 'awaiting_reconciliation' UNION ALL
+    FROM moved WHERE in_doubt UNION ALL
     SELECT run_id, last_sequence, $5, $6, $7::text::json FROM moved RETURNING NULL::float8";
 
 /// Of a run that was unknown once nobody can say that nothing was changed, whatever came of it later.
@@ -118,9 +123,10 @@ async fn begin_again(
     by_itself: bool,
 ) -> Result<Option<Row>, Error> {
     let data = json!({ "attempt": attempt.saturating_add(1) }).to_string();
-    let (event_id, reconciled_id) = (EventId::new().uuid(), EventId::new().uuid());
+    let [event_id, reconciled_id, withdrawn_id] = std::array::from_fn(|_| EventId::new().uuid());
     let (kind, from) = (EventType::RunRestarted.as_str(), words(from));
-    one(client, RESTART, fence, &[&event_id, &kind, &data, &reconciled_id, &from, &by_itself]).await
+    let rest: [&(dyn ToSql + Sync); 7] = [&event_id, &kind, &data, &reconciled_id, &from, &by_itself, &withdrawn_id];
+    one(client, RESTART, fence, &rest).await
 }
 
 /// It was to be stopped, and nothing of it was executed that could have changed anything.

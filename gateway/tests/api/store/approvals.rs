@@ -180,7 +180,9 @@ async fn a_restart_asks_anew_and_the_old_request_holds_nothing_any_more() {
     let shelf = Shelf::new().await;
     let (session, run_id, old) = asking(&shelf).await;
     shelf.all_done(session, run_id, [What::Restart]).await;
-    assert_eq!(shelf.row(run_id).await, ("running".to_owned(), 2, 4));
+    assert_eq!(shelf.row(run_id).await, ("running".to_owned(), 2, 5));
+    assert_eq!(shelf.events(run_id).await[2..], [RunAwaitingApproval, RunApprovalResolved, RunRestarted]);
+    assert_eq!(shelf.data(run_id, 3).await, json!({ "approval_id": old, "resolution": "withdrawn" }));
     let second = |what| shelf.one(session, run_id, 2, what);
     assert_eq!(second(closed(1, old)).await, Recorded::Done);
     assert_eq!(shelf.state(run_id).await, "running");

@@ -157,7 +157,9 @@ impl Run {
         if self.state == RunState::AwaitingReconciliation {
             self.last += 1;
         }
-        self.open = None;
+        if self.open.take().is_some() {
+            self.last += 1;
+        }
         self.moved(if self.stopped { RunState::Cancelling } else { RunState::Running });
         (self.attempt, self.device_seq) = (self.attempt + 1, 0);
     }
@@ -416,10 +418,6 @@ fn after(state: RunState, open: &mut Option<Value>, event: &RunEvent) -> RunStat
         EventType::RunApprovalResolved => {
             let is_open = open.take_if(|open| *open == event.data["approval_id"]).is_some();
             if state == RunState::AwaitingApproval && is_open { RunState::Running } else { state }
-        }
-        EventType::RunRestarted => {
-            *open = None;
-            if state == RunState::AwaitingApproval { RunState::Running } else { state }
         }
         EventType::RunAwaitingReconciliation => RunState::AwaitingReconciliation,
         EventType::RunReconciled => said("state").expect("it says where it went"),

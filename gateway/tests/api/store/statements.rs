@@ -136,7 +136,7 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["attempts::end", "attempts::lose", "attempts::restart", "attempts::explain"]);
 
     // Executed by the tests of approvals and of what is unknown.
-    done(&["attempts::approval", "attempts::end_unsettled", "attempts::unknown"]);
+    done(&["attempts::approval", "attempts::end_unsettled", "attempts::unknown", "attempts::was_unknown"]);
 
     store.run(desk.app.id, "anna", run_id).await.expect("run").expect("there");
     store.run_of_device(desk.device_id, run_id).await.expect("run_of_device").expect("there");

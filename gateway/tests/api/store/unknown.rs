@@ -2,10 +2,10 @@
 
 use deskgate_gateway::store::attempts::{Recorded, What};
 use deskgate_gateway::store::devices::SessionKey;
-use deskgate_protocol::RunId;
 use deskgate_protocol::control::RevokeCode;
 use deskgate_protocol::run::EventType::*;
 use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
+use deskgate_protocol::{ApprovalId, RunId};
 use serde_json::json;
 
 use super::{Shelf, events, opened, succeeded};
@@ -75,6 +75,30 @@ async fn run_again_is_a_new_attempt_behind_the_decision_and_is_not_made_twice() 
     let late = shelf.one(newer, run_id, 1, What::RunAgain).await;
     assert_eq!(late, Recorded::Revoked(RevokeCode::AlreadyFinal));
     assert_eq!(shelf.store.offer(newer, run_id).await.expect("read"), None, "what has ended is not offered");
+}
+
+#[tokio::test]
+async fn a_run_that_waited_for_an_approval_and_became_unknown_begins_again_with_both_settled() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.started(session).await;
+    shelf.all_done(session, run_id, [opened(1, ApprovalId::new()), What::Unknown, What::RunAgain]).await;
+    assert_eq!(
+        shelf.events(run_id).await[2..],
+        [RunAwaitingApproval, RunAwaitingReconciliation, RunApprovalResolved, RunReconciled, RunRestarted]
+    );
+    assert_eq!(shelf.state(run_id).await, "running");
+}
+
+#[tokio::test]
+async fn what_ran_once_and_has_no_definition_any_more_may_have_changed_something() {
+    let shelf = Shelf::new().await;
+    let (session, run_id) = unknown(&shelf).await;
+    shelf.all_done(session, run_id, [What::RunAgain]).await;
+    assert_eq!(shelf.one(session, run_id, 2, What::Mismatch).await, DONE);
+    let last = shelf.events(run_id).await.len() - 1;
+    let error = &shelf.data(run_id, last).await["error"];
+    assert_eq!((&error["code"], &error["effects"]), (&json!("definition_mismatch"), &json!("possible")));
 }
 
 #[tokio::test]
@@ -176,7 +200,7 @@ async fn a_run_that_is_not_unknown_is_not_begun_again_by_a_decision() {
     let run_id = shelf.started(session).await;
     let refused = Recorded::Revoked(RevokeCode::StaleAttempt);
     assert_eq!(shelf.one(session, run_id, 1, What::RunAgain).await, refused);
-    shelf.all_done(session, run_id, [opened(1, deskgate_protocol::ApprovalId::new())]).await;
+    shelf.all_done(session, run_id, [opened(1, ApprovalId::new())]).await;
     assert_eq!(shelf.one(session, run_id, 1, What::RunAgain).await, refused);
     shelf.all_done(session, run_id, [What::Lose]).await;
     assert_eq!(shelf.one(session, run_id, 1, What::RunAgain).await, refused, "lost, but nobody was asked");

@@ -17,6 +17,7 @@ mod noop;
 mod pgbench;
 mod process;
 mod report;
+mod search;
 mod site;
 mod streams;
 
@@ -123,5 +124,6 @@ async fn measure(options: Options) -> anyhow::Result<()> {
     events::measure(&bench, &mut report).await?;
     streams::measure(&bench, &mut report).await?;
     memory::measure(&bench, &mut report).await?;
+    search::measure(&bench, &mut report).await?;
     report.finish()
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::machine;
 
 /// Every result's name in results.json, with its explanation on the screen.
-pub(crate) const NAMES: [(&str, &str); 24] = [
+pub(crate) const NAMES: [(&str, &str); 26] = [
     ("accept_vs_pgbench", "accepted runs per second over pgbench's one row a commit in such a table; at least 1.0"),
     ("accept_vs_pgbench_bare_row", "the same over rows with two indexes and no constraints"),
     ("accept_vs_http_ceiling", "accepted runs per second over a POST that does nothing on the same HTTP stack"),
@@ -32,6 +32,8 @@ pub(crate) const NAMES: [(&str, &str); 24] = [
     ("streams_5000_idle_cpu_percent", "of one core, what it uses for them while nothing happens"),
     ("rss_gateway_idle_mib", "the gateway with a connected device and nothing to do; MiB, aim 20"),
     ("rss_device_idle_mib", "the desktop's agent, connected over SSH, with nothing to do; MiB, aim 20"),
+    ("grep_vs_ripgrep", "Grep over 50,000 files over ripgrep's program; at most 1.3"),
+    ("glob_vs_ripgrep", "Glob over the same, newest first, over ripgrep's list in any order; at most 1.3"),
     ("rss_gateway_100k_queued_mib", "the gateway after accepting 100,000 runs that wait; MiB, aim 40"),
 ];
 

@@ -1,0 +1,183 @@
+//! The log as JSON: one flat object a line, with the fields of the request it belongs to beside its own.
+//!
+//! A request's fields are encoded once, when its span begins, and copied into each of its lines. Every acceptance
+//! writes a line, so this is part of what an acceptance costs.
+
+use std::fmt::{self, Debug};
+
+use serde_json::to_string;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
+use tracing_subscriber::registry::LookupSpan;
+
+/// Fields as members of a JSON object, each after a comma.
+#[derive(Clone, Copy, Debug)]
+pub struct Members;
+
+/// An event as one line.
+#[derive(Clone, Copy, Debug)]
+pub struct Line;
+
+impl<'w> FormatFields<'w> for Members {
+    fn format_fields<R: RecordFields>(&self, writer: Writer<'w>, fields: R) -> fmt::Result {
+        let mut members = Encoder { writer, result: Ok(()) };
+        fields.record(&mut members);
+        members.result
+    }
+
+    fn add_fields(&self, current: &'w mut FormattedFields<Self>, fields: &tracing::span::Record<'_>) -> fmt::Result {
+        self.format_fields(current.as_writer(), fields)
+    }
+}
+
+impl<S> FormatEvent<S, Members> for Line
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn format_event(&self, ctx: &FmtContext<'_, S, Members>, mut line: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let metadata = event.metadata();
+        line.write_str("{\"timestamp\":\"")?;
+        SystemTime.format_time(&mut line)?;
+        write!(line, "\",\"level\":\"{}\"", metadata.level())?;
+        ctx.format_fields(line.by_ref(), event)?;
+        for span in ctx.event_scope().into_iter().flatten() {
+            if let Some(fields) = span.extensions().get::<FormattedFields<Members>>() {
+                line.write_str(fields)?;
+            }
+        }
+        writeln!(line, ",\"target\":\"{}\"}}", metadata.target())
+    }
+}
+
+/// Writes members, up to the first that cannot be written.
+struct Encoder<'w> {
+    writer: Writer<'w>,
+    result: fmt::Result,
+}
+
+impl Encoder<'_> {
+    fn member(&mut self, field: &Field, value: fmt::Arguments<'_>) {
+        if self.result.is_ok() {
+            self.result = write!(self.writer, ",\"{}\":{value}", field.name());
+        }
+    }
+
+    fn text(&mut self, field: &Field, text: &str) {
+        let is_plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\');
+        if is_plain {
+            self.member(field, format_args!("\"{text}\""));
+        } else {
+            self.member(field, format_args!("{}", to_string(text).unwrap_or_else(|_| "null".to_owned())));
+        }
+    }
+}
+
+impl Visit for Encoder<'_> {
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.member(field, format_args!("{value}"));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.member(field, format_args!("{value}"));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.member(field, format_args!("{value}"));
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        match value.is_finite() {
+            true => self.member(field, format_args!("{value}")),
+            // JSON has no such number.
+            false => self.text(field, &value.to_string()),
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.text(field, value);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.text(field, &format!("{value:?}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use serde_json::{Value, json};
+    use tracing_subscriber::fmt::MakeWriter;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("no panic").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl<'a> MakeWriter<'a> for Kept {
+        type Writer = Self;
+
+        fn make_writer(&'a self) -> Self {
+            self.clone()
+        }
+    }
+
+    /// The lines that are written meanwhile.
+    fn lines(work: impl FnOnce()) -> Vec<Value> {
+        let kept = Kept::default();
+        let subscriber =
+            tracing_subscriber::fmt().fmt_fields(Members).event_format(Line).with_writer(kept.clone()).finish();
+        tracing::subscriber::with_default(subscriber, work);
+        let bytes = kept.0.lock().expect("no panic").clone();
+        String::from_utf8(bytes).expect("UTF-8").lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+    }
+
+    #[test]
+    fn a_line_is_one_flat_object_whatever_its_values_contain() {
+        let hostile = "a \"quoted\"\\ \u{1}\u{1b}[31m\nline {\"level\":\"x\"} é \u{202e}";
+        let written = lines(|| {
+            tracing::info!(text = hostile, shown = %hostile, debug = ?hostile, n = -3, big = u64::MAX, yes = true, "said {}", 1);
+            tracing::warn!(part = 0.5, none = f64::NAN);
+        });
+        let [first, second] = &written[..] else { panic!("{written:?}") };
+        let expected = json!({
+            "level": "INFO", "target": module_path!(), "message": "said 1", "text": hostile, "shown": hostile,
+            "debug": format!("{hostile:?}"), "n": -3, "big": u64::MAX, "yes": true,
+        });
+        for (name, value) in expected.as_object().expect("an object") {
+            assert_eq!(&first[name], value, "{name}");
+        }
+        assert!(first["timestamp"].as_str().is_some_and(|at| at.ends_with('Z')), "{first}");
+        assert_eq!((&second["part"], &second["none"]), (&json!(0.5), &json!("NaN")));
+    }
+
+    #[test]
+    fn every_line_of_a_request_has_the_fields_of_the_request_also_those_learned_later() {
+        let written = lines(|| {
+            let span = tracing::info_span!("request", request_id = "req_1", trace_id = tracing::field::Empty);
+            let _inside = span.enter();
+            tracing::info!("before");
+            span.record("trace_id", "4bf9");
+            tracing::info!(run_id = "run_1", "after");
+        });
+        assert_eq!((&written[0]["request_id"], &written[0]["trace_id"]), (&json!("req_1"), &Value::Null));
+        assert_eq!((&written[1]["request_id"], &written[1]["trace_id"]), (&json!("req_1"), &json!("4bf9")));
+        assert_eq!(written[1]["run_id"], "run_1");
+    }
+}
