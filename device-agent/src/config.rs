@@ -89,6 +89,11 @@ impl Home {
         self.0.join("scratch")
     }
 
+    /// The MCP servers and their keys.
+    pub fn mcp_servers(&self) -> PathBuf {
+        self.0.join("mcp")
+    }
+
     /// The state of the built-in gateway.
     pub fn gateway(&self) -> PathBuf {
         self.0.join("gateway")

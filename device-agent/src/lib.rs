@@ -10,6 +10,7 @@ pub mod executor;
 pub mod identity;
 pub mod link;
 pub mod local;
+pub mod mcp;
 pub mod power;
 pub mod secrets;
 pub mod services;
@@ -39,6 +40,8 @@ use identity::{DeviceKey, KeyFileError};
 use link::{BuiltIn, Connector, Credentials, Link};
 use local::desk::{Desk, Engine};
 use local::orders::{Leaving, Order};
+use mcp::Servers;
+use mcp::connections::Connections;
 use power::KeptAwake;
 use services::Gateway as _;
 use settings::{Connection, Mode, Unusable};
@@ -123,19 +126,21 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
     let listener = socket::bind(&path, 0o600).map_err(|source| AgentError::Socket { path: path.clone(), source })?;
     let (engines, engine) = watch::channel(None);
     let (orders, ordered) = mpsc::channel(4);
+    let servers = Servers::new(Connections::new(home.mcp_servers()));
     let desk = Desk {
         store: store.clone(),
         key: key.clone(),
         token_file: home.control_token(),
         home: std::env::var_os("HOME").map(PathBuf::from),
         accounts: Accounts::new(home.providers()),
+        servers: servers.clone(),
         own: home.path().to_owned(),
         engine,
         orders,
     };
     let close = CancellationToken::new();
     let office = AbortOnDropHandle::new(tokio::spawn(local::desk::serve(listener, desk, close.clone())));
-    let mut agent = Agent { home: home.clone(), store, key, engines, ordered, signals };
+    let mut agent = Agent { home: home.clone(), store, key, servers, engines, ordered, signals };
     let ended = agent.work().await;
     agent.engines.send_replace(None);
     // An order that came too late is answered by the end of its channel.
@@ -162,6 +167,7 @@ struct Agent {
     home: Home,
     store: Store,
     key: DeviceKey,
+    servers: Servers,
     engines: watch::Sender<Option<Engine>>,
     ordered: mpsc::Receiver<Order>,
     signals: Signals,
@@ -196,9 +202,10 @@ impl Agent {
             let link = Link::new(reached.connector.clone(), reached.credentials.clone());
             let handle = link.handle();
             let (accounts, store) = (Accounts::new(self.home.providers()), self.store.clone());
-            let own = self.home.path().to_owned();
+            let (servers, own) = (self.servers.clone(), self.home.path().to_owned());
             let execute: Execute = Arc::new(move |job, reports, stop| {
-                Box::pin(executor::execute(job, accounts.clone(), own.clone(), store.clone(), reports, stop))
+                let (accounts, servers) = (accounts.clone(), servers.clone());
+                Box::pin(executor::execute(job, accounts, servers, own.clone(), store.clone(), reports, stop))
             });
             let slots = self.store.settings().slots().await?.unwrap_or(dispatcher::Config::default().slots);
             let (dispatcher, dispatching) =

@@ -133,6 +133,11 @@ impl Device {
         self.folder.path()
     }
 
+    /// Its computer trusts this certificate from now on, and no other.
+    pub fn trusts(&self, certificate: &Path) {
+        std::fs::copy(certificate, self.folder.path().join("trusted.pem")).expect("a file");
+    }
+
     /// Starts the agent and returns when its command line is answered.
     pub async fn start(&mut self) {
         assert!(self.process.is_none(), "the agent runs");
@@ -155,6 +160,10 @@ impl Device {
         command.env("DESKGATE_HOME", self.home());
         // Nobody is there: whoever asks a proxy for what is on this computer gets nothing.
         command.env("HTTP_PROXY", "http://127.0.0.1:9").env("ALL_PROXY", "http://127.0.0.1:9");
+        let trusted = self.folder.path().join("trusted.pem");
+        if trusted.exists() {
+            command.env("SSL_CERT_FILE", trusted);
+        }
         // Not the one of the computer that runs the tests.
         command.env("DBUS_SYSTEM_BUS_ADDRESS", logind::address(&self.system_bus()));
         command

@@ -25,6 +25,7 @@
 //! | [`control`] | what it asks for beyond runs: conversations, stops, resets |
 //! | [`folder`] | a working folder with known content, and scripts for the scripted assistant |
 //! | [`model`] | a model provider that others wrote, told what to answer |
+//! | [`tool_server`] | an MCP server that others wrote |
 //! | [`proxy`] | stands between device and gateway: cuts, freezes, heals |
 //! | [`sshd`] | Debian's own SSH server in front of a gateway |
 //! | [`logind`] | the login service of a device's system, which announces sleep and takes inhibitors |
@@ -47,6 +48,7 @@ pub mod proxy;
 pub mod raw;
 pub mod sshd;
 pub mod stream;
+pub mod tool_server;
 pub mod wait;
 
 pub use backend::Backend;

@@ -9,7 +9,8 @@ use super::sse;
 use super::{Message, ModelError, ModelEvent, ModelRequest, StopReason, TokenUsage, ToolCall, pieces};
 use crate::secrets::Secret;
 
-/// The API asks for a limit; this one every model that is offered today can keep.
+/// The API asks for a limit, and refuses one that the model cannot keep; every model that is offered today can
+/// keep this one.
 const MAX_TOKENS: u64 = 8192;
 
 /// The state of one answer.
@@ -41,7 +42,7 @@ impl Dialect for Anthropic {
         let messages: Vec<_> = request.messages.iter().map(message).collect();
         let mut body = json!({
             "model": model,
-            "max_tokens": request.max_output_tokens.unwrap_or(MAX_TOKENS),
+            "max_tokens": request.max_output_tokens.map_or(MAX_TOKENS, |most| most.min(MAX_TOKENS)),
             "system": *request.system,
             "messages": messages,
             "stream": true,

@@ -188,6 +188,8 @@ pub enum ErrorKind {
     Overloaded,
     /// The model failed.
     Model,
+    /// The conversation is longer than the model takes.
+    TooLong,
     /// The stream was cut or made no sense.
     Protocol,
 }

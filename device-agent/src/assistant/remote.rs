@@ -194,6 +194,10 @@ pub(super) fn senseless() -> ModelError {
     ModelError::new(ErrorKind::Protocol, "The model provider sent what no answer of a model looks like.").passing()
 }
 
+/// How a provider says that a conversation is longer than the model takes, where it has no code for it: Anthropic,
+/// and servers that speak OpenAI's API.
+const TOO_LONG: [&str; 2] = ["prompt is too long", "maximum context length"];
+
 /// What both providers write about an error. Only words that are known here are passed on.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -207,11 +211,17 @@ struct Reason {
     #[serde(rename = "type")]
     kind: Option<String>,
     code: Option<Value>,
+    /// Looked at, never passed on.
+    message: Option<Value>,
 }
 
 impl Complaint {
     /// What is wrong, as far as the provider's own words for it are known.
     pub(super) fn meaning(&self) -> Option<ModelError> {
+        let message = self.error.message.as_ref().and_then(Value::as_str).unwrap_or_default();
+        if TOO_LONG.iter().any(|words| message.contains(words)) {
+            return Some(too_long());
+        }
         let code = self.error.code.as_ref().and_then(Value::as_str);
         [code, self.error.kind.as_deref()].into_iter().flatten().find_map(|word| {
             Some(match word {
@@ -221,9 +231,7 @@ impl Complaint {
                     "The account at the model provider has no credit left. The owner has to see to it.",
                 ),
                 "not_found_error" | "model_not_found" => no_such_model(),
-                "context_length_exceeded" | "request_too_large" => {
-                    ModelError::new(ErrorKind::Model, "The request is too large for this model. Ask for less.")
-                }
+                "context_length_exceeded" | "exceed_context_size_error" | "request_too_large" => too_long(),
                 "rate_limit_error"
                 | "rate_limit_exceeded"
                 | "overloaded_error"
@@ -247,6 +255,10 @@ fn no_such_model() -> ModelError {
     ModelError::new(ErrorKind::Model, "The model provider has no such model, or not at this address.")
 }
 
+fn too_long() -> ModelError {
+    ModelError::new(ErrorKind::TooLong, "The request is too large for this model. Ask for less.")
+}
+
 fn overloaded() -> ModelError {
     ModelError::new(ErrorKind::Overloaded, "The model provider is busy or has trouble of its own.").passing()
 }
@@ -266,9 +278,7 @@ async fn refused(mut response: Response) -> ModelError {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => auth(),
         StatusCode::PAYMENT_REQUIRED => ModelError::new(ErrorKind::Auth, "The model provider wants to be paid first."),
         StatusCode::NOT_FOUND => no_such_model(),
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            ModelError::new(ErrorKind::Model, "The request is too large for this model. Ask for less.")
-        }
+        StatusCode::PAYLOAD_TOO_LARGE => too_long(),
         StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS => overloaded(),
         _ if status.is_server_error() => overloaded(),
         _ => ModelError::new(

@@ -14,7 +14,7 @@
 //! | `{"text": "…"}` | says it; texts that follow each other are one message, put together as they are |
 //! | `{"tool": "…", "arguments": {…}}` | calls a tool; `arguments` may be left out. Any name and any JSON is allowed, so that mistakes can be played too |
 //! | `{"delay_ms": n}` | waits, at most an hour |
-//! | `{"error": {"kind": "…", "message": "…", "times": n}}` | fails as a model fails. Kinds: `auth`, `overloaded` (which the agent tries again), `model`, `protocol`. `message` may be left out. With `times` it fails only so often and then plays on |
+//! | `{"error": {"kind": "…", "message": "…", "times": n}}` | fails as a model fails. Kinds: `auth`, `overloaded` (which the agent tries again), `model`, `too_long`, `protocol`. `message` may be left out. With `times` it fails only so often and then plays on |
 //! | `{"end": "…"}` | ends there: `completed`, `length` (as if cut at a token limit) or `cut` (as if the connection broke). Only as the last step |
 //!
 //! A *turn* is what a model does in one call. A turn ends after its last tool call: tools that stand

@@ -336,12 +336,14 @@ async fn each_refusal_is_told_apart_and_repeats_nothing_that_the_provider_wrote(
     let quota =
         "{\"error\":{\"message\":\"sk-canary\",\"type\":\"insufficient_quota\",\"code\":\"insufficient_quota\"}}";
     let overloaded = "{\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"sk-canary\"}}";
+    let long = "{\"error\":{\"type\":\"invalid_request_error\",\"message\":\"prompt is too long: 9 > 8, sk-canary\"}}";
     let context = "{\"error\":{\"message\":\"sk-canary\",\"type\":\"invalid_request_error\",\"code\":\"context_length_exceeded\"}}";
     let cases = [
         (no("401 Unauthorized", "", "sk-canary"), ErrorKind::Auth, false, None),
         (no("403 Forbidden", "", "{}"), ErrorKind::Auth, false, None),
         (no("404 Not Found", "", "<html>sk-canary</html>"), ErrorKind::Model, false, None),
-        (no("400 Bad Request", "", context), ErrorKind::Model, false, None),
+        (no("400 Bad Request", "", context), ErrorKind::TooLong, false, None),
+        (no("400 Bad Request", "", long), ErrorKind::TooLong, false, None),
         (no("429 Too Many Requests", "retry-after: 7\r\n", "{}"), ErrorKind::Overloaded, true, Some(7)),
         (no("429 Too Many Requests", "", quota), ErrorKind::Auth, false, None),
         (no("500 Internal Server Error", "", "{}"), ErrorKind::Overloaded, true, None),

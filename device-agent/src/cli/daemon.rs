@@ -144,6 +144,8 @@ async fn in_foreground(home: Home, log_filter: &str, run_agent: RunAgent) -> Res
     RUNS_HERE.store(true, Ordering::Relaxed);
     let filter = EnvFilter::try_new(log_filter)
         .map_err(|error| Failure::new(Exit::Usage, format!("--log-filter {log_filter:?}: {error}")))?;
+    // The SDK of MCP writes into the log what others sent.
+    let filter = filter.add_directive("rmcp=off".parse().expect("a directive"));
     let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -10,6 +10,7 @@ mod conversations;
 mod daemon;
 mod identity;
 mod key;
+mod mcp;
 mod operation;
 mod provider;
 mod rules;
@@ -70,10 +71,13 @@ enum Command {
     Key(key::Key),
     /// Services: what callers can use
     #[command(subcommand)]
-    Service(service::Service),
+    Service(Box<service::Service>),
     /// Model providers and their keys
     #[command(subcommand)]
     Provider(provider::Provider),
+    /// Servers of tools that services may use (MCP)
+    #[command(subcommand)]
+    Mcp(mcp::Mcp),
     /// External access to everything published
     #[command(subcommand)]
     Access(access::Access),
@@ -145,8 +149,9 @@ async fn run(command: Command, out: Output, run_agent: RunAgent) -> Result<(), F
         Command::Connection(command) => connection::run(Agent::find()?, command, out).await,
         Command::App(command) => app::run(Agent::find()?, command, out).await,
         Command::Key(command) => key::run(Agent::find()?, command, out).await,
-        Command::Service(command) => service::run(Agent::find()?, command, out).await,
+        Command::Service(command) => service::run(Agent::find()?, *command, out).await,
         Command::Provider(command) => provider::run(Agent::find()?, command, out).await,
+        Command::Mcp(command) => mcp::run(Agent::find()?, command, out).await,
         Command::Access(command) => access::run(Agent::find()?, command, out).await,
         Command::Runs(command) => runs::run(Agent::find()?, command, out).await,
         Command::Approvals(command) => approvals::run(Agent::find()?, command, out).await,

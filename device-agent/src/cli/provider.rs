@@ -1,6 +1,6 @@
 //! `provider`: the model providers that services may name.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use deskgate_gateway::exit::{Exit, Failure};
@@ -86,15 +86,10 @@ fn request(set: Set) -> Result<SetProvider, Failure> {
         no_secret(what, text.map(String::as_str).unwrap_or_default())?;
     }
     let key = match &set.key_file {
-        None if set.no_key => Ok(NewKey::Forget),
-        None => Ok(NewKey::Keep),
-        Some(path) if path.as_os_str() == "-" => std::io::read_to_string(std::io::stdin()).map(NewKey::Replace),
-        Some(path) => std::fs::read_to_string(path).map(NewKey::Replace),
+        None if set.no_key => NewKey::Forget,
+        None => NewKey::Keep,
+        Some(path) => key_in(path)?,
     };
-    let key = key.map_err(|error| {
-        let path = set.key_file.as_deref().unwrap_or(std::path::Path::new("-"));
-        Failure::new(Exit::Failed, format!("{}: {error}", path.display()))
-    })?;
     if let NewKey::Replace(text) = &key
         && let Some(kind) = SecretKind::of(text.trim()).filter(|kind| *kind != SecretKind::ModelProviderKey)
     {
@@ -105,6 +100,16 @@ fn request(set: Set) -> Result<SetProvider, Failure> {
         KindName::Openai => Kind::Openai,
     });
     Ok(SetProvider { name: set.name, kind, base_url: set.base_url, key })
+}
+
+/// The key in a file; `-` is standard input.
+pub(super) fn key_in(path: &Path) -> Result<NewKey, Failure> {
+    let text = match path.as_os_str() == "-" {
+        true => std::io::read_to_string(std::io::stdin()),
+        false => std::fs::read_to_string(path),
+    };
+    let failed = |error| Failure::new(Exit::Failed, format!("{}: {error}", path.display()));
+    text.map(NewKey::Replace).map_err(failed)
 }
 
 fn list(providers: &[Configured]) -> String {

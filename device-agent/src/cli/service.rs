@@ -8,7 +8,7 @@ use deskgate_gateway::output::{Output, table};
 use deskgate_protocol::DraftId;
 
 use super::socket::Agent;
-use super::{app, no_secret, rules};
+use super::{app, mcp, no_secret, rules};
 use crate::local::{CheckService, CreateService, EditService, ListServices, PublishService, ShowService};
 use crate::services::{
     Approvals, Definition, Limits, Network, Provider, Report, Service as Record, Skill, Stage, ToolName, Verdict,
@@ -87,6 +87,9 @@ pub(super) struct Fields {
     /// A folder with a SKILL.md, whose instructions are taken over now; may be repeated, "none" for no skills
     #[arg(long, value_name = "FOLDER")]
     skill: Vec<PathBuf>,
+    /// A server of tools, by its name in `deskgate mcp list`; may be repeated, "none" for no servers
+    #[arg(long, value_name = "NAME")]
+    mcp: Vec<String>,
     #[command(flatten)]
     rules: rules::Rules,
     /// Files that no tool changes, by a pattern as in a .gitignore; may be repeated, "none" for none
@@ -98,15 +101,22 @@ pub(super) struct Fields {
     /// Awake seconds in one run
     #[arg(long, value_name = "SECONDS")]
     max_duration: Option<u32>,
-    /// Runs at the same time [default: 1 with a tool that changes files, else 4]
+    /// Runs at the same time [default: 1 with a tool that changes something, else 4]
     #[arg(long)]
     concurrency: Option<u32>,
+    /// Tokens that the model may write in one run; 0 for as many as it likes
+    #[arg(long, value_name = "TOKENS")]
+    max_output_tokens: Option<u64>,
+    /// Tokens that the model takes in one call; 0 for the usual number
+    #[arg(long, value_name = "TOKENS")]
+    context_tokens: Option<u64>,
 }
 
 pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(), Failure> {
     match command {
         Service::Create { name, app, fields } => {
             let app_id = app::find(&agent, &app).await?;
+            let mcp = mcp::named(&agent, &fields.mcp, &[]).await?;
             let definition = fields.apply(Definition {
                 name,
                 description: String::new(),
@@ -116,10 +126,11 @@ pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(
                 instructions: "Answer the caller's question about the files in the working directory.".to_owned(),
                 tools: ToolName::WORKSPACE.to_vec(),
                 skills: Vec::new(),
+                mcp,
                 approvals: Approvals::default(),
                 protected: Vec::new(),
                 network: Network::None,
-                limits: Limits::default_for(&ToolName::WORKSPACE),
+                limits: Limits::default_for(&ToolName::WORKSPACE, &[]),
             })?;
             let service = agent.ask(CreateService { app_id, definition }).await?;
             out.result("service/1", &view(&service), || {
@@ -130,6 +141,10 @@ pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(
             let service = find(&agent, &service).await?;
             let mut definition = service.draft;
             definition.name = name.unwrap_or(definition.name);
+            if !fields.mcp.is_empty() {
+                let servers = mcp::named(&agent, &fields.mcp, &definition.mcp).await?;
+                give(&mut definition, |definition| definition.mcp = servers);
+            }
             let request = EditService { draft_id: service.draft_id, definition: fields.apply(definition)? };
             let service = agent.ask(request).await?;
             out.result("service/1", &view(&service), || {
@@ -194,13 +209,8 @@ impl Fields {
             })?;
         }
         if let Some(tools) = self.tools {
-            let usual = |definition: &Definition| Limits::default_for(&definition.tools).concurrency;
-            let was_usual = definition.limits.concurrency == usual(&definition);
-            definition.tools = tools_of(&tools)?;
-            // Whoever chose a number keeps it.
-            if was_usual {
-                definition.limits.concurrency = usual(&definition);
-            }
+            let tools = tools_of(&tools)?;
+            give(&mut definition, |definition| definition.tools = tools);
         }
         if !self.protect.is_empty() {
             definition.protected = if self.protect == ["none"] { Vec::new() } else { self.protect };
@@ -218,7 +228,22 @@ impl Fields {
         limits.max_turns = self.max_turns.unwrap_or(limits.max_turns);
         limits.max_duration_s = self.max_duration.unwrap_or(limits.max_duration_s);
         limits.concurrency = self.concurrency.unwrap_or(limits.concurrency);
+        for (limit, said) in
+            [(&mut limits.max_output_tokens, self.max_output_tokens), (&mut limits.context_tokens, self.context_tokens)]
+        {
+            *limit = said.map_or(*limit, |tokens| (tokens > 0).then_some(tokens));
+        }
         Ok(definition)
+    }
+}
+
+/// Gives a service other tools, and with them the usual number of runs at once. Whoever chose a number keeps it.
+fn give(definition: &mut Definition, tools: impl FnOnce(&mut Definition)) {
+    let usual = |definition: &Definition| Limits::default_for(&definition.tools, &definition.mcp).concurrency;
+    let was_usual = definition.limits.concurrency == usual(definition);
+    tools(definition);
+    if was_usual {
+        definition.limits.concurrency = usual(definition);
     }
 }
 
@@ -295,7 +320,10 @@ fn list(services: &[Record]) -> String {
         vec![
             service.draft.name.clone(),
             stage(service).to_owned(),
-            version.unwrap_or_default(),
+            match service.published.as_ref().is_some_and(|version| version.paused.is_some()) {
+                true => format!("{} (paused)", version.unwrap_or_default()),
+                false => version.unwrap_or_default(),
+            },
             service.draft.working_directory.display().to_string(),
             endpoint.unwrap_or_else(|| service.draft_id.to_string()),
         ]
@@ -306,9 +334,10 @@ fn list(services: &[Record]) -> String {
 fn show(service: &Record) -> String {
     let definition = &service.draft;
     let tools: Vec<_> = definition.tools.iter().map(|tool| tool.as_str()).collect();
+    let servers: Vec<_> = definition.mcp.iter().map(|server| server.name.as_str()).collect();
     let skills: Vec<_> = definition.skills.iter().map(|skill| skill.name.as_str()).collect();
     let mut text = format!(
-        "{} ({})\nstage         {}\nfolder        {}\nprovider      {}, model {}\ntools         {}\nskills        {}\n{}protected     {}\nlimits        {} turns, {} s, {} at once\ninstructions  {}\n",
+        "{} ({})\nstage         {}\nfolder        {}\nprovider      {}, model {}\ntools         {}\nskills        {}\nmcp servers   {}\n{}protected     {}\nlimits        {} turns, {} s, {} at once\ninstructions  {}\n",
         definition.name,
         service.draft_id,
         stage(service),
@@ -317,6 +346,7 @@ fn show(service: &Record) -> String {
         definition.model,
         if tools.is_empty() { "none: conversation only".to_owned() } else { tools.join(", ") },
         if skills.is_empty() { "none".to_owned() } else { skills.join(", ") },
+        if servers.is_empty() { "none".to_owned() } else { servers.join(", ") },
         rules::show(&definition.approvals),
         if definition.protected.is_empty() { "nothing more".to_owned() } else { definition.protected.join(", ") },
         definition.limits.max_turns,
@@ -329,6 +359,9 @@ fn show(service: &Record) -> String {
     }
     if let (Some(version), Some(endpoint)) = (&service.published, service.endpoint_id) {
         text += &format!("published     version {} as {endpoint}\n", version.version);
+        if let Some(why) = &version.paused {
+            text += &format!("paused        {why}\n");
+        }
     }
     if let Some(report) = &service.checks {
         text += &show_report(report);

@@ -9,7 +9,7 @@ use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
 use tokio::sync::mpsc;
 use tokio::task::{Id, JoinError};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::run::{Run, Stage};
 use super::{Dispatcher, Link, Stop};
@@ -64,6 +64,25 @@ impl<L: Link> Dispatcher<L> {
         run.log.push(event);
     }
 
+    /// What was said before the run, in fewer words. Without it the next run only sees more, and sums up again.
+    pub(super) async fn remember(&mut self, run_id: RunId, summary: Exchange) {
+        let Some(Run { said_before: Some(place), .. }) = self.runs.get(&run_id) else { return };
+        let Exchange { request, answer } = summary;
+        if let Err(error) = self.transcripts.sum_up(*place, request, answer).await {
+            warn!(%run_id, %error, "a summary of a conversation could not be kept");
+        }
+    }
+
+    /// The service is not what was published any more. While this cannot be noted its next run finds the same.
+    pub(super) async fn pause(&mut self, run_id: RunId, why: String) {
+        let Some(run) = self.runs.get(&run_id) else { return };
+        let (endpoint_id, version) = (run.endpoint_id, run.endpoint_version);
+        warn!(%run_id, %endpoint_id, version, why, "this version of the service is paused");
+        if let Err(error) = self.services.pause(endpoint_id, version, why).await {
+            warn!(%run_id, %error, "the pause could not be noted");
+        }
+    }
+
     /// What the assistant is writing is sent if the line is free at this moment, and else forgotten.
     pub(super) fn pass_on(&mut self, run_id: RunId, delta: MessageDelta) {
         if let Some(Run { attempt, stage: Stage::Running { revoked: false, .. }, .. }) = self.runs.get(&run_id) {
@@ -108,13 +127,20 @@ impl<L: Link> Dispatcher<L> {
             };
             return;
         };
+        let mut outdated = None;
         while let Ok(report) = reports.try_recv() {
-            if let Progress::Event(event) = report {
-                run.log.push(event);
+            match report {
+                Progress::Event(event) => run.log.push(event),
+                Progress::Outdated(why) => outdated = Some(why),
+                // A summary that comes so late is made anew by the next run.
+                Progress::Delta(_) | Progress::Summary(_) => {}
             }
         }
         info!(%run_id, attempt = run.attempt, state = %outcome.state(), "execution ended");
         run.stage = Stage::Ended { outcome: Box::new(outcome), journalled: false, sent: false };
+        if let Some(why) = outdated {
+            self.pause(run_id, why).await;
+        }
         self.journal_finish(run_id).await;
     }
 

@@ -249,6 +249,8 @@ impl<L: Link> Dispatcher<L> {
             }
             Happening::Reported(run_id, Progress::Event(event)) => self.note_event(run_id, event),
             Happening::Reported(run_id, Progress::Delta(delta)) => self.pass_on(run_id, delta),
+            Happening::Reported(run_id, Progress::Summary(summary)) => self.remember(run_id, summary).await,
+            Happening::Reported(run_id, Progress::Outdated(why)) => self.pause(run_id, why).await,
             Happening::Ended(ended) => self.end_execution(ended).await,
             Happening::TimeCame => self.look_after().await,
             Happening::StopTime => self.abandon_executions(),

@@ -166,6 +166,9 @@ impl<L: Link> Dispatcher<L> {
             (Some(conversation), Some(generation)) => self.transcripts.of(conversation, generation).await,
             _ => Ok(Vec::new()),
         };
+        if let Ok(earlier) = &earlier {
+            run.said_before = earlier.last().map(|said| said.place);
+        }
         let started = match earlier {
             Ok(earlier) => self.journal.start(run_id, attempt).await.map(|started| (started, earlier)),
             Err(error) => Err(error),
@@ -198,7 +201,7 @@ impl<L: Link> Dispatcher<L> {
                 self.journal_finish(run_id).await;
             }
             Started::Execute => {
-                let exchange = |Said { input, answer }| Exchange { request: input, answer };
+                let exchange = |Said { input, answer, .. }| Exchange { request: input, answer };
                 self.execute(run_id, earlier.into_iter().map(exchange).collect());
             }
         }

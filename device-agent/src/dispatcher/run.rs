@@ -13,10 +13,12 @@ use tokio_util::sync::CancellationToken;
 use crate::executor::Progress;
 use crate::services::Definition;
 use crate::store::journal::Ended;
+use crate::store::transcripts::Place;
 
 pub(super) struct Run {
     pub(super) attempt: u32,
     pub(super) endpoint_id: EndpointId,
+    pub(super) endpoint_version: u32,
     /// The service's name; empty for an entry of an earlier process that only has to be settled.
     pub(super) service: String,
     pub(super) since: Timestamp,
@@ -25,6 +27,8 @@ pub(super) struct Run {
     pub(super) log: Log,
     /// The stop that is to be answered when it has ended.
     pub(super) stop: Option<OperationId>,
+    /// What was said in its conversation before, as far as the execution sees it.
+    pub(super) said_before: Option<Place>,
     /// A person is asked about a call of it.
     pub(super) asks: bool,
 }
@@ -49,12 +53,14 @@ impl Run {
         Self {
             attempt: offer.attempt,
             endpoint_id: offer.endpoint_id,
+            endpoint_version: offer.endpoint_version,
             service: definition.as_ref().map(|definition| definition.name.clone()).unwrap_or_default(),
             since: Timestamp::now(),
             turns: 0,
             stage: Stage::Taken { offer: Box::new(offer), definition, confirmed: false },
             log: Log::default(),
             stop: None,
+            said_before: None,
             asks: false,
         }
     }
@@ -69,16 +75,18 @@ impl Run {
                 Stage::Ended { outcome: Box::new(outcome), journalled: true, sent: false }
             }
         };
-        let (attempt, endpoint_id) = (offer.attempt, offer.endpoint_id);
+        let (attempt, endpoint_id, endpoint_version) = (offer.attempt, offer.endpoint_id, offer.endpoint_version);
         Self {
             attempt,
             endpoint_id,
+            endpoint_version,
             service: String::new(),
             since: Timestamp::now(),
             turns: 0,
             stage,
             log,
             stop: None,
+            said_before: None,
             asks: false,
         }
     }

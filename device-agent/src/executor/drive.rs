@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use deskgate_protocol::control::{DeviceEvent, MessageDelta};
-use deskgate_protocol::run::Outcome;
+use deskgate_protocol::run::{Input, Outcome};
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
@@ -16,10 +16,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::Progress;
 use super::pieces::Pieces;
 use super::record::Record;
 use super::turn::{Effect, Event, Turn};
+use super::{Exchange, Progress};
 use crate::assistant::{Assistant, ModelEvent};
 use crate::tools::{ToolOutput, ToolResult, Toolbox};
 
@@ -114,7 +114,7 @@ impl Drive<'_> {
                     Effect::AwaitAnswer(approval_id) => self.doing = Doing::Asking(self.record.answer(approval_id)),
                     Effect::Withdraw(approval_id) => {
                         let resolution = self.record.withdraw(approval_id).await;
-                        self.emit(DeviceEvent::ApprovalResolved { approval_id, resolution }).await;
+                        self.report(Progress::Event(DeviceEvent::ApprovalResolved { approval_id, resolution })).await;
                     }
                     Effect::Begin { call, basis } => self.doing = Doing::Step(self.record.begin(call, basis)),
                     Effect::Note { call_id, ok } => self.doing = Doing::Step(self.record.note(call_id, ok)),
@@ -122,7 +122,11 @@ impl Drive<'_> {
                         self.doing = Doing::Tool(self.toolbox.call(&name, arguments, self.tools_stop.clone()));
                     }
                     Effect::Say(piece) => self.pieces.add(piece),
-                    Effect::Emit(event) => self.emit(event).await,
+                    Effect::Emit(event) => self.report(Progress::Event(event)).await,
+                    Effect::Remember { said, answer } => {
+                        let request = Input { text: said, more: serde_json::Map::new() };
+                        self.report(Progress::Summary(Exchange { request, answer })).await;
+                    }
                     Effect::Finish(outcome) => {
                         self.wind_up().await;
                         return outcome;
@@ -172,12 +176,11 @@ impl Drive<'_> {
     }
 
     /// Waits for room, but neither beyond a stop nor beyond the run's time.
-    async fn emit(&mut self, event: DeviceEvent) {
-        if let DeviceEvent::MessageCompleted { .. } = event {
+    async fn report(&mut self, report: Progress) {
+        if let Progress::Event(DeviceEvent::MessageCompleted { .. }) = report {
             let rest = self.pieces.finish();
             self.say(rest);
         }
-        let report = Progress::Event(event);
         let Err(mpsc::error::TrySendError::Full(report)) = self.reports.try_send(report) else { return };
         tokio::select! {
             biased;

@@ -35,11 +35,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::assistant::accounts::Accounts;
 use crate::assistant::{self, Assistant};
+use crate::mcp::{Servers, Unavailable};
 use crate::services::Definition;
 use crate::services::approvals::Rulebook;
 use crate::store::{Ledger, Store};
 use crate::tools::workspace::Ground;
-use crate::tools::{OpenError, Toolbox};
+use crate::tools::{OpenError, Tool, Toolbox};
 use drive::Clock;
 use record::Record;
 
@@ -55,7 +56,7 @@ pub struct Job {
 }
 
 /// An earlier message of a conversation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Exchange {
     /// What was submitted.
     pub request: Input,
@@ -74,6 +75,10 @@ pub enum Progress {
     Event(DeviceEvent),
     /// The assistant writes. Whoever has no room for it drops it.
     Delta(MessageDelta),
+    /// What was said in the conversation before this run, in fewer words.
+    Summary(Exchange),
+    /// The service is not what its owner published any more, and why: nothing of it may run until they look.
+    Outdated(String),
 }
 
 /// Executes one run. `own` is the agent's own folder, which no tool reaches. What happens goes to `reports` in
@@ -84,6 +89,7 @@ pub enum Progress {
 pub async fn execute(
     job: Job,
     accounts: Accounts,
+    servers: Servers,
     own: PathBuf,
     store: Store,
     reports: mpsc::Sender<Progress>,
@@ -96,7 +102,13 @@ pub async fn execute(
     let clock = Clock { started, deadline: started + Duration::from_secs(limit.into()) };
     let (run_id, attempt) = (job.offer.run_id, job.offer.attempt);
     tracing::debug!(%run_id, attempt, "run starts");
-    let outcome = match prepare(&job, accounts, own, &ledger, clock, &stop).await {
+    let prepared = async {
+        let mut prepared = prepare(&job, accounts, own, &ledger, clock, &stop).await?;
+        let tools = connect(&job, &servers, prepared.effects, clock, &reports, &stop).await?;
+        prepared.toolbox.add(tools);
+        Ok(prepared)
+    };
+    let outcome = match prepared.await {
         Ok(Prepared { toolbox, assistant, rules, effects }) => {
             let turn = turn_of(&job, &toolbox, rules, effects);
             let record = Record::of(&job, ledger);
@@ -121,6 +133,8 @@ fn turn_of(job: &Job, toolbox: &Toolbox, rules: Rulebook, effects: Effects) -> t
         messages: prompt::messages(&job.earlier, &job.offer.input),
         tools: toolbox.specs().cloned().filter_map(|spec| Some((toolbox.kind(&spec.name)?, spec))).collect(),
         max_turns: job.definition.limits.max_turns,
+        max_output_tokens: job.definition.limits.max_output_tokens,
+        context_tokens: job.definition.context_tokens(),
         run_attempt: job.offer.attempt,
         rules,
         effects,
@@ -136,7 +150,7 @@ struct Prepared {
     effects: Effects,
 }
 
-/// Opens what the run works with. Both opens are file work and may hang on a dead network mount:
+/// Opens what the run works with. Folder and assistant are file work and may hang on a dead network mount:
 /// such a thread cannot be ended, but the run does not wait for it.
 async fn prepare(
     job: &Job,
@@ -185,4 +199,32 @@ async fn prepare(
         },
         () = tokio::time::sleep_until(clock.deadline) => Err(failed(RunErrorCode::MaxDurationExceeded)),
     }
+}
+
+/// Opens the servers elsewhere that the service works with, each with the list of tools that its owner published.
+async fn connect(
+    job: &Job,
+    servers: &Servers,
+    effects: Effects,
+    clock: Clock,
+    reports: &mpsc::Sender<Progress>,
+    stop: &CancellationToken,
+) -> Result<Vec<Box<dyn Tool>>, Outcome> {
+    let usage = || Usage { active_seconds: clock.elapsed().as_secs_f64(), ..Usage::default() };
+    let opened = tokio::select! {
+        biased;
+        () = stop.cancelled() => return Err(Outcome::Cancelled { effects, usage: usage() }),
+        opened = servers.open(&job.definition.mcp) => opened,
+        () = tokio::time::sleep_until(clock.deadline) => {
+            return Err(outcome::failed(RunErrorCode::MaxDurationExceeded, effects, usage()));
+        }
+    };
+    opened.map_err(|unavailable| {
+        tracing::warn!(run_id = %job.offer.run_id, error = %unavailable, "tools of another server");
+        if let Unavailable::Changed { .. } = unavailable {
+            // Nothing else was reported yet, so there is room.
+            let _ = reports.try_send(Progress::Outdated(unavailable.to_string()));
+        }
+        outcome::without_server(&unavailable, effects, usage())
+    })
 }

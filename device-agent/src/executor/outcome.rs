@@ -2,6 +2,8 @@
 
 use deskgate_protocol::run::{Effects, FinishReason, Outcome, RunError, RunErrorCode, RunResult, Usage};
 
+use crate::mcp::Unavailable;
+
 /// The most bytes that a result may have as JSON.
 const RESULT_LIMIT: usize = 1024 * 1024;
 /// The most characters of a failure's message.
@@ -28,6 +30,22 @@ pub(super) fn failed_because(
         None => message.to_owned(),
     };
     Outcome::Failed { error: RunError { code, message, retryable, effects }, usage }
+}
+
+/// The tools of another server are not to be had. Which and why only its owner learns.
+pub(super) fn without_server(why: &Unavailable, effects: Effects, usage: Usage) -> Outcome {
+    let (code, message) = match why {
+        Unavailable::Changed { .. } => (
+            RunErrorCode::DefinitionMismatch,
+            "A server that this service works with offers other tools than those that were published. The owner has to \
+             look at them first.",
+        ),
+        Unavailable::Open { .. } => (
+            RunErrorCode::ToolError,
+            "A server that this service works with cannot be used at the moment. The owner finds the reason on the device.",
+        ),
+    };
+    failed_because(code, message, true, effects, usage)
 }
 
 /// The assistant answered. A text that is too long is cut, and the reason says so.

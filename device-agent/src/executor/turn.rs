@@ -8,6 +8,9 @@
 //!                       Waiting                an answer, a failure, a limit, a stop
 //! ```
 //!
+//! Before a call, and after one that was too long for the model, a part of the conversation may be summed up
+//! ([`summing`]); that is a call of its own.
+//!
 //! What holds: one `Finish` at most, and nothing after it; one model call or one tool at a time;
 //! tools run in the order the model called them; an event that does not fit the state is ignored.
 //! How a call becomes a tool that runs is in [`calls`]: never without a plan, a verdict and its place in the journal.
@@ -28,6 +31,7 @@ use crate::assistant::{ErrorKind, Message, ModelError, ModelEvent, ModelRequest,
 use crate::services::approvals::{Rulebook, Scope};
 use crate::tools::{Plan, PlannedCall, ToolOutput, ToolResult, ToolSpec};
 use calls::Work;
+use context::{Context, Part};
 
 /// Bytes of a message that are reported; the protocol's own limit.
 const MESSAGE_LIMIT: usize = 60_000;
@@ -41,6 +45,9 @@ const ATTEMPTS: u32 = 6;
 const WHY_LIMIT: usize = 4_000;
 /// The pause before the second attempt. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// Why a run ends whose assistant may write nothing more.
+const WRITTEN_OUT: &str = "The assistant wrote as much as the service allows before it had an answer. Ask for less, or ask \
+                           the owner for a higher limit of output tokens.";
 
 /// What happened.
 #[derive(Debug)]
@@ -104,6 +111,11 @@ pub(super) enum Effect {
     Emit(DeviceEvent),
     /// The message goes on; only worth something at this moment.
     Say(MessageDelta),
+    /// What was said in the conversation before this run, in fewer words: later runs see this exchange instead.
+    Remember {
+        said: String,
+        answer: String,
+    },
     /// The run is over: end whatever is under way.
     Finish(Outcome),
 }
@@ -148,6 +160,10 @@ pub(super) struct Setup {
     pub(super) messages: Vec<Message>,
     pub(super) tools: Vec<(ToolKind, ToolSpec)>,
     pub(super) max_turns: u32,
+    /// Tokens that the model may write in all.
+    pub(super) max_output_tokens: Option<u64>,
+    /// Tokens that the model takes in one call, what it writes included; `None`: nobody needs to count.
+    pub(super) context_tokens: Option<u64>,
     /// Which attempt of the run this is. What is numbered here is numbered anew in the next one, and its
     /// identifiers are unique within the run.
     pub(super) run_attempt: u32,
@@ -163,6 +179,10 @@ pub(super) struct Turn {
     kinds: Vec<(String, ToolKind)>,
     messages: Arc<Vec<Message>>,
     max_turns: u32,
+    max_output_tokens: Option<u64>,
+    /// What of them is written, as far as it is known.
+    written_tokens: u64,
+    context: Context,
     run_attempt: u32,
     turns: u32,
     /// Of calling the model.
@@ -181,6 +201,8 @@ pub(super) struct Turn {
 enum State {
     Fresh,
     Calling(Reply),
+    /// A part of the conversation is being summed up.
+    Summing(Reply, Part),
     Waiting,
     Working(Work),
     Finished,
@@ -197,8 +219,16 @@ struct Reply {
     tokens: TokenUsage,
 }
 
+impl Reply {
+    /// Bytes of text and calls.
+    fn written(&self) -> usize {
+        self.text.len() + self.calls.iter().map(|call| call.arguments.to_string().len()).sum::<usize>()
+    }
+}
+
 impl Turn {
     pub(super) fn new(setup: Setup) -> Self {
+        let context = Context::new(setup.context_tokens, &setup.system, &setup.tools);
         let kinds = setup.tools.iter().map(|(kind, spec)| (spec.name.clone(), *kind)).collect();
         Self {
             system: setup.system,
@@ -206,6 +236,9 @@ impl Turn {
             kinds,
             messages: Arc::new(setup.messages),
             max_turns: setup.max_turns,
+            max_output_tokens: setup.max_output_tokens,
+            written_tokens: 0,
+            context,
             run_attempt: setup.run_attempt,
             turns: 0,
             attempt: 0,
@@ -222,7 +255,14 @@ impl Turn {
     /// Takes an event and says what to do. `awake` is the time since the run started.
     pub(super) fn on(&mut self, event: Event, awake: Duration) -> Vec<Effect> {
         self.usage.active_seconds = awake.as_secs_f64();
-        match (std::mem::replace(&mut self.state, State::Finished), event) {
+        let state = std::mem::replace(&mut self.state, State::Finished);
+        if let (State::Calling(reply) | State::Summing(reply, _), Event::Stop | Event::Deadline | Event::ModelClosed) =
+            (&state, &event)
+        {
+            // What was cut off was read and written all the same.
+            self.count(reply);
+        }
+        match (state, event) {
             (State::Finished, _) => Vec::new(),
             (state, Event::Stop) => {
                 self.end_of(&state, Outcome::Cancelled { effects: self.effects, usage: self.usage })
@@ -235,6 +275,8 @@ impl Turn {
             (State::Calling(_), Event::ModelClosed) => self.model_failed(
                 &ModelError::new(ErrorKind::Protocol, "The model's answer broke off before its end.").passing(),
             ),
+            (State::Summing(reply, part), Event::Model(event)) => self.summing(reply, part, event),
+            (State::Summing(_, part), Event::ModelClosed) => self.summed_up(part, None),
             (State::Waiting, Event::RetryDue) => self.call_model(),
             (State::Working(work), event) => self.working(work, event),
             (state, _) => {
@@ -257,10 +299,27 @@ impl Turn {
         }
         self.turns += 1;
         self.attempt = 0;
-        self.call_model()
+        self.context.next_turn();
+        self.ask_model()
+    }
+
+    /// Calls the model, once the conversation is short enough for it.
+    fn ask_model(&mut self) -> Vec<Effect> {
+        match self.context.too_long(&self.messages) {
+            Some(part) => self.sum_up(part),
+            None => self.call_model(),
+        }
+    }
+
+    /// How many tokens the model may still write.
+    fn left(&self) -> Option<u64> {
+        self.max_output_tokens.map(|most| most.saturating_sub(self.written_tokens))
     }
 
     fn call_model(&mut self) -> Vec<Effect> {
+        if self.left() == Some(0) {
+            return self.fail_because(RunErrorCode::ModelError, WRITTEN_OUT, false);
+        }
         self.attempt += 1;
         self.usage.model_calls += 1;
         self.state = State::Calling(Reply::default());
@@ -268,7 +327,7 @@ impl Turn {
             system: Arc::clone(&self.system),
             messages: Arc::clone(&self.messages),
             tools: Arc::clone(&self.tools),
-            max_output_tokens: None,
+            max_output_tokens: self.left(),
         })]
     }
 
@@ -287,14 +346,14 @@ impl Turn {
                 }
             }
             ModelEvent::ToolCall(_) if reply.calls.len() == CALLS_LIMIT => {
-                self.count(reply.tokens);
+                self.count(&reply);
                 let message = "The model asked for too many tool calls at once.";
                 return self.fail_because(RunErrorCode::ModelError, message, true);
             }
             ModelEvent::ToolCall(call) => reply.calls.push(call),
             ModelEvent::Usage(tokens) => reply.tokens = tokens,
             ModelEvent::Error(error) => {
-                self.count(reply.tokens);
+                self.count(&reply);
                 return self.model_failed(&error);
             }
             ModelEvent::End(reason) => return self.model_ended(reply, reason),
@@ -314,6 +373,11 @@ impl Turn {
     }
 
     fn model_failed(&mut self, error: &ModelError) -> Vec<Effect> {
+        if error.kind == ErrorKind::TooLong
+            && let Some(part) = self.context.refused(&self.messages)
+        {
+            return self.sum_up(part);
+        }
         if error.retryable && self.attempt < ATTEMPTS {
             self.state = State::Waiting;
             let pause = FIRST_PAUSE * 2_u32.pow(self.attempt - 1);
@@ -322,13 +386,16 @@ impl Turn {
         }
         let code = match error.kind {
             ErrorKind::Auth => RunErrorCode::ModelAuth,
-            ErrorKind::Overloaded | ErrorKind::Model | ErrorKind::Protocol => RunErrorCode::ModelError,
+            ErrorKind::Overloaded | ErrorKind::Model | ErrorKind::TooLong | ErrorKind::Protocol => {
+                RunErrorCode::ModelError
+            }
         };
         self.fail_because(code, &error.message, error.retryable)
     }
 
     fn model_ended(&mut self, reply: Reply, reason: StopReason) -> Vec<Effect> {
-        self.count(reply.tokens);
+        self.count(&reply);
+        self.context.counted(reply.tokens, self.messages.len());
         let Reply { text, cut, calls, .. } = reply;
         let mut effects = Vec::new();
         if !text.is_empty() {
@@ -341,6 +408,9 @@ impl Turn {
         effects.push(Effect::Emit(DeviceEvent::UsageUpdated { usage: self.usage }));
         effects.extend(if reason == StopReason::Refused {
             self.fail_because(RunErrorCode::ModelError, "The model declined to answer.", false)
+        } else if self.left() == Some(0) && (!calls.is_empty() || text.trim().is_empty()) {
+            // Whatever the calls would do, nobody could make an answer of it any more.
+            self.fail_because(RunErrorCode::ModelError, WRITTEN_OUT, false)
         } else if !calls.is_empty() {
             let why = match outcome::cut(&text, WHY_LIMIT) {
                 whole if whole.len() == text.len() => whole.to_owned(),
@@ -359,9 +429,13 @@ impl Turn {
         effects
     }
 
-    fn count(&mut self, tokens: TokenUsage) {
-        self.usage.input_tokens += tokens.input_tokens;
-        self.usage.output_tokens += tokens.output_tokens;
+    fn count(&mut self, reply: &Reply) {
+        self.usage.input_tokens += reply.tokens.input_tokens;
+        self.usage.output_tokens += reply.tokens.output_tokens;
+        self.written_tokens += match reply.tokens.output_tokens {
+            0 => context::tokens(reply.written()),
+            told => told,
+        };
     }
 
     fn message_id(&self, number: u32) -> String {
@@ -394,5 +468,7 @@ impl Turn {
     }
 }
 
+mod context;
+mod summing;
 #[cfg(test)]
 mod tests;

@@ -20,13 +20,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::orders::Order;
 use super::{
-    AgentStatus, Ask, LineView, NewKey, No, NoCode, Reply, Request, SaveConnection, SetProvider, Stop, TestConnection,
-    Tested,
+    AgentStatus, Ask, LineView, NewKey, No, NoCode, Reply, Request, SaveConnection, SetMcpServer, SetProvider, Stop,
+    TestConnection, Tested,
 };
 use crate::assistant::accounts::{AccountError, Accounts, Change, KeyChange};
 use crate::dispatcher::DispatcherHandle;
 use crate::identity::DeviceKey;
 use crate::link::{self, Connector, Credentials, LinkError, LinkHandle, LinkStatus};
+use crate::mcp::Servers;
+use crate::mcp::connections::{self, ConnectionError, Connections};
 use crate::power::KeptAwake;
 use crate::secrets::{Secret, SecretError};
 use crate::services::{CallError, Computer, Error as ServiceError, Gateway, ServiceDesk};
@@ -57,6 +59,8 @@ pub struct Desk {
     pub home: Option<PathBuf>,
     /// The model providers.
     pub accounts: Accounts,
+    /// The MCP servers.
+    pub servers: Servers,
     /// The agent's own folder.
     pub own: PathBuf,
     /// The line in force; absent until the first one is up, and while it is changed.
@@ -121,6 +125,18 @@ impl Desk {
                 let name = ask.name.clone();
                 give(ask, self.with_accounts(move |accounts| accounts.remove(&name)).await)
             }
+            Request::ListMcpServers(ask) => give(ask, self.with_servers(Connections::list).await),
+            Request::SetMcpServer(ask) => {
+                let SetMcpServer { name, url, header, key } = ask.clone();
+                let set = move |servers: &Connections| {
+                    servers.set(&name, connections::Change { url, key: server_key(header, &key)? })
+                };
+                give(ask, self.with_servers(set).await)
+            }
+            Request::RemoveMcpServer(ask) => {
+                let name = ask.name.clone();
+                give(ask, self.with_servers(move |servers| servers.remove(&name)).await)
+            }
             Request::ListApprovals(ask) => give(ask, self.approvals(ask.all).await),
             Request::ShowApproval(ask) => give(ask, self.approval(ask).await),
             Request::DecideApproval(ask) => give(ask.clone(), self.decide(ask, peer.uid).await),
@@ -142,7 +158,12 @@ impl Desk {
 
     fn services(&self) -> Result<ServiceDesk<DispatcherHandle>, No> {
         let gateway = self.engine()?.dispatcher;
-        let computer = Computer { home: self.home.clone(), own: self.own.clone(), accounts: self.accounts.clone() };
+        let computer = Computer {
+            home: self.home.clone(),
+            own: self.own.clone(),
+            accounts: self.accounts.clone(),
+            servers: self.servers.clone(),
+        };
         Ok(ServiceDesk::new(self.store.services(), gateway, computer))
     }
 
@@ -154,6 +175,16 @@ impl Desk {
         let accounts = self.accounts.clone();
         let worked = tokio::task::spawn_blocking(move || work(&accounts)).await;
         worked.map_err(|_| failed("the agent failed while it handled its providers".to_owned()))?.map_err(No::from)
+    }
+
+    /// Servers are files too.
+    async fn with_servers<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connections) -> Result<R, ConnectionError> + Send + 'static,
+    ) -> Result<R, No> {
+        let connections = self.servers.connections.clone();
+        let worked = tokio::task::spawn_blocking(move || work(&connections)).await;
+        worked.map_err(|_| failed("the agent failed while it handled its MCP servers".to_owned()))?.map_err(No::from)
     }
 
     async fn status(&self) -> Result<AgentStatus, No> {
@@ -401,7 +432,9 @@ impl From<ServiceError> for No {
         match error {
             ServiceError::Invalid(_) => invalid(message),
             ServiceError::NotFound(_) => Self { code: NoCode::NotFound, message },
-            ServiceError::NotChecked(_) | ServiceError::CheckFailed { .. } => refused(message),
+            ServiceError::NotChecked(_) | ServiceError::CheckFailed { .. } | ServiceError::Edited(_) => {
+                refused(message)
+            }
             ServiceError::Gateway(error) => error.into(),
             ServiceError::Store(error) => error.into(),
         }
@@ -415,6 +448,27 @@ fn key_change(key: &NewKey) -> Result<KeyChange, SecretError> {
         NewKey::Forget => KeyChange::Forget,
         NewKey::Replace(text) => KeyChange::Replace(Secret::new(text)?),
     })
+}
+
+/// The same for an MCP server, whose key travels in a header of its own.
+fn server_key(header: Option<String>, key: &NewKey) -> Result<connections::KeyChange, SecretError> {
+    Ok(match key {
+        NewKey::Keep => connections::KeyChange::Keep,
+        NewKey::Forget => connections::KeyChange::Forget,
+        NewKey::Replace(text) => connections::KeyChange::Replace { header, key: Secret::new(text)? },
+    })
+}
+
+impl From<ConnectionError> for No {
+    fn from(error: ConnectionError) -> Self {
+        let message = error.to_string();
+        match error {
+            ConnectionError::Unknown(_) => Self { code: NoCode::NotFound, message },
+            ConnectionError::Secret(SecretError::Io { .. }) => failed(message),
+            ConnectionError::Damaged(_) | ConnectionError::Secret(SecretError::Loose { .. }) => refused(message),
+            _ => invalid(message),
+        }
+    }
 }
 
 impl From<AccountError> for No {

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::assistant::accounts::{Configured, Kind};
 use crate::dispatcher;
+use crate::mcp::connections;
 pub use crate::power::KeptAwake;
 use crate::services::{Definition, Report, Service};
 use crate::settings::{Connection, Edit, Mode};
@@ -101,6 +102,12 @@ requests! {
     SetProvider => Configured;
     /// Remove a model provider and its key.
     RemoveProvider => ();
+    /// The MCP servers of this device.
+    ListMcpServers => Vec<connections::Configured>;
+    /// Add an MCP server, or change it.
+    SetMcpServer => connections::Configured;
+    /// Remove an MCP server and its key.
+    RemoveMcpServer => ();
     /// Requests for approval.
     ListApprovals => Vec<ApprovalView>;
     /// One request.
@@ -347,7 +354,31 @@ pub struct SetProvider {
     pub key: NewKey,
 }
 
-/// What happens to a provider's key.
+/// Lists MCP servers.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ListMcpServers {}
+
+/// Adds or changes an MCP server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SetMcpServer {
+    /// What services name it by.
+    pub name: String,
+    /// Where; absent keeps it.
+    pub url: Option<String>,
+    /// The header that a new key travels in; absent is `Authorization`, behind the word `Bearer`.
+    pub header: Option<String>,
+    /// What happens to its key.
+    pub key: NewKey,
+}
+
+/// Removes an MCP server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RemoveMcpServer {
+    /// Its name.
+    pub name: String,
+}
+
+/// What happens to a provider's or a server's key.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NewKey {

@@ -60,14 +60,15 @@ impl Report {
 
 /// Makes every check of a definition.
 pub async fn check(definition: &Definition, computer: &Computer) -> Report {
-    let Computer { home, own, accounts } = computer;
+    let Computer { home, own, accounts, .. } = computer;
     let directory = definition.working_directory.clone();
     let home = home.clone();
     let mut checks = tokio::task::spawn_blocking(move || check_directory(&directory, home.as_deref()))
         .await
         .unwrap_or_else(|_| vec![fail("directory", "the check itself failed", "run the check again")]);
     let usable = checks.iter().all(|check| check.verdict == Verdict::Pass);
-    let tried = try_provider(accounts, &definition.provider, &definition.model).await;
+    let tried =
+        try_provider(accounts, &definition.provider, &definition.model, definition.limits.max_output_tokens).await;
     checks.push(match tried {
         Ok(found) => pass("provider and model", &found),
         Err(cause) => fail("provider and model", &cause, next_for(&definition.provider)),
@@ -179,15 +180,15 @@ fn check_directory(directory: &Path, home: Option<&Path>) -> Vec<Check> {
     checks
 }
 
-fn pass(name: &str, cause: &str) -> Check {
+pub(super) fn pass(name: &str, cause: &str) -> Check {
     Check { name: name.to_owned(), verdict: Verdict::Pass, cause: cause.to_owned(), next: None }
 }
 
-fn skip(name: &str, cause: &str) -> Check {
+pub(super) fn skip(name: &str, cause: &str) -> Check {
     Check { name: name.to_owned(), verdict: Verdict::Skip, cause: cause.to_owned(), next: None }
 }
 
-fn fail(name: &str, cause: &str, next: &str) -> Check {
+pub(super) fn fail(name: &str, cause: &str, next: &str) -> Check {
     Check { name: name.to_owned(), verdict: Verdict::Fail, cause: cause.to_owned(), next: Some(next.to_owned()) }
 }
 
@@ -195,11 +196,14 @@ fn fail(name: &str, cause: &str, next: &str) -> Check {
 mod tests {
     use super::*;
     use crate::assistant::accounts::Accounts;
+    use crate::mcp::Servers;
+    use crate::mcp::connections::Connections;
     use crate::services::{Approvals, Limits, Network};
 
     fn computer(home: Option<&Path>) -> Computer {
         let nowhere = Path::new("/nonexistent");
-        Computer { home: home.map(Path::to_owned), own: nowhere.into(), accounts: Accounts::new(nowhere.into()) }
+        let (accounts, servers) = (Accounts::new(nowhere.into()), Servers::new(Connections::new(nowhere.into())));
+        Computer { home: home.map(Path::to_owned), own: nowhere.into(), accounts, servers }
     }
 
     fn definition(folder: &Path) -> Definition {
@@ -212,6 +216,7 @@ mod tests {
             instructions: "Answer.".to_owned(),
             tools: ToolName::WORKSPACE.to_vec(),
             skills: Vec::new(),
+            mcp: Vec::new(),
             approvals: Approvals::default(),
             protected: Vec::new(),
             network: Network::None,

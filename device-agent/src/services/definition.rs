@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Approvals, Protected, Skill};
 use crate::assistant::accounts;
+use crate::mcp::{self, connections};
 
 /// Everything that decides how a run of this service is executed.
 ///
@@ -33,6 +34,9 @@ pub struct Definition {
     /// Instructions for kinds of work, which the assistant asks for when it finds them of use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<Skill>,
+    /// Servers elsewhere whose tools the assistant may call too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mcp: Vec<McpServer>,
     /// Which calls run by themselves, which ask first, and which never run.
     #[serde(default, skip_serializing_if = "Approvals::is_default")]
     pub approvals: Approvals,
@@ -61,6 +65,7 @@ impl Definition {
             ("instructions", self.check_instructions()),
             ("tools", self.check_tools()),
             ("skills", self.check_skills()),
+            ("mcp", self.check_mcp()),
             ("approvals", self.approvals.check()),
             ("protected", Protected::new(&self.protected).map(drop)),
             ("network", self.check_network()),
@@ -70,6 +75,13 @@ impl Definition {
         .filter_map(|(field, result)| result.err().map(|message| FieldError { field: field.into(), message }))
         .collect();
         if wrong.is_empty() { Ok(()) } else { Err(InvalidDefinition(wrong)) }
+    }
+
+    /// How many tokens the model takes in one call, what it writes included. `None` for the scripted assistant, which
+    /// has no model.
+    pub fn context_tokens(&self) -> Option<u64> {
+        let default = (self.provider != Provider::Scripted).then_some(CONTEXT_TOKENS);
+        self.limits.context_tokens.or(default)
     }
 
     fn check_description(&self) -> Result<(), String> {
@@ -157,11 +169,28 @@ impl Definition {
         Ok(())
     }
 
+    fn check_mcp(&self) -> Result<(), String> {
+        if self.mcp.len() > mcp::SERVERS {
+            return Err(format!("a service has at most {} MCP servers; this one has {}", mcp::SERVERS, self.mcp.len()));
+        }
+        for (at, server) in self.mcp.iter().enumerate() {
+            let sound = connections::check_name(&server.name).and_then(|()| connections::check_url(&server.url));
+            sound.map_err(|error| error.to_string())?;
+            if self.mcp[..at].iter().any(|other| other.name == server.name) {
+                return Err(format!("the MCP server {} is listed twice; list it once", server.name));
+            }
+        }
+        Ok(())
+    }
+
     /// The digest that a published version is known by.
     pub fn digest(&self) -> Sha256Digest {
         Sha256Digest::of_json(self).expect("a definition is text, numbers and lists, all of which JSON can hold")
     }
 }
+
+/// The window of a model of which nobody said how large it is: the models of today have it, or a larger one.
+const CONTEXT_TOKENS: u64 = 128_000;
 
 /// The most skills of a service.
 const SKILLS: usize = 32;
@@ -185,6 +214,20 @@ pub struct FieldError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the service's definition is not valid: {}", .0.iter().map(|e| format!("{}: {}", e.field, e.message)).collect::<Vec<_>>().join("; "))]
 pub struct InvalidDefinition(pub Vec<FieldError>);
+
+/// A server elsewhere, by the name that it has on this device. Its key is kept there, and never in a definition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct McpServer {
+    /// Its name.
+    pub name: String,
+    /// Where it was when the service was saved.
+    pub url: String,
+    /// The list of its tools as the last check found it: names, descriptions and schemas. With another list nothing
+    /// runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools_sha256: Option<Sha256Digest>,
+}
 
 /// Who answers. In a file: `scripted`, or the name of an account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -333,18 +376,28 @@ pub struct Limits {
     pub max_duration_s: u32,
     /// Runs of this service at the same time.
     pub concurrency: u32,
+    /// Tokens that the model may write in one run, over all of its calls; as many as it likes when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_output_tokens: Option<u64>,
+    /// Tokens that the model takes in one call; see [`Definition::context_tokens`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_tokens: Option<u64>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_turns: 50, max_duration_s: 3600, concurrency: 4 }
+        Self { max_turns: 50, max_duration_s: 3600, concurrency: 4, max_output_tokens: None, context_tokens: None }
     }
 }
 
+/// The most that a limit of tokens can be.
+const TOKENS: u64 = 10_000_000;
+
 impl Limits {
-    /// What a new service with these tools has: where one run may change files under another, they take turns.
-    pub fn default_for(tools: &[ToolName]) -> Self {
-        let concurrency = if tools.iter().any(|tool| tool.writes()) { 1 } else { Self::default().concurrency };
+    /// What a new service with these tools has: where one run may change something under another, they take turns.
+    pub fn default_for(tools: &[ToolName], servers: &[McpServer]) -> Self {
+        let writes = tools.iter().any(|tool| tool.writes()) || !servers.is_empty();
+        let concurrency = if writes { 1 } else { Self::default().concurrency };
         Self { concurrency, ..Self::default() }
     }
 }
@@ -356,8 +409,14 @@ impl Limits {
             ("max_duration_s", self.max_duration_s, 24 * 3600),
             ("concurrency", self.concurrency, 64),
         ];
-        match bounds.iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
-            Some((field, value, most)) => Err(format!("{field} must be from 1 to {most}; it is {value}")),
+        if let Some((field, value, most)) = bounds.iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
+            return Err(format!("{field} must be from 1 to {most}; it is {value}"));
+        }
+        let tokens = [("max_output_tokens", self.max_output_tokens, 1), ("context_tokens", self.context_tokens, 1024)];
+        match tokens.iter().find(|(_, value, least)| value.is_some_and(|value| !(*least..=TOKENS).contains(&value))) {
+            Some((field, value, least)) => {
+                Err(format!("{field} must be from {least} to {TOKENS}; it is {}", value.unwrap_or_default()))
+            }
             None => Ok(()),
         }
     }
@@ -377,6 +436,7 @@ mod tests {
             instructions: "Answer from the folder.".to_owned(),
             tools: ToolName::ALL.to_vec(),
             skills: Vec::new(),
+            mcp: Vec::new(),
             approvals: Approvals::default(),
             protected: Vec::new(),
             network: Network::None,
@@ -397,10 +457,11 @@ mod tests {
             instructions: "x".repeat(INSTRUCTIONS_LIMIT + 1),
             tools: vec![ToolName::Read, ToolName::Glob, ToolName::Read],
             skills: Vec::new(),
+            mcp: Vec::new(),
             approvals: Approvals { expiry_s: 0, ..Approvals::default() },
             protected: vec!["!x".to_owned()],
             network: Network::Host,
-            limits: Limits { max_turns: 0, max_duration_s: 0, concurrency: 0 },
+            limits: Limits { max_turns: 0, max_duration_s: 0, concurrency: 0, ..Limits::default() },
         };
         let InvalidDefinition(errors) = wrong.validate().expect_err("all wrong");
         let fields: Vec<_> = errors.iter().map(|error| error.field.as_ref()).collect();
@@ -417,6 +478,27 @@ mod tests {
             "limits",
         ];
         assert_eq!(fields, all);
+    }
+
+    #[test]
+    fn limits_of_tokens_are_checked_and_do_not_change_a_definition_that_has_none() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let mut definition = sound(folder.path());
+        assert!(!serde_json::to_string(&definition).expect("JSON").contains("tokens"), "its digest stays what it was");
+        assert_eq!(definition.context_tokens(), None);
+        definition.provider = Provider::Account("work".to_owned());
+        assert_eq!(definition.context_tokens(), Some(CONTEXT_TOKENS));
+        for (output, context, fits) in [
+            (Some(1), Some(1024), true),
+            (Some(0), None, false),
+            (None, Some(1023), false),
+            (Some(TOKENS + 1), None, false),
+        ] {
+            definition.limits.max_output_tokens = output;
+            definition.limits.context_tokens = context;
+            assert_eq!(definition.limits.check().is_ok(), fits, "{output:?} {context:?}");
+        }
+        assert_eq!(definition.context_tokens(), Some(CONTEXT_TOKENS));
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub mod gateway;
 pub mod probe;
 pub mod protected;
 mod publish;
+mod servers;
 pub mod skill;
 
 use std::path::PathBuf;
@@ -25,11 +26,12 @@ use deskgate_protocol::ids::{ApplicationId, DraftId, EndpointId};
 use serde::{Deserialize, Serialize};
 
 use crate::assistant::accounts::Accounts;
+use crate::mcp::Servers;
 use crate::store;
 
 pub use approvals::Approvals;
 pub use checks::{Check, Report, Verdict};
-pub use definition::{Definition, FieldError, InvalidDefinition, Limits, Network, Provider, ToolName};
+pub use definition::{Definition, FieldError, InvalidDefinition, Limits, McpServer, Network, Provider, ToolName};
 pub use gateway::{CallError, Gateway};
 pub use protected::Protected;
 pub use skill::{Skill, SkillError};
@@ -91,6 +93,9 @@ pub struct Version {
     pub checks: Report,
     /// When the gateway confirmed it; `None` while its answer is awaited.
     pub published_at: Option<Timestamp>,
+    /// Why nothing of it runs; `None` as long as it does. Publishing ends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<String>,
 }
 
 /// Why a step with a service was not done.
@@ -115,6 +120,9 @@ pub enum Error {
         /// What to do.
         next: String,
     },
+    /// Somebody saved it while it was checked.
+    #[error("this draft was changed while it was checked; run again: deskgate service check {0}")]
+    Edited(DraftId),
     /// The gateway did not do it.
     #[error(transparent)]
     Gateway(#[from] CallError),
@@ -132,6 +140,8 @@ pub struct Computer {
     pub own: PathBuf,
     /// The model providers.
     pub accounts: Accounts,
+    /// The MCP servers.
+    pub servers: Servers,
 }
 
 /// What a person does with the services of this device.
@@ -175,10 +185,17 @@ impl<G: Gateway> ServiceDesk<G> {
         }
     }
 
-    /// Makes every check of the draft and keeps what they found.
+    /// Makes every check of the draft and keeps what they found. Lists of tools of other servers are pinned in the draft
+    /// as they are found: what is published next is what was looked at here.
     pub async fn check(&self, draft_id: DraftId) -> Result<Report, Error> {
         let service = self.show(draft_id).await?;
-        let report = checks::check(&service.draft, &self.computer).await;
+        let mut draft = service.draft.clone();
+        let found = servers::pin(&mut draft, &self.computer.servers).await;
+        if draft != service.draft && !self.store.replace_draft(draft_id, &service.draft, &draft).await? {
+            return Err(Error::Edited(draft_id));
+        }
+        let mut report = checks::check(&draft, &self.computer).await;
+        report.checks.extend(found);
         self.store.set_checks(draft_id, &report).await?;
         Ok(report)
     }

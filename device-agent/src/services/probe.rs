@@ -108,7 +108,14 @@ async fn open(directory: &Path, own: &Path) -> Result<Toolbox, String> {
 /// Asks the provider's model for a word, as a run would. `Ok` says in a few words what it found.
 ///
 /// Only a real call shows that the account may use the model; it costs a few tokens.
-pub async fn try_provider(accounts: &Accounts, provider: &Provider, model: &str) -> Result<String, String> {
+///
+/// It is asked with the service's own limit of output tokens, for some servers refuse one that their model cannot keep.
+pub async fn try_provider(
+    accounts: &Accounts,
+    provider: &Provider,
+    model: &str,
+    max_output_tokens: Option<u64>,
+) -> Result<String, String> {
     let opened = {
         let (accounts, provider, model) = (accounts.clone(), provider.clone(), model.to_owned());
         tokio::task::spawn_blocking(move || assistant::open(&accounts, &provider, &model)).await
@@ -118,18 +125,18 @@ pub async fn try_provider(accounts: &Accounts, provider: &Provider, model: &str)
     if *provider == Provider::Scripted {
         return Ok("the scripted assistant is ready; it needs no account and asks no model".to_owned());
     }
-    match timeout(ANSWER, answers(assistant.as_ref())).await {
+    match timeout(ANSWER, answers(assistant.as_ref(), max_output_tokens)).await {
         Ok(answered) => answered.map(|()| format!("{model} answered")),
         Err(_) => Err(format!("{model} did not answer within {} s", ANSWER.as_secs())),
     }
 }
 
-async fn answers(assistant: &dyn Assistant) -> Result<(), String> {
+async fn answers(assistant: &dyn Assistant, max_output_tokens: Option<u64>) -> Result<(), String> {
     let mut answer = assistant.respond(ModelRequest {
         system: "Answer with one word.".into(),
         messages: Arc::new(vec![Message::User { text: "Say: ready".to_owned(), details: None }]),
         tools: Arc::new([]),
-        max_output_tokens: Some(64),
+        max_output_tokens: max_output_tokens.or(Some(64)),
     });
     while let Some(event) = answer.next().await {
         match event {

@@ -9,6 +9,8 @@ use deskgate_protocol::management::{
 };
 
 use super::*;
+use crate::mcp::Servers;
+use crate::mcp::connections::Connections;
 use crate::store::Store;
 
 /// What happens to a publication on its way.
@@ -109,7 +111,8 @@ impl Desk {
         let store = Store::open(home.path().join("deskgate.db")).await.expect("opens");
         let gateway = FakeGateway::default();
         let accounts = Accounts::new(home.path().join("providers"));
-        let computer = Computer { home: None, own: "/nonexistent".into(), accounts };
+        let servers = Servers::new(Connections::new(home.path().join("mcp")));
+        let computer = Computer { home: None, own: "/nonexistent".into(), accounts, servers };
         let desk = ServiceDesk::new(store.services(), gateway.clone(), computer);
         Self { home, store, gateway, desk }
     }
@@ -124,6 +127,7 @@ impl Desk {
             instructions: instructions.to_owned(),
             tools: ToolName::WORKSPACE.to_vec(),
             skills: Vec::new(),
+            mcp: Vec::new(),
             approvals: Approvals::default(),
             protected: Vec::new(),
             network: Network::None,

@@ -92,6 +92,9 @@ UPDATE past_run SET (conversation_id, generation) =
 CREATE INDEX past_run_by_conversation ON past_run (conversation_id, generation) WHERE conversation_id IS NOT NULL;
 ",
     "
+ALTER TABLE service_version ADD COLUMN paused TEXT;
+",
+    "
 -- A table's checks cannot be changed: the journal is copied into one that also knows of unknown ends. Such an entry
 -- has an outcome when its owner said what became of the run, and the gateway's number is still awaited.
 CREATE TABLE run_journal_with_unknown (

@@ -69,6 +69,33 @@ impl Services {
         .await
     }
 
+    /// Replaces the draft if it still is what it was; says whether it was.
+    pub async fn replace_draft(&self, draft_id: DraftId, from: &Definition, to: &Definition) -> Result<bool, Error> {
+        let (from, to) = (from.clone(), text(to));
+        self.store
+            .durably(move |tx| {
+                let found = services(tx, "s.draft_id = ?1", &draft_id.to_string())?;
+                let is_same = found.iter().any(|service| service.draft == from);
+                if is_same {
+                    let sql = "UPDATE service SET definition = ?2 WHERE draft_id = ?1";
+                    tx.execute(sql, params![draft_id.to_string(), to])?;
+                }
+                Ok(is_same)
+            })
+            .await
+    }
+
+    /// Nothing of this version runs any more, and why, until it is published again.
+    pub async fn pause(&self, endpoint_id: EndpointId, version: u32, why: String) -> Result<(), Error> {
+        let sql = "UPDATE service_version SET paused = ?3 WHERE endpoint_id = ?1 AND version = ?2";
+        self.store
+            .durably(move |tx| {
+                tx.execute(sql, params![endpoint_id.to_string(), version, why])?;
+                Ok(())
+            })
+            .await
+    }
+
     /// Keeps what the checks found; says whether there is such a service.
     pub async fn set_checks(&self, draft_id: DraftId, report: &Report) -> Result<bool, Error> {
         self.update("UPDATE service SET checks = ?2 WHERE draft_id = ?1", vec![draft_id.to_string(), text(report)])
@@ -90,7 +117,8 @@ impl Services {
         self.store.lazily(|tx| services(tx, "?1 = ''", "")).await
     }
 
-    /// The definition behind a version that callers may have been promised, with its digest.
+    /// The definition behind a version that callers may have been promised, with its digest. A version that is paused
+    /// has none: nothing of it runs.
     pub async fn published(
         &self,
         endpoint_id: EndpointId,
@@ -99,7 +127,10 @@ impl Services {
         self.store
             .lazily(move |tx| {
                 let row: Option<String> = tx
-                    .prepare_cached("SELECT definition FROM service_version WHERE endpoint_id = ?1 AND version = ?2")?
+                    .prepare_cached(
+                        "SELECT definition FROM service_version
+                         WHERE endpoint_id = ?1 AND version = ?2 AND paused IS NULL",
+                    )?
                     .query_row(params![endpoint_id.to_string(), version], |row| row.get(0))
                     .optional()?;
                 let Some(json) = row else { return Ok(None) };
@@ -180,6 +211,11 @@ fn freeze(
         .optional()?;
     let version = match newest {
         Some((version, same, _)) if same == digest.to_string() => {
+            // Published again as it is: whoever does that has looked at what it was paused for.
+            tx.execute(
+                "UPDATE service_version SET paused = NULL WHERE endpoint_id = ?1 AND version = ?2",
+                params![endpoint_id.to_string(), version],
+            )?;
             return Ok(Freeze::Frozen(Frozen { endpoint_id, version, digest }));
         }
         Some((version, other, false)) => {
@@ -199,7 +235,7 @@ fn freeze(
 fn services(tx: &Transaction<'_>, filter: &str, value: &str) -> Result<Vec<Service>, Error> {
     let sql = format!(
         "SELECT s.draft_id, s.app_id, s.endpoint_id, s.definition, s.checks, s.created_at, s.changed_at,
-                v.version, v.definition, v.checks, v.published_at
+                v.version, v.definition, v.checks, v.published_at, v.paused
          FROM service s LEFT JOIN service_version v ON v.endpoint_id = s.endpoint_id AND v.version =
              (SELECT max(version) FROM service_version
               WHERE endpoint_id = s.endpoint_id AND published_at IS NOT NULL)
@@ -224,6 +260,7 @@ fn service(row: &Row<'_>) -> Result<Service, Error> {
             definition: read(&column(8)?, "a service version")?,
             checks: read(&column(9)?, "the checks of a service")?,
             published_at: maybe(10)?.as_deref().map(id).transpose()?,
+            paused: maybe(11)?,
         }),
     };
     Ok(Service {

@@ -44,6 +44,14 @@ pub struct Said {
     pub input: Input,
     /// The answer, or in brackets why there was none.
     pub answer: String,
+    /// Where it stands.
+    pub place: Place,
+}
+
+/// A place in a conversation's transcript.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    n: i64,
 }
 
 impl Transcripts {
@@ -54,6 +62,26 @@ impl Transcripts {
     /// What was said in a generation so far, oldest first.
     pub async fn of(&self, conversation: ConversationId, generation: u32) -> Result<Vec<Said>, Error> {
         self.store.lazily(move |tx| said(tx, conversation, generation)).await
+    }
+
+    /// Puts one exchange in the place of everything that was said up to a place: a summary of it. What it sums up is
+    /// deleted. A conversation that was reset or forgotten meanwhile stays so.
+    pub async fn sum_up(&self, through: Place, input: Input, answer: String) -> Result<(), Error> {
+        let input = write(input);
+        self.store
+            .lazily(move |tx| {
+                tx.execute(
+                    "DELETE FROM transcript WHERE n < ?1 AND (conversation_id, generation) =
+                         (SELECT conversation_id, generation FROM transcript WHERE n = ?1)",
+                    [through.n],
+                )?;
+                tx.execute(
+                    "UPDATE transcript SET input = ?2, answer = ?3 WHERE n = ?1",
+                    params![through.n, input, answer],
+                )?;
+                Ok(())
+            })
+            .await
     }
 
     /// Forgets conversations in which nothing was said for a long time. To be called now and then, and always on the
@@ -102,8 +130,7 @@ pub(super) fn note(tx: &Transaction<'_>, run_id: RunId, outcome: &Outcome) -> Re
         })
         .optional()?;
     let Some((conversation, generation, input)) = message else { return Ok(()) };
-    let input = serde_json::to_string(&shorten::input(read(&input)?, PART_BYTES))
-        .expect("it was read as JSON, and texts are cut between characters");
+    let input = write(read(&input)?);
     let answer = match outcome {
         Outcome::Succeeded { result, .. } => &shorten::text(&result.text, PART_BYTES),
         Outcome::Failed { .. } => "[This request failed and has no answer.]",
@@ -149,7 +176,7 @@ fn forget_silent(tx: &Transaction<'_>) -> Result<(), Error> {
 
 fn said(tx: &Transaction<'_>, conversation: ConversationId, generation: u32) -> Result<Vec<Said>, Error> {
     let mut statement = tx.prepare_cached(
-        "SELECT input, answer FROM transcript WHERE conversation_id = ?1 AND generation = ?2
+        "SELECT input, answer, n FROM transcript WHERE conversation_id = ?1 AND generation = ?2
              AND (SELECT max(said_at) FROM transcript WHERE conversation_id = ?1)
                  >= (SELECT now FROM transcript_clock) - ?3
          ORDER BY n",
@@ -157,9 +184,18 @@ fn said(tx: &Transaction<'_>, conversation: ConversationId, generation: u32) -> 
     let mut rows = statement.query(params![conversation.to_string(), generation, SILENCE_S])?;
     let mut said = Vec::new();
     while let Some(row) = rows.next()? {
-        said.push(Said { input: read(&row.get::<_, String>(0)?)?, answer: row.get(1)? });
+        said.push(Said {
+            input: read(&row.get::<_, String>(0)?)?,
+            answer: row.get(1)?,
+            place: Place { n: row.get(2)? },
+        });
     }
     Ok(said)
+}
+
+fn write(input: Input) -> String {
+    serde_json::to_string(&shorten::input(input, PART_BYTES))
+        .expect("a message is text and JSON, and is cut between characters")
 }
 
 fn read(input: &str) -> Result<Input, Error> {

@@ -53,6 +53,7 @@ use crate::services::approvals::Rulebook;
 use crate::services::{Skill, ToolName};
 use change::Not;
 use known::Known;
+pub(crate) use output::LIMIT as RESULT_LIMIT;
 pub use planned::PlannedCall;
 use sandbox::{Limits, Sandbox, Unavailable};
 use spot::Spot;
@@ -216,6 +217,11 @@ impl Toolbox {
             })
         };
         Ok(Self::with(names.iter().map(make).chain(skills.map(Ok)).collect::<Result<_, _>>()?))
+    }
+
+    /// Puts tools that stand ready beside the others.
+    pub fn add(&mut self, tools: Vec<Box<dyn Tool>>) {
+        self.tools.extend(Self::with(tools).tools);
     }
 
     /// A toolbox of tools that stand ready.

@@ -1,7 +1,7 @@
 //! Text for a model that never grows beyond its limit, and says what is missing.
 
 /// Bytes that one tool result may have, notices included.
-pub(super) const LIMIT: usize = 64 * 1024;
+pub(crate) const LIMIT: usize = 64 * 1024;
 /// Kept free for the notices at the end.
 const RESERVE: usize = 1024;
 /// Characters that one line of a file may have.

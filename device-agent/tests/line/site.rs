@@ -6,6 +6,8 @@ use deskgate::assistant::accounts::Accounts;
 use deskgate::dispatcher::DispatcherHandle;
 use deskgate::identity::DeviceKey;
 use deskgate::link::{Connector, Credentials};
+use deskgate::mcp::Servers;
+use deskgate::mcp::connections::Connections;
 use deskgate::services::{Computer, Definition, Gateway as _, Limits, Network, Provider, ServiceDesk};
 use deskgate_gateway::domain::devices::{Clocks, pair};
 use deskgate_gateway::{Gateway, Settings, upkeep};
@@ -67,13 +69,15 @@ impl Site {
             instructions: "Answer.".to_owned(),
             tools: Vec::new(),
             skills: Vec::new(),
+            mcp: Vec::new(),
             approvals: Default::default(),
             protected: Vec::new(),
             network: Network::None,
             limits: Limits::default(),
         };
         let nowhere = std::path::Path::new("/nonexistent");
-        let computer = Computer { home: None, own: nowhere.into(), accounts: Accounts::new(nowhere.into()) };
+        let (accounts, servers) = (Accounts::new(nowhere.into()), Servers::new(Connections::new(nowhere.into())));
+        let computer = Computer { home: None, own: nowhere.into(), accounts, servers };
         let desk = ServiceDesk::new(device.store.services(), device.handle.clone(), computer);
         let draft_id = desk.create(created.application.app_id, definition).await.expect("created").draft_id;
         let report = desk.check(draft_id).await.expect("checked");

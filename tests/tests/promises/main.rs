@@ -14,6 +14,7 @@ mod execution;
 mod frames;
 mod leaving;
 mod line;
+mod mcp;
 mod models;
 mod operations;
 mod orders;

@@ -128,3 +128,49 @@ async fn a_skill_is_published_as_it_was_read_and_a_file_that_changed_since_fails
     let run = backend.ended(&backend.submit("Money back!").await).await;
     assert_eq!(run["result"]["text"], "Be strict.", "{run}");
 }
+
+#[tokio::test]
+async fn a_conversation_that_outgrows_the_models_window_is_summed_up_once_and_goes_on() {
+    let long = format!("Lamps: {}", "green lamp, ".repeat(400));
+    let fixtures = json!([
+        { "match": { "userMessage": "Say: ready" }, "response": { "content": "ready" } },
+        { "match": { "userMessage": "Application: Lamps" }, "response": { "content": "They spoke of four hundred lamps." } },
+        { "match": { "userMessage": "Lamps:" }, "response": { "content": "Four hundred." } },
+        { "match": { "userMessage": "And their colour?" }, "response": { "content": "Green." } },
+        { "match": { "userMessage": "Thank you." }, "response": { "content": "Gladly." } },
+    ]);
+    let Some(model) = ModelServer::start(fixtures).await else { return };
+    let device = Device::built_in().await;
+    let folder = Folder::new();
+    configure(&device, &model, "openai", "/v1", KEY).await;
+    let service = ["--provider", "work", "--model", "m-1", "--tools", "none", "--context-tokens", "1024"];
+    let backend = device.publish_here("shop", &folder, &service).await;
+    let talk = backend.conversation("case 4711").await;
+    assert_eq!(backend.answer_to(&talk, 1, &long).await, "Four hundred.");
+    assert_eq!(backend.answer_to(&talk, 1, "And their colour?").await, "Green.");
+    assert_eq!(backend.answer_to(&talk, 1, "Thank you.").await, "Gladly.");
+    let asked = model.asked().await;
+    let sums = asked.iter().filter(|body| body["messages"].to_string().contains("Application: Lamps")).count();
+    assert_eq!(sums, 1, "the summary is kept for the messages that follow: {asked:?}");
+    let last = asked.last().expect("asked")["messages"].to_string();
+    for part in ["four hundred lamps", "And their colour?", "Green.", "Thank you."] {
+        assert!(last.contains(part), "{part} in {last}");
+    }
+    assert!(!last.contains("green lamp, green lamp"), "what was summed up is not sent any more: {last}");
+}
+
+#[tokio::test]
+async fn a_run_writes_no_more_tokens_than_its_service_allows() {
+    let Some(model) = ModelServer::start(looks_and_answers()).await else { return };
+    let device = Device::built_in().await;
+    let folder = Folder::new();
+    configure(&device, &model, "openai", "/v1", KEY).await;
+    let service = ["--provider", "work", "--model", "m-1", "--max-output-tokens", "3"];
+    let backend = device.publish_here("shop", &folder, &service).await;
+    let run = backend.ended(&backend.submit("How many lamps?").await).await;
+    assert_eq!((&run["state"], &run["error"]["code"]), (&json!("failed"), &json!("model_error")), "{run}");
+    assert!(text(&run, "/error/message").contains("as much as the service allows"), "{run}");
+    assert_eq!((&run["usage"]["tool_calls"], &run["error"]["effects"]), (&json!(0), &json!("none")), "{run}");
+    let asked = model.asked().await;
+    assert_eq!(asked.last().expect("asked")["max_completion_tokens"], 3);
+}

@@ -107,7 +107,7 @@ pub(crate) const PARTS: [Part; 3] = [
         own_crate: "deskgate",
         rooms: &[
             // The command line asks on local's socket; services, settings and accounts are the words it asks in.
-            ("cli", &["local", "services", "settings", "assistant::accounts", "config"]),
+            ("cli", &["local", "services", "settings", "assistant::accounts", "mcp::connections", "config"]),
             // Local shows the line and tests a connection, signs the identity file, keeps the settings.
             (
                 "local",
@@ -117,6 +117,7 @@ pub(crate) const PARTS: [Part; 3] = [
                     // To compare a call's plan with the disk.
                     "tools",
                     "assistant::accounts",
+                    "mcp",
                     "settings",
                     "link",
                     "identity",
@@ -128,10 +129,11 @@ pub(crate) const PARTS: [Part; 3] = [
             ),
             ("dispatcher", &["link", "executor", "store", "services", "identity", "power", "config"]),
             // The executor writes down what begins before it begins.
-            ("executor", &["tools", "assistant", "services", "store", "config"]),
+            ("executor", &["tools", "assistant", "mcp", "services", "store", "config"]),
             ("assistant", &["tools", "services", "secrets", "config"]),
             ("tools", &["services", "config"]),
-            ("services", &["store", "tools", "assistant", "config"]),
+            ("mcp", &["tools", "secrets", "services", "config"]),
+            ("services", &["store", "tools", "assistant", "mcp", "config"]),
             // Of tools the store keeps what a call would do.
             ("store", &["services", "settings", "tools", "config"]),
             ("link", &["identity", "config"]),
@@ -144,12 +146,17 @@ pub(crate) const PARTS: [Part; 3] = [
         keepers: &[
             Keeper { crates: &["rusqlite"], rooms: &["store"], rule: "only store names SQLite" },
             Keeper { crates: &["russh"], rooms: &["link"], rule: "only link names russh" },
-            Keeper { crates: &["reqwest"], rooms: &["assistant"], rule: "only assistant names the HTTP client" },
             // The room is finer than the walls can say: of tools only its sandbox names them.
             Keeper {
                 crates: &["seccompiler", "libc"],
                 rooms: &["tools"],
                 rule: "only the sandbox of commands speaks of system calls by their numbers",
+            },
+            Keeper { crates: &["rmcp"], rooms: &["mcp"], rule: "only mcp names the protocol's SDK" },
+            Keeper {
+                crates: &["reqwest"],
+                rooms: &["assistant", "mcp"],
+                rule: "only assistant and mcp name the HTTP client",
             },
             Keeper { crates: &["zbus"], rooms: &["power"], rule: "only power asks the system about sleep" },
             Keeper {

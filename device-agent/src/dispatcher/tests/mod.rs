@@ -253,6 +253,7 @@ async fn publish(store: &Store, folder: &Path, name: &str, concurrency: u32) -> 
         instructions: format!("Answer, {concurrency} at a time."),
         tools: Vec::new(),
         skills: Vec::new(),
+        mcp: Vec::new(),
         approvals: Approvals::default(),
         protected: Vec::new(),
         network: Network::None,

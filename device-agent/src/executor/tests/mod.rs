@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
+use crate::mcp::connections::Connections;
 use crate::services::{Approvals, Limits, Network, Provider, Skill, ToolName};
 
 /// As with a device on which no model provider was configured.
@@ -23,7 +24,9 @@ async fn execute(job: Job, reports: mpsc::Sender<Progress>, stop: CancellationTo
 }
 
 async fn execute_with(store: Store, job: Job, reports: mpsc::Sender<Progress>, stop: CancellationToken) -> Outcome {
-    super::execute(job, Accounts::new("/nonexistent".into()), "/nonexistent".into(), store, reports, stop).await
+    let nowhere = || std::path::PathBuf::from("/nonexistent");
+    let servers = Servers::new(Connections::new(nowhere()));
+    super::execute(job, Accounts::new(nowhere()), servers, nowhere(), store, reports, stop).await
 }
 
 async fn journal() -> (TempDir, Store) {
@@ -50,6 +53,7 @@ fn job(folder: &Path, model: &str, text: &str) -> Job {
         instructions: "Answer.".into(),
         tools: ToolName::WORKSPACE.to_vec(),
         skills: Vec::new(),
+        mcp: Vec::new(),
         approvals: Approvals::default(),
         protected: Vec::new(),
         network: Network::None,
@@ -376,7 +380,7 @@ async fn a_message_that_is_written_slowly_is_said_in_pieces_that_make_up_the_who
                 pieces += 1;
             }
             Progress::Event(DeviceEvent::MessageCompleted { text, .. }) => completed = Some(text),
-            Progress::Event(_) => {}
+            Progress::Event(_) | Progress::Summary(_) | Progress::Outdated(_) => {}
         }
     }
     assert_eq!((said.as_str(), text(&outcome)), ("One, two, three.", "One, two, three."));

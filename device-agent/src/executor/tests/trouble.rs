@@ -41,8 +41,11 @@ impl Assistant for Given {
 
 /// A run of an owner who allows every call, and its journal.
 async fn parts(toolbox: &Toolbox) -> (TempDir, turn::Turn, Record) {
+    parts_of(job(Path::new("/nonexistent"), "folder", "x"), toolbox).await
+}
+
+async fn parts_of(mut job: Job, toolbox: &Toolbox) -> (TempDir, turn::Turn, Record) {
     let (disk, store) = journal().await;
-    let mut job = job(Path::new("/nonexistent"), "folder", "x");
     let all = Rule { action: Action::Allow, tool: "*".into(), path: None };
     Arc::make_mut(&mut job.definition).approvals.rules.push(all);
     let rules = job.definition.approvals.rulebook().expect("rules");
@@ -54,7 +57,7 @@ async fn drive(assistant: Given, toolbox: Toolbox) -> Outcome {
     let (_disk, turn, record) = parts(&toolbox).await;
     let started = Instant::now();
     let clock = Clock { started, deadline: started + Duration::from_secs(60) };
-    let (sender, _receiver) = mpsc::channel(64);
+    let (sender, _receiver) = mpsc::channel(256);
     drive::run(turn, &toolbox, &assistant, &record, clock, &sender, &CancellationToken::new()).await
 }
 
@@ -91,6 +94,69 @@ fn calls_it(request: &ModelRequest) -> BoxStream<'static, ModelEvent> {
     assert!(matches!(request.messages[0], Message::User { .. }));
     let call = ToolCall { id: "1".into(), name: "It".into(), arguments: json!({}) };
     stream::iter([ModelEvent::ToolCall(call), ModelEvent::End(StopReason::Completed)]).boxed()
+}
+
+/// Text without end, as it comes from a network.
+fn blah(_: &ModelRequest) -> BoxStream<'static, ModelEvent> {
+    let piece = |()| async {
+        tokio::task::yield_now().await;
+        ModelEvent::TextDelta("blah ".repeat(1000))
+    };
+    stream::repeat(()).then(piece).boxed()
+}
+
+#[tokio::test]
+async fn a_model_that_repeats_itself_ends_at_its_turns_and_one_that_says_nothing_at_its_time() {
+    let tool = GivenTool(|_| async { Ok(ToolOutput::ok("as before")) }.boxed());
+    let outcome = drive(Given(calls_it), Toolbox::with(vec![Box::new(tool)])).await;
+    let Outcome::Failed { error, usage } = outcome else { panic!("{outcome:?}") };
+    assert_eq!((error.code, error.effects), (RunErrorCode::MaxTurnsExceeded, Effects::Known));
+    let most = u64::from(Limits::default().max_turns);
+    assert_eq!((usage.model_calls, usage.tool_calls), (most, most));
+
+    let toolbox = Toolbox::with(Vec::new());
+    // One is silent; the other never stops, and would fill the memory.
+    for assistant in [Given(|_| stream::pending().boxed()), Given(blah)] {
+        let started = Instant::now();
+        let clock = Clock { started, deadline: started + Duration::from_millis(200) };
+        let (sender, _receiver) = mpsc::channel(64);
+        let stop = CancellationToken::new();
+        let (_disk, turn, record) = parts(&toolbox).await;
+        let outcome = drive::run(turn, &toolbox, &assistant, &record, clock, &sender, &stop).await;
+        assert_eq!(code(&outcome), RunErrorCode::MaxDurationExceeded);
+    }
+}
+
+#[tokio::test]
+async fn a_summary_of_what_was_said_is_reported_before_the_answer() {
+    let mut job = job(Path::new("/nonexistent"), "folder", "now");
+    Arc::make_mut(&mut job.definition).limits.context_tokens = Some(1024);
+    let said = Input { text: "long ago".repeat(500), more: serde_json::Map::new() };
+    job.earlier = vec![Exchange { request: said, answer: "Yes.".into() }];
+    let toolbox = Toolbox::with(Vec::new());
+    let started = Instant::now();
+    let clock = Clock { started, deadline: started + Duration::from_secs(60) };
+    let (sender, mut receiver) = mpsc::channel(64);
+    let assistant = Given(|request| {
+        let text = if request.messages.len() == 1 { "Long ago they agreed." } else { "Still so." };
+        stream::iter([ModelEvent::TextDelta(text.into()), ModelEvent::End(StopReason::Completed)]).boxed()
+    });
+    let stop = CancellationToken::new();
+    let (_disk, turn, record) = parts_of(job, &toolbox).await;
+    let outcome = drive::run(turn, &toolbox, &assistant, &record, clock, &sender, &stop).await;
+    assert_eq!(text(&outcome), "Still so.");
+    drop(sender);
+    let mut summary = None;
+    while let Some(progress) = receiver.recv().await {
+        match progress {
+            Progress::Summary(exchange) => summary = Some(exchange),
+            Progress::Event(DeviceEvent::MessageCompleted { text, .. }) => {
+                assert!(summary.is_some() && text == "Still so.", "a summary is no message: {text}");
+            }
+            _ => {}
+        }
+    }
+    assert!(summary.expect("reported").request.text.ends_with("Long ago they agreed."));
 }
 
 #[tokio::test]

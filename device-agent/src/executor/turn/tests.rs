@@ -1,5 +1,7 @@
 //! Conversations between a model, its tools and a run, and what no sequence of events can bring about.
 
+mod tokens;
+
 use deskgate_protocol::run::RunError;
 use proptest::prelude::*;
 use serde_json::json;
@@ -15,21 +17,32 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// A run with the tools Read (which reads) and Write (which writes), of an owner who allows everything.
 fn turn(max_turns: u32) -> Turn {
+    Turn::new(setup(max_turns))
+}
+
+/// In which every call runs by itself.
+fn setup(max_turns: u32) -> Setup {
     let all = Rule { action: Action::Allow, tool: "*".into(), path: None };
-    turn_under(max_turns, Approvals { rules: vec![all], ..Approvals::default() })
+    setup_under(max_turns, Approvals { rules: vec![all], ..Approvals::default() })
 }
 
 fn turn_under(max_turns: u32, approvals: Approvals) -> Turn {
+    Turn::new(setup_under(max_turns, approvals))
+}
+
+fn setup_under(max_turns: u32, approvals: Approvals) -> Setup {
     let spec = |name: &str| ToolSpec { name: name.into(), description: String::new(), parameters: json!({}) };
-    Turn::new(Setup {
+    Setup {
         system: "system".into(),
         messages: vec![Message::User { text: "hello".into(), details: None }],
         tools: vec![(ToolKind::Read, spec("Read")), (ToolKind::Write, spec("Write"))],
         max_turns,
+        max_output_tokens: None,
+        context_tokens: None,
         run_attempt: 2,
         rules: approvals.rulebook().expect("rules"),
         effects: Effects::None,
-    })
+    }
 }
 
 /// What a test says happens, in order; the last answer of the turn comes back, in short words. Plans are made and the
@@ -77,6 +90,7 @@ fn words(effect: &Effect) -> String {
         Effect::Emit(DeviceEvent::MessageCompleted { message_id, text }) => format!("{message_id} {text:?}"),
         Effect::Say(delta) => format!("{} at {}: {:?}", delta.message_id, delta.offset, delta.text),
         Effect::Emit(DeviceEvent::UsageUpdated { usage }) => format!("usage after {} calls", usage.model_calls),
+        Effect::Remember { said, .. } => format!("remember {said:?}"),
         Effect::Emit(DeviceEvent::ApprovalRequested { call_id, tool, .. }) => format!("{call_id} {tool} held"),
         Effect::Emit(DeviceEvent::ApprovalResolved { resolution, .. }) => format!("{resolution:?}"),
         Effect::Finish(Outcome::Succeeded { result, .. }) => format!("succeeded {:?}", result.text),
@@ -252,6 +266,7 @@ fn the_end_of_time_is_a_failure_of_its_own_and_usage_says_how_long_it_took() {
         [Effect::Finish(Outcome::Failed { error: RunError { code, effects, .. }, usage })] => {
             assert_eq!((*code, *effects), (RunErrorCode::MaxDurationExceeded, Effects::None));
             assert_eq!((usage.model_calls, usage.active_seconds), (1, 5.0));
+            assert_eq!((usage.input_tokens, usage.output_tokens), (7, 2), "what was cut off counts too");
         }
         other => panic!("{other:?}"),
     }
@@ -308,6 +323,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         6 => Just(0).prop_map(|_| ends()),
         1 => Just(0).prop_map(|_| fails(ErrorKind::Auth, false)),
         2 => Just(0).prop_map(|_| fails(ErrorKind::Overloaded, true)),
+        2 => Just(0).prop_map(|_| fails(ErrorKind::TooLong, false)),
         2 => Just(0).prop_map(|_| Event::ModelClosed),
         4 => Just(0).prop_map(|_| Event::RetryDue),
         6 => Just(0).prop_map(|_| answers("result")),
@@ -356,7 +372,7 @@ proptest! {
                 tools += i64::from(matches!(effect, Effect::RunTool { .. }));
             }
             prop_assert!((0..=1).contains(&tools));
-            prop_assert!(turn.usage.model_calls <= u64::from(max_turns * ATTEMPTS));
+            prop_assert!(turn.usage.model_calls <= u64::from(max_turns * (ATTEMPTS + 2)));
         }
         // Whatever came before: a stop ends a run that has not ended.
         let end = turn.on(Event::Stop, SECOND);

@@ -103,7 +103,7 @@ async fn an_overlong_exchange_loses_its_middle_and_hides_nothing_before_it() {
     let said = seen(&store, conversation).await;
     assert_eq!(said.len(), 2);
     assert_eq!((said[0].input.text.as_str(), said[0].answer.as_str()), ("before", "the answer before"));
-    let Said { input, answer } = &said[1];
+    let Said { input, answer, .. } = &said[1];
     assert!(input.text.starts_with("begin") && input.text.contains("end\n[Further members"), "the ends say most");
     assert!(answer.starts_with("first") && answer.ends_with("last"));
     assert!(input.text.contains("bytes were left out") && answer.contains("bytes were left out"));
@@ -142,6 +142,29 @@ async fn a_conversation_is_forgotten_when_nothing_was_said_for_long_and_not_befo
     store.transcripts().forget_silent().await.expect("forgotten");
     assert_eq!(store.transcripts_kept().await, 2);
     assert_eq!(lines(&store, old, 1).await, ["two -> x", "three -> x"], "it is spoken in");
+}
+
+#[tokio::test]
+async fn a_summary_stands_for_what_it_sums_up_until_the_generation_is_closed() {
+    let (store, _home) = store().await;
+    let (ours, other) = (ConversationId::new(), ConversationId::new());
+    for (conversation, text) in [(other, "elsewhere"), (ours, "one"), (ours, "two")] {
+        finished(&store, &message(conversation, 1, text), &answered("x")).await;
+    }
+    let place = seen(&store, ours).await.last().expect("two").place;
+    let summary = || Input { text: "both".to_owned(), more: serde_json::Map::new() };
+    for _ in 0..2 {
+        store.transcripts().sum_up(place, summary(), "Good.".to_owned()).await.expect("written");
+    }
+    finished(&store, &message(ours, 1, "three"), &answered("3")).await;
+    assert_eq!(lines(&store, ours, 1).await, ["both -> Good.", "three -> 3"]);
+    assert_eq!(lines(&store, other, 1).await, ["elsewhere -> x"]);
+    assert_eq!(store.transcripts_kept().await, 3, "what was summed up is gone");
+
+    store.transcripts().close(ours, 1).await.expect("closed");
+    store.transcripts().sum_up(place, summary(), "Late.".to_owned()).await.expect("nothing to sum up");
+    assert_eq!(lines(&store, ours, 1).await, [""; 0]);
+    assert_eq!(store.transcripts_kept().await, 1);
 }
 
 /// As if the computer's clock were so far ahead of what it said the last time.

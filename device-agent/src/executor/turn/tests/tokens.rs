@@ -1,0 +1,163 @@
+//! Limits of tokens: what a run may write, and what its model can read.
+
+use super::*;
+
+fn usage(input_tokens: u64, output_tokens: u64) -> Event {
+    Event::Model(ModelEvent::Usage(TokenUsage { input_tokens, output_tokens }))
+}
+
+fn user(text: &str) -> Message {
+    Message::User { text: text.into(), details: None }
+}
+
+fn assistant(text: &str) -> Message {
+    Message::Assistant { text: text.into(), tool_calls: Vec::new() }
+}
+
+/// A run in a conversation, with a model that reads so many tokens.
+fn in_a_conversation(context_tokens: u64) -> Turn {
+    let messages = vec![user("before"), assistant(&"b".repeat(3200)), user("now")];
+    Turn::new(Setup { messages, context_tokens: Some(context_tokens), ..setup(9) })
+}
+
+/// The request of the one call of the model among these effects.
+fn request(effects: Vec<Effect>) -> ModelRequest {
+    let mut requests = effects.into_iter().filter_map(|effect| match effect {
+        Effect::CallModel(request) => Some(request),
+        _ => None,
+    });
+    requests.next().expect("a call of the model")
+}
+
+fn text_of(message: &Message) -> &str {
+    match message {
+        Message::User { text, .. } | Message::Assistant { text, .. } => text,
+        Message::ToolResults(answers) => &answers[0].text,
+    }
+}
+
+#[test]
+fn each_call_may_write_what_the_calls_before_it_left() {
+    let mut turn = Turn::new(Setup { max_output_tokens: Some(100), ..setup(9) });
+    assert_eq!(request(turn.on(Event::Started, SECOND)).max_output_tokens, Some(100));
+    after(&mut turn, [usage(5, 30), calls("Read"), ends()]);
+    assert_eq!(request(turn.on(answers("x"), SECOND)).max_output_tokens, Some(70));
+    // Also what a call wrote that broke off; and a provider that counts nothing is counted by bytes.
+    after(&mut turn, [usage(5, 20), fails(ErrorKind::Overloaded, true)]);
+    assert_eq!(request(turn.on(Event::RetryDue, SECOND)).max_output_tokens, Some(50));
+    after(&mut turn, [says(&"x".repeat(40)), fails(ErrorKind::Overloaded, true)]);
+    assert_eq!(request(turn.on(Event::RetryDue, SECOND)).max_output_tokens, Some(40));
+}
+
+#[test]
+fn an_answer_at_the_limit_is_a_cut_answer_and_work_at_the_limit_is_a_failure() {
+    let length = || Event::Model(ModelEvent::End(StopReason::Length));
+    let limited = || Turn::new(Setup { max_output_tokens: Some(10), ..setup(9) });
+    let mut turn = limited();
+    after(&mut turn, [Event::Started, says("Half an ans"), usage(5, 10)]);
+    let Some(Effect::Finish(Outcome::Succeeded { result, .. })) = turn.on(length(), SECOND).pop() else { panic!() };
+    assert_eq!(result.finish_reason, FinishReason::Length);
+    // A call that nobody could make an answer of any more does not run.
+    let ended = after(&mut limited(), [Event::Started, calls("Write"), usage(5, 12), ends()]);
+    assert_eq!(ended, ["usage after 1 calls", "failed ModelError"]);
+    assert_eq!(after(&mut limited(), [Event::Started, usage(5, 10), length()])[1], "failed ModelError");
+    let failed = [Event::Started, usage(5, 10), fails(ErrorKind::Overloaded, true), Event::RetryDue];
+    assert_eq!(after(&mut limited(), failed), ["failed ModelError"], "asked again for nothing");
+}
+
+#[test]
+fn what_was_said_before_is_summed_up_when_the_window_is_nearly_full_and_the_request_stays_whole() {
+    let mut turn = in_a_conversation(1024);
+    let asked = request(turn.on(Event::Started, SECOND));
+    assert!(asked.tools.is_empty() && asked.messages.len() == 1 && asked.max_output_tokens == Some(128));
+    assert!(text_of(&asked.messages[0]).contains("Application: before"), "{:?}", asked.messages);
+    let said = turn.on(usage(700, 9), SECOND);
+    assert!(said.is_empty());
+    turn.on(says("They agreed."), SECOND);
+    let effects = turn.on(ends(), SECOND);
+    let expected = "[A summary of what was said in this conversation before:]\nThey agreed.";
+    assert_eq!(
+        effects.iter().map(words).collect::<Vec<_>>(),
+        [
+            "usage after 1 calls".to_owned(),
+            format!("remember {expected:?}"),
+            "call the model with 3 messages".to_owned()
+        ]
+    );
+    let asked = request(effects);
+    assert_eq!((text_of(&asked.messages[0]), text_of(&asked.messages[2])), (expected, "now"));
+    assert_eq!((&*asked.system, asked.tools.len()), ("system", 2));
+    assert_eq!(after(&mut turn, [says("Yes."), ends()])[2], "succeeded \"Yes.\"");
+    assert_eq!((turn.usage.model_calls, turn.usage.input_tokens, turn.usage.output_tokens), (2, 700, 9));
+}
+
+#[test]
+fn a_summary_that_fails_leaves_the_oldest_out_with_a_note_and_the_run_goes_on() {
+    let refuses = || Event::Model(ModelEvent::End(StopReason::Refused));
+    for failure in
+        [vec![fails(ErrorKind::Overloaded, true)], vec![Event::ModelClosed], vec![ends()], vec![says("No."), refuses()]]
+    {
+        let mut turn = in_a_conversation(1024);
+        turn.on(Event::Started, SECOND);
+        assert_eq!(after(&mut turn, failure), ["usage after 1 calls", "call the model with 3 messages"]);
+        assert!(text_of(&conversation(&turn)[0]).contains("left out here"));
+        assert_eq!(text_of(&conversation(&turn)[2]), "now");
+    }
+}
+
+#[test]
+fn older_work_of_a_long_run_is_summed_up_and_the_last_results_stay_whole() {
+    let mut turn = Turn::new(Setup { context_tokens: Some(4096), ..setup(9) });
+    after(&mut turn, [Event::Started, says("First."), calls("Read"), ends()]);
+    after(&mut turn, [answers(&"1".repeat(6000)), calls("Read"), ends(), answers(&"2".repeat(4000))]);
+    after(&mut turn, [calls("Read"), ends()]);
+    // By its bytes alone it would fit; the provider counts otherwise.
+    after(&mut turn, [answers("3"), usage(3000, 50), says("Next."), calls("Read"), ends()]);
+    let asked = request(turn.on(answers(&"4".repeat(4000)), SECOND));
+    let shown = text_of(&asked.messages[0]);
+    assert!(shown.contains("Assistant: First.") && shown.contains("Result: 111") && !shown.contains("444"), "{shown}");
+    assert_eq!(after(&mut turn, [says("Read three files."), ends()])[1], "call the model with 3 messages");
+    let texts: Vec<_> = conversation(&turn).iter().map(text_of).collect();
+    assert_eq!(texts[0], "hello");
+    assert_eq!(texts[1], "[A summary of my work on this request so far:]\nRead three files.\n\nNext.");
+    assert_eq!(texts[2], "4".repeat(4000));
+}
+
+#[test]
+fn a_conversation_that_the_model_calls_too_long_is_shortened_once_and_then_it_is_a_failure() {
+    let too_long = || fails(ErrorKind::TooLong, false);
+    let mut turn = in_a_conversation(1_000_000);
+    assert_eq!(after(&mut turn, [Event::Started]), ["call the model with 3 messages"]);
+    assert_eq!(after(&mut turn, [too_long()]), ["call the model with 1 messages"]);
+    assert_eq!(after(&mut turn, [says("Short."), ends()])[2], "call the model with 3 messages");
+    assert_eq!(after(&mut turn, [too_long()]), ["failed ModelError"]);
+    // Where nothing can give way it is one at once.
+    assert_eq!(after(&mut super::turn(9), [Event::Started, too_long()]), ["failed ModelError"]);
+}
+
+#[test]
+fn a_window_that_was_found_smaller_than_told_is_kept_in_mind() {
+    let mut turn = in_a_conversation(1_000_000);
+    after(&mut turn, [Event::Started, fails(ErrorKind::TooLong, false), says("Short."), ends()]);
+    after(&mut turn, [calls("Read"), ends(), answers(&"x".repeat(2000)), calls("Read"), ends()]);
+    assert_eq!(after(&mut turn, [answers(&"y".repeat(900))])[1], "call the model with 1 messages", "to sum up");
+}
+
+#[test]
+fn what_is_summed_up_at_once_is_bounded_and_its_newest_part_stays() {
+    let earlier = (0..100).flat_map(|n| [user(&format!("question {n}")), assistant(&"a".repeat(30_000))]);
+    let messages = earlier.chain([user("now")]).collect();
+    let mut turn = Turn::new(Setup { messages, context_tokens: Some(20_000), ..setup(9) });
+    let asked = request(turn.on(Event::Started, SECOND));
+    let text = text_of(&asked.messages[0]);
+    assert!(
+        text.len() <= 40_100 && text.contains("question 99") && text.starts_with("[What stood before"),
+        "{text:.80}"
+    );
+    // A summary that never ends is cut.
+    for _ in 0..100 {
+        turn.on(says(&"s".repeat(1000)), SECOND);
+    }
+    turn.on(ends(), SECOND);
+    assert!(text_of(&conversation(&turn)[0]).len() < 21_000);
+}

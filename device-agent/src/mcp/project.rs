@@ -1,0 +1,101 @@
+//! MCP servers that a project's own `.mcp.json` names: they are shown, and never used by themselves. A file in a
+//! working directory is content; only its owner's hand makes a server a part of a service.
+
+use std::io::Read;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+/// Where coding agents look for them.
+const FILE: &str = ".mcp.json";
+/// The most bytes of the file.
+const LIMIT: u64 = 256 * 1024;
+/// The most servers that are shown.
+const SERVERS: usize = 32;
+
+/// A server that a project names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its name there.
+    pub name: String,
+    /// Why it is not used.
+    pub why: String,
+}
+
+#[derive(Deserialize)]
+struct File {
+    #[serde(rename = "mcpServers", default)]
+    servers: Map<String, Value>,
+}
+
+/// The servers that the file in this folder names. No file, or one that cannot be read, names none. Blocks.
+pub fn found(folder: &Path) -> Vec<Found> {
+    let path = folder.join(FILE);
+    // Neither a link elsewhere nor a pipe that would wait.
+    let is_file = path.symlink_metadata().is_ok_and(|metadata| metadata.is_file());
+    let Some(file) = is_file.then(|| std::fs::File::open(&path).ok()).flatten() else { return Vec::new() };
+    let mut text = String::new();
+    if file.take(LIMIT).read_to_string(&mut text).is_err() {
+        return Vec::new();
+    }
+    let Ok(File { servers }) = serde_json::from_str(&text) else { return Vec::new() };
+    let shown = |name: &str| name.chars().filter(|c| !c.is_control()).take(60).collect();
+    servers
+        .iter()
+        .take(SERVERS)
+        .map(|(name, server)| Found { name: shown(name), why: why(server).to_owned() })
+        .collect()
+}
+
+fn why(server: &Value) -> &'static str {
+    let text = |member: &str| server.get(member).and_then(Value::as_str);
+    match (text("type"), text("url")) {
+        (Some("sse"), _) => {
+            "it speaks SSE, the protocol's old transport; only streamable HTTP over https:// can be published"
+        }
+        (Some("stdio"), _) | (_, None) => {
+            "it is a program that this computer would start (stdio); only servers over https:// can be published"
+        }
+        (_, Some(url)) if url.starts_with("https://") => {
+            "it is not used by itself; if you trust it: deskgate mcp set NAME --url URL, and deskgate service edit \
+             SERVICE --mcp NAME"
+        }
+        (_, Some(_)) => "its address is not https://",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_of_a_project_are_shown_with_the_reason_why_they_are_not_used() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert_eq!(found(folder.path()), []);
+        let file = folder.path().join(FILE);
+        std::fs::write(
+            &file,
+            r#"{ "mcpServers": {
+                "a": { "command": "npx", "args": ["-y", "x"], "env": { "KEY": "canary" } },
+                "b": { "type": "sse", "url": "https://x.example/sse?key=canary" },
+                "c": { "type": "http", "url": "http://x.example/mcp" },
+                "d\u001b[2J": { "type": "http", "url": "https://x.example/mcp" } } }"#,
+        )
+        .expect("written");
+        let servers = found(folder.path());
+        let reasons = ["stdio", "SSE", "not https", "deskgate mcp set"];
+        assert_eq!(servers.len(), reasons.len());
+        for (server, reason) in servers.iter().zip(reasons) {
+            assert!(server.why.contains(reason), "{server:?}");
+        }
+        assert!(!format!("{servers:?}").contains("canary") && servers[3].name == "d[2J");
+        for text in ["{", "[]", "{\"mcpServers\": 3}", ""] {
+            std::fs::write(&file, text).expect("written");
+            assert_eq!(found(folder.path()), [], "{text}");
+        }
+        std::fs::remove_file(&file).expect("there");
+        std::os::unix::fs::symlink("/dev/zero", &file).expect("linked");
+        assert_eq!(found(folder.path()), []);
+    }
+}

@@ -1,0 +1,144 @@
+//! A server over TLS that plays what a test tells it, well-behaved or not, and remembers what it was asked.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::task::AbortOnDropHandle;
+
+/// One request that came.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    /// The head as it was sent, in lower case.
+    pub(super) head: String,
+    /// The protocol's method; empty without a body.
+    pub(super) method: String,
+    pub(super) body: Value,
+}
+
+/// What becomes of a request.
+pub(super) enum Reply {
+    /// These bytes, and the end of the connection.
+    Bytes(Vec<u8>),
+    /// The connection ends without a word.
+    Cut,
+    /// Nothing, for as long as the other side waits.
+    Nothing,
+    /// This head, and then more and more.
+    Endless(&'static str),
+}
+
+type Play = Arc<dyn Fn(&Seen) -> Reply + Send + Sync>;
+
+pub(super) struct Server {
+    pub(super) url: String,
+    pub(super) certificate: reqwest::Certificate,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    _serving: AbortOnDropHandle<()>,
+}
+
+impl Server {
+    pub(super) async fn start(play: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+        let certificate = reqwest::Certificate::from_der(made.cert.der()).expect("a certificate");
+        let key = rustls::pki_types::PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+        let config = rustls::ServerConfig::builder().with_no_client_auth();
+        let config = config.with_single_cert(vec![made.cert.der().clone()], key).expect("it fits its key");
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let url = format!("https://localhost:{}/mcp", listener.local_addr().expect("bound").port());
+        let (seen, play): (Arc<Mutex<Vec<Seen>>>, Play) = (Arc::default(), Arc::new(play));
+        let kept = Arc::clone(&seen);
+        let serving = tokio::spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, seen, play) = (acceptor.clone(), Arc::clone(&kept), Arc::clone(&play));
+                connections.spawn(async move { serve(acceptor, stream, &seen, &play).await });
+            }
+        });
+        Self { url, certificate, seen, _serving: AbortOnDropHandle::new(serving) }
+    }
+
+    /// What came so far.
+    pub(super) fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().expect("no panic").clone()
+    }
+
+    /// How often a method was asked for.
+    pub(super) fn count(&self, method: &str) -> usize {
+        self.seen().iter().filter(|seen| seen.method == method).count()
+    }
+}
+
+/// One request on each connection.
+async fn serve(acceptor: TlsAcceptor, stream: TcpStream, seen: &Mutex<Vec<Seen>>, play: &Play) -> Option<()> {
+    let mut stream = acceptor.accept(stream).await.ok()?;
+    let request = read(&mut stream).await?;
+    let reply = play(&request);
+    seen.lock().expect("no panic").push(request);
+    match reply {
+        Reply::Bytes(bytes) => stream.write_all(&bytes).await.ok()?,
+        Reply::Cut => return Some(()),
+        Reply::Nothing => {
+            // Until the other side gives up.
+            let _ = stream.read(&mut [0]).await;
+        }
+        Reply::Endless(head) => {
+            stream.write_all(head.as_bytes()).await.ok()?;
+            let piece = vec![b'x'; 1 << 20];
+            while stream.write_all(&piece).await.is_ok() {}
+        }
+    }
+    stream.shutdown().await.ok()
+}
+
+async fn read(stream: &mut TlsStream<TcpStream>) -> Option<Seen> {
+    let mut bytes = Vec::new();
+    let end = loop {
+        if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+            break end + 4;
+        }
+        if stream.read_buf(&mut bytes).await.ok()? == 0 {
+            return None;
+        }
+    };
+    let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
+    while bytes.len() < end + length.unwrap_or(0) {
+        stream.read_buf(&mut bytes).await.ok().filter(|read| *read > 0)?;
+    }
+    let body: Value = serde_json::from_slice(&bytes[end..]).unwrap_or_default();
+    Some(Seen { head, method: body["method"].as_str().unwrap_or_default().to_owned(), body })
+}
+
+/// An HTTP answer with a body and further header lines.
+pub(super) fn http(status: &str, headers: &str, body: &str) -> Reply {
+    let length = body.len();
+    Reply::Bytes(
+        format!("HTTP/1.1 {status}\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n{body}").into(),
+    )
+}
+
+/// The result of a request.
+pub(super) fn result(seen: &Seen, result: Value) -> Reply {
+    let body = json!({ "jsonrpc": "2.0", "id": seen.body["id"], "result": result });
+    http("200 OK", "content-type: application/json\r\nmcp-session-id: s-1\r\n", &body.to_string())
+}
+
+/// What a well-behaved server answers to everything but a call.
+pub(super) fn polite(seen: &Seen, tools: Value) -> Reply {
+    match seen.method.as_str() {
+        "initialize" => {
+            let info = json!({ "name": "played", "version": "1" });
+            let version = "2025-06-18";
+            result(seen, json!({ "protocolVersion": version, "capabilities": { "tools": {} }, "serverInfo": info }))
+        }
+        "tools/list" => result(seen, json!({ "tools": tools })),
+        "" => http("405 Method Not Allowed", "", ""),
+        _ => http("202 Accepted", "", ""),
+    }
+}
