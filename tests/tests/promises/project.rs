@@ -59,7 +59,7 @@ fn steps() -> Value {
             .map(|(file, old, new)| call("Edit", json!({ "file_path": file, "old_string": old, "new_string": new }))),
     );
     steps.push(json!({ "text": "I look at it." }));
-    let pattern = "first, \\*others|and leaves the others|def test_capfirst\\(";
+    let pattern = "first, \\*others|and leaves the others|capfirst\\(.hELLO";
     steps.push(call("Grep", json!({ "pattern": pattern, "output_mode": "content" })));
     steps.push(json!({ "text": "{{last_tool_result}}" }));
     steps.into()
@@ -87,7 +87,7 @@ async fn a_run_changes_three_files_of_a_project_of_thousands_and_nothing_else() 
     copy(&sources, &folder.path());
     let device = Device::built_in().await;
     let model = folder.script("change", steps());
-    let backend = device.publish_here("workshop", &folder, &["--model", &model]).await;
+    let backend = device.publish_here("workshop", &folder, &["--model", &model, "--allow", "Edit"]).await;
     let run = backend.ended(&backend.submit("Let capfirst say what it does.").await).await;
     assert_eq!((&run["state"], &run["usage"]["tool_calls"]), (&json!("succeeded"), &json!(8)), "{run}");
     let found: Vec<_> = text(&run, "/result/text").lines().filter_map(|line| line.split(':').next()).collect();
