@@ -74,7 +74,7 @@ pub enum Standing {
     Running,
     /// Ended; waits for the gateway's acknowledgement.
     Finished,
-    /// Cut off by a restart; waits to be offered again.
+    /// Cut off by a restart, or to run again by its owner's word; waits to be offered again.
     Interrupted,
     /// A person is asked about a tool call.
     AwaitingApproval,
@@ -89,7 +89,7 @@ pub enum ReconcileError {
     #[error("{0} does not wait for your word; see which do with: deskgate status")]
     NotWaiting(RunId),
     /// Its owner has said already what became of it.
-    #[error("{0} is settled already; its end is on its way to the gateway")]
+    #[error("{0} is settled already; the gateway is told as soon as it can be")]
     Settled(RunId),
     /// The journal failed.
     #[error(transparent)]

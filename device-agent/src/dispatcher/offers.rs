@@ -42,10 +42,11 @@ impl<L: Link> Dispatcher<L> {
         let held = self.runs.get(&offer.run_id).filter(|run| run.attempt < offer.attempt).map(|run| &run.stage);
         // Every offer used up a slot that was declared, whatever comes of it; only a restart did
         // not: it takes up the slot that the interrupted attempt still has.
-        if !matches!(held, Some(Stage::Interrupted)) {
+        let runs_again = held.is_some_and(Stage::may_run_again);
+        if !runs_again {
             self.credit = self.credit.saturating_sub(1);
         }
-        let has_a_slot = matches!(held, Some(Stage::Interrupted | Stage::Taken { .. }));
+        let has_a_slot = runs_again || matches!(held, Some(Stage::Taken { .. }));
         if self.is_known(&offer) {
             return;
         }
@@ -112,6 +113,7 @@ impl<L: Link> Dispatcher<L> {
                 self.refuse_busy(offer, None);
             }
             Stage::Ended { journalled: false, .. } => self.refuse_busy(offer, None),
+            stage if newer && stage.may_run_again() => return false,
             Stage::Unknown { .. } => {
                 warn!(%run_id, attempt, "refused: nobody has said yet what became of this run");
                 self.refuse_busy(offer, None);

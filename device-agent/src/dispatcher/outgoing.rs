@@ -109,6 +109,7 @@ fn standing(run: &Run) -> Standing {
         Stage::Running { .. } if run.asks => Standing::AwaitingApproval,
         Stage::Running { .. } => Standing::Running,
         Stage::Ended { .. } => Standing::Finished,
+        _ if run.stage.may_run_again() => Standing::Interrupted,
         Stage::Interrupted => Standing::Interrupted,
         Stage::Unknown { .. } => Standing::AwaitingReconciliation,
     }

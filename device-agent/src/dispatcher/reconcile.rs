@@ -1,7 +1,7 @@
 //! Runs whose end nobody knows: what their owner says of them, and what the gateway is told then.
 //!
-//! An end takes the number after the last event that the gateway has. The events were lost with the process, so the
-//! gateway says that number: it answers an `unknown` run of the hello with an `ack`.
+//! The gateway answers an `unknown` run of the hello with an `ack`. Only behind it is it told what the owner said: it knows
+//! then that nobody knew, and has said which number an end takes, whose events were lost with the process.
 
 use deskgate_protocol::control::DeviceFrame;
 use deskgate_protocol::ids::RunId;
@@ -9,15 +9,19 @@ use tracing::info;
 
 use super::handle::ReconcileError;
 use super::run::{Log, Run, Stage};
-use super::{Dispatcher, Link};
+use super::{Dispatcher, Link, Stop};
 use crate::store;
-use crate::store::journal::reconcile::Finding;
+use crate::store::journal::reconcile::{Finding, Settled};
 
 impl<L: Link> Dispatcher<L> {
     pub(super) async fn reconcile(&mut self, run_id: RunId, finding: Finding, who: &str) -> Result<(), ReconcileError> {
         let Some(Run { attempt, stage: Stage::Unknown { settled, .. }, .. }) = self.runs.get(&run_id) else {
             return Err(ReconcileError::NotWaiting(run_id));
         };
+        if !matches!(self.stop, Stop::No) {
+            // The journal has it as unknown from the next start on.
+            return Err(ReconcileError::Stopped);
+        }
         if settled.is_some() {
             return Err(ReconcileError::Settled(run_id));
         }
@@ -33,19 +37,11 @@ impl<L: Link> Dispatcher<L> {
         finding: Finding,
         who: &str,
     ) -> Result<(), store::Error> {
-        let outcome = self.journal.reconcile(run_id, attempt, finding, who).await?;
+        let word = self.journal.reconcile(run_id, attempt, finding, who).await?;
         info!(%run_id, attempt, finding = finding.as_str(), "a run whose end was unknown is settled");
-        let Some(run) = self.runs.get_mut(&run_id) else { return Ok(()) };
-        match (outcome, &mut run.stage) {
-            (None, stage) => {
-                *stage = Stage::Interrupted;
-                self.line.send(DeviceFrame::Reconciled { run_id, attempt });
-            }
-            (Some(outcome), Stage::Unknown { settled, .. }) => {
-                *settled = Some(Box::new(outcome));
-                self.end_settled(run_id).await;
-            }
-            (Some(_), _) => {}
+        if let Some(Run { stage: Stage::Unknown { settled, .. }, .. }) = self.runs.get_mut(&run_id) {
+            *settled = Some(word);
+            self.pass_word(run_id).await;
         }
         Ok(())
     }
@@ -55,17 +51,20 @@ impl<L: Link> Dispatcher<L> {
         let Some(Run { stage: Stage::Unknown { numbered, .. }, log, .. }) = self.runs.get_mut(&run_id) else { return };
         *numbered = true;
         *log = Log::after(through);
-        self.end_settled(run_id).await;
+        self.pass_word(run_id).await;
     }
 
-    /// An unknown run ends once its owner has settled it and its end has a number.
-    async fn end_settled(&mut self, run_id: RunId) {
+    /// What the owner said goes to the gateway once they said it and its `ack` came. A run that is to run again
+    /// stays unknown until its next attempt is offered, so that another session hears it all once more.
+    async fn pass_word(&mut self, run_id: RunId) {
         let Some(run) = self.runs.get_mut(&run_id) else { return };
-        if let Stage::Unknown { settled: settled @ Some(_), numbered: true } = &mut run.stage
-            && let Some(outcome) = settled.take()
-        {
-            run.stage = Stage::Ended { outcome, journalled: false, sent: false };
-            self.journal_finish(run_id).await;
+        let Stage::Unknown { settled: Some(word), numbered: true } = &run.stage else { return };
+        match word {
+            Settled::RunsAgain => self.line.send(DeviceFrame::Reconciled { run_id, attempt: run.attempt }),
+            Settled::Ends(outcome) => {
+                run.stage = Stage::Ended { outcome: outcome.clone(), journalled: false, sent: false };
+                self.journal_finish(run_id).await;
+            }
         }
     }
 }

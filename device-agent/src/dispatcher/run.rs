@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::executor::Progress;
 use crate::services::Definition;
 use crate::store::journal::Ended;
+use crate::store::journal::reconcile::Settled;
 use crate::store::transcripts::Place;
 
 pub(super) struct Run {
@@ -43,9 +44,16 @@ pub(super) enum Stage {
     Ended { outcome: Box<Outcome>, journalled: bool, sent: bool },
     /// Cut off by a restart, or by the agent's own hasty stop; waits to be offered again.
     Interrupted,
-    /// Cut off after it began to write: waits for its owner. `settled`: what ends it, once they said so; `numbered`:
-    /// the gateway has said which number the end takes.
-    Unknown { settled: Option<Box<Outcome>>, numbered: bool },
+    /// Cut off after it began to write: waits for its owner. `settled`: what they said of it; `numbered`: the gateway knows
+    /// that it is unknown, and has said which number its end takes.
+    Unknown { settled: Option<Settled>, numbered: bool },
+}
+
+impl Stage {
+    /// Whether the next attempt may be offered, which takes this one's slot.
+    pub(super) fn may_run_again(&self) -> bool {
+        matches!(self, Self::Interrupted | Self::Unknown { settled: Some(Settled::RunsAgain), .. })
+    }
 }
 
 impl Run {
@@ -92,8 +100,8 @@ impl Run {
     }
 
     /// An entry of an earlier process whose end nobody knows.
-    pub(super) fn unknown(offer: &Offer, settled: Option<Outcome>) -> Self {
-        let stage = Stage::Unknown { settled: settled.map(Box::new), numbered: false };
+    pub(super) fn unknown(offer: &Offer, settled: Option<Settled>) -> Self {
+        let stage = Stage::Unknown { settled, numbered: false };
         Self { stage, ..Self::left_over(offer, None) }
     }
 

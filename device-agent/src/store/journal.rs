@@ -8,7 +8,8 @@
 //!            └── next attempt ─┴─ recover ──► interrupted
 //! ```
 //!
-//! What became of an `unknown` run nobody decides but its owner ([`reconcile`]).
+//! What became of an `unknown` run nobody decides but its owner ([`reconcile`]). Only by their word is an attempt
+//! `interrupted` that had begun to write.
 //!
 //! Beside the open entries it remembers the runs it got rid of, within bounds: a run that ended
 //! here and is offered again is answered with the outcome it had, never executed in silence.
@@ -24,6 +25,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Error, Store, approvals, intents, transcripts};
+use reconcile::Settled;
 pub(super) use withdrawn::withdraw_answers;
 
 /// How often an execution may be cut off by a restart of the device before it is given up.
@@ -82,8 +84,8 @@ pub struct Entry {
     pub status: InFlightStatus,
     /// Present exactly when it is finished.
     pub ended: Option<Ended>,
-    /// How its owner settled it, when it is unknown and the gateway has not been told yet.
-    pub settled: Option<Outcome>,
+    /// How its owner settled it, when it is unknown and the gateway has not answered yet.
+    pub settled: Option<Settled>,
 }
 
 impl Journal {
@@ -325,15 +327,22 @@ fn forget(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<(), Error
 }
 
 fn entries(tx: &Transaction<'_>) -> Result<Vec<Entry>, Error> {
-    let mut statement =
-        tx.prepare_cached("SELECT offer, status, finish_seq, outcome, events FROM run_journal ORDER BY run_id")?;
+    let mut statement = tx.prepare_cached(
+        "SELECT offer, status, finish_seq, outcome, events, EXISTS
+             (SELECT 1 FROM intent i WHERE i.run_id = j.run_id AND i.attempt = j.attempt)
+         FROM run_journal j ORDER BY run_id",
+    )?;
     let mut rows = statement.query([])?;
     let mut entries = Vec::new();
     while let Some(row) = rows.next()? {
         let offer = read(&row.get::<_, String>(0)?, "an offer")?;
-        let status = match row.get::<_, String>(1)?.as_str() {
+        let (status, wrote): (String, bool) = (row.get(1)?, row.get(5)?);
+        let runs_again = status == "interrupted" && wrote;
+        let status = match status.as_str() {
             "taken" => InFlightStatus::Taken,
             "running" => InFlightStatus::Running,
+            // The gateway may not have heard yet that nobody knew of its end: told so first, it shows who decided.
+            _ if runs_again => InFlightStatus::Unknown,
             "interrupted" => InFlightStatus::Interrupted,
             "unknown" => InFlightStatus::Unknown,
             _ => InFlightStatus::Finished,
@@ -347,7 +356,8 @@ fn entries(tx: &Transaction<'_>) -> Result<Vec<Entry>, Error> {
             _ => None,
         };
         let settled = match (status, row.get::<_, Option<String>>(3)?) {
-            (InFlightStatus::Unknown, Some(json)) => Some(read(&json, "an outcome")?),
+            (InFlightStatus::Unknown, Some(json)) => Some(Settled::Ends(Box::new(read(&json, "an outcome")?))),
+            _ if runs_again => Some(Settled::RunsAgain),
             _ => None,
         };
         entries.push(Entry { offer, status, ended, settled });

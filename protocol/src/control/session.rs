@@ -53,13 +53,13 @@ pub enum InFlightStatus {
     Taken,
     /// Being executed.
     Running,
-    /// Its execution was cut off by a restart of the device before anything was written, or the desktop user had it
-    /// run again: the next attempt is offered to this device. Of a decision that a gateway cannot know of, because it was not told
-    /// before that the run is unknown, a device says `unknown` and then `reconciled`.
+    /// Its execution was cut off by a restart of the device before anything was written: the next attempt is offered to
+    /// this device. A gateway takes it also of a run that was unknown, as the desktop user's word that it runs again.
     Interrupted,
     /// The device was restarted, and a writing tool call has no outcome. The run awaits reconciliation, keeps its slot,
-    /// and is not offered again before the device says `reconciled`, or `interrupted` in a later hello. Answered by an `ack` with
-    /// the number of the last event that is stored: the `finish` that settles it takes the next one.
+    /// and is not offered again before the device says `reconciled`. Answered by an `ack` with the number of the last event
+    /// that is stored: what the desktop user decided follows it, also when they did before the gateway knew anything; a
+    /// `finish` that settles it takes the next number.
     Unknown,
     /// Ended; the `finish` follows.
     Finished,

@@ -79,6 +79,10 @@ fn ack(offer: &Offer, through: u64) -> GatewayFrame {
     GatewayFrame::Ack { run_id: offer.run_id, attempt: offer.attempt, through }
 }
 
+fn reconciled(offer: &Offer) -> DeviceFrame {
+    DeviceFrame::Reconciled { run_id: offer.run_id, attempt: offer.attempt }
+}
+
 fn interrupted(outcome: &Outcome) -> Effects {
     match outcome {
         Outcome::Failed { error: RunError { code: RunErrorCode::Interrupted, effects, .. }, .. } => *effects,
@@ -153,15 +157,57 @@ async fn a_run_that_its_owner_wants_again_is_executed_in_its_next_attempt() {
     let offer = device.killed_in("intend").await;
     let (mut peer, _) = device.connect().await;
     device.settle(&offer, Finding::RunAgain).await.expect("settled");
-    assert_eq!(peer.frame().await, DeviceFrame::Reconciled { run_id: offer.run_id, attempt: 1 });
-    // If that frame was lost with the line, the next hello says the same.
+    peer.send(ack(&offer, 1)).await;
+    assert_eq!(peer.frame().await, reconciled(&offer));
+    // If that frame was lost with the line, the next session hears it again.
     drop(peer);
     let (mut peer, in_flight) = device.connect().await;
-    assert_eq!(in_flight[0].status, InFlightStatus::Interrupted);
+    assert_eq!(in_flight, unknown(&offer));
+    peer.send(ack(&offer, 1)).await;
+    assert_eq!(peer.frame().await, reconciled(&offer));
     peer.start(&next(&offer)).await;
     device.gate.send_replace(true);
     let (_, attempt, _, outcome) = peer.finish().await;
     assert_eq!((attempt, outcome, device.ledger.of(offer.run_id)), (2, answer("done"), vec![1, 2]));
+}
+
+#[tokio::test]
+async fn a_gateway_hears_that_nobody_knew_before_it_hears_that_the_run_is_to_run_again() {
+    for restarts in [0, 1, 2] {
+        let mut device = Device::new().await;
+        let offer = device.killed_in("write-and-intend").await;
+        // Nobody has told a gateway anything yet.
+        device.settle(&offer, Finding::RunAgain).await.expect("settled");
+        device.until("it is shown", |status| status.runs[0].standing == Standing::Interrupted).await;
+        for _ in 0..restarts {
+            device.crash().await;
+            device.boot().await;
+        }
+        let again = device.settle(&offer, Finding::NotDone).await.expect_err("one word");
+        assert!(matches!(again, ReconcileError::Settled(_)), "{again}");
+        let (mut peer, in_flight) = device.connect().await;
+        assert_eq!(in_flight, unknown(&offer), "after {restarts} restarts");
+        peer.send(GatewayFrame::Ping).await;
+        assert_eq!(peer.frame().await, DeviceFrame::Pong, "it waits for the answer to its hello");
+        peer.send(ack(&offer, 1)).await;
+        assert_eq!(peer.frame().await, reconciled(&offer));
+        peer.start(&next(&offer)).await;
+        device.gate.send_replace(true);
+        peer.finish().await;
+        assert_eq!(device.ledger.of(offer.run_id), [1, 2]);
+    }
+}
+
+#[tokio::test]
+async fn the_next_attempt_of_a_run_that_runs_again_is_taken_also_when_its_first_offer_was_lost() {
+    let mut device = Device::new().await;
+    let offer = device.killed_in("intend").await;
+    device.settle(&offer, Finding::RunAgain).await.expect("settled");
+    let (mut peer, _) = device.connect().await;
+    // This gateway heard everything from an earlier session: it answers with the offer and no `ack`.
+    peer.start(&next(&offer)).await;
+    device.gate.send_replace(true);
+    assert_eq!(peer.finish().await.1, 2);
 }
 
 #[tokio::test]

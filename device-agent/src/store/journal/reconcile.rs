@@ -43,33 +43,30 @@ impl Finding {
     }
 }
 
+/// What the owner's word comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Settled {
+    /// The run ends with this outcome.
+    Ends(Box<Outcome>),
+    /// Its next attempt is executed.
+    RunsAgain,
+}
+
 impl Journal {
     /// The writing calls of a run that is not settled, in the order in which they began: what an owner decides by.
     pub async fn evidence(&self, run_id: RunId) -> Result<Vec<Intent>, Error> {
         self.store.lazily(move |tx| intents::list(tx, run_id)).await
     }
 
-    /// Writes down what the owner says of an unknown run. `who`: the local user. Returns the outcome that ends it;
-    /// `None`: it is to run again, and is `interrupted` from now on. Fails when it is not unknown, or was settled.
-    pub async fn reconcile(
-        &self,
-        run_id: RunId,
-        attempt: u32,
-        finding: Finding,
-        who: &str,
-    ) -> Result<Option<Outcome>, Error> {
+    /// Writes down what the owner says of an unknown run. `who`: the local user. One that is to run again is
+    /// `interrupted` from now on. Fails when it is not unknown, or was settled.
+    pub async fn reconcile(&self, run_id: RunId, attempt: u32, finding: Finding, who: &str) -> Result<Settled, Error> {
         let who = who.to_owned();
         self.store.durably(move |tx| reconcile(tx, run_id, attempt, finding, &who)).await
     }
 }
 
-fn reconcile(
-    tx: &Transaction<'_>,
-    run_id: RunId,
-    attempt: u32,
-    finding: Finding,
-    who: &str,
-) -> Result<Option<Outcome>, Error> {
+fn reconcile(tx: &Transaction<'_>, run_id: RunId, attempt: u32, finding: Finding, who: &str) -> Result<Settled, Error> {
     let outcome = match finding {
         Finding::NotDone => outcome_of(finding, intents::effects_of_ended(tx, run_id)?),
         _ => outcome_of(finding, intents::effects(tx, run_id)?),
@@ -95,7 +92,7 @@ fn reconcile(
             answer: Some(finding.as_str()),
         },
     )?;
-    Ok(outcome)
+    Ok(outcome.map_or(Settled::RunsAgain, |outcome| Settled::Ends(Box::new(outcome))))
 }
 
 /// The words are for the caller, who learns no tool and no path. `effects`: of the calls that count.
