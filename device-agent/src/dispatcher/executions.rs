@@ -104,8 +104,7 @@ impl<L: Link> Dispatcher<L> {
             Err(lost) => (lost.id(), lost.is_panic().then_some(Err(lost))),
         };
         let Some(run_id) = self.tasks.remove(&id) else { return };
-        // What cannot be read may have happened.
-        let effects = self.journal.effects(run_id).await.unwrap_or(Effects::Possible);
+        let effects = self.journal.effects(run_id).await;
         let outcome = outcome.map(|outcome| outcome.unwrap_or_else(|_broken| faulty(effects)));
         let Some(run) = self.runs.get_mut(&run_id) else { return };
         let Stage::Running { reports, revoked, .. } = &mut run.stage else { return };

@@ -185,6 +185,7 @@ impl<L: Link> Dispatcher<L> {
     }
 
     async fn begin(&mut self, run_id: RunId, started: Started, earlier: Vec<Said>) {
+        let effects = self.journal.effects(run_id).await;
         let Some(run) = self.runs.get_mut(&run_id) else { return };
         match started {
             Started::Ended(outcome) => {
@@ -194,12 +195,14 @@ impl<L: Link> Dispatcher<L> {
             }
             Started::Execute if run.stop.is_some() => {
                 info!(%run_id, attempt = run.attempt, "stopped before it began");
-                run.stage = Stage::Ended { outcome: Box::new(orders::never_began()), journalled: false, sent: false };
+                let outcome = Box::new(orders::never_began(effects));
+                run.stage = Stage::Ended { outcome, journalled: false, sent: false };
                 self.journal_finish(run_id).await;
             }
             Started::Execute if matches!(run.stage, Stage::Taken { definition: None, .. }) => {
                 warn!(%run_id, attempt = run.attempt, "the definition that this run was taken for is gone; it fails");
-                run.stage = Stage::Ended { outcome: Box::new(no_definition()), journalled: false, sent: false };
+                let outcome = Box::new(no_definition(effects));
+                run.stage = Stage::Ended { outcome, journalled: false, sent: false };
                 self.journal_finish(run_id).await;
             }
             Started::Execute => {
@@ -274,10 +277,11 @@ impl<L: Link> Dispatcher<L> {
     }
 }
 
-/// The outcome of a run whose definition went away after it was taken. It was not executed.
-fn no_definition() -> Outcome {
+/// The outcome of an attempt whose definition went away after it was taken. It was not executed; `effects`: of those
+/// before it.
+fn no_definition(effects: Effects) -> Outcome {
     let message = "The device no longer holds the version of the service that this run was accepted for.".to_owned();
     let code = RunErrorCode::DefinitionMismatch;
-    let error = RunError { code, message, retryable: true, effects: Effects::None };
+    let error = RunError { code, message, retryable: effects == Effects::None, effects };
     Outcome::Failed { error, usage: Usage::default() }
 }

@@ -64,9 +64,9 @@ impl<L: Link> Dispatcher<L> {
     }
 }
 
-/// The outcome of a run that was stopped before it began.
-pub(super) fn never_began() -> Outcome {
-    Outcome::Cancelled { effects: Effects::None, usage: Usage::default() }
+/// The outcome of an attempt that was stopped before it began. `effects`: of those before it.
+pub(super) fn never_began(effects: Effects) -> Outcome {
+    Outcome::Cancelled { effects, usage: Usage::default() }
 }
 
 /// What a stop came to, after the run's outcome.

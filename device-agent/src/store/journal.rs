@@ -184,9 +184,13 @@ impl Journal {
             .collect())
     }
 
-    /// What the writing calls of a run changed, as far as this device knows.
-    pub async fn effects(&self, run_id: RunId) -> Result<Effects, Error> {
-        self.store.lazily(move |tx| intents::effects(tx, run_id)).await
+    /// What the writing calls of a run changed, over all of its attempts. What cannot be read may have happened.
+    pub async fn effects(&self, run_id: RunId) -> Effects {
+        let read = self.store.lazily(move |tx| intents::effects(tx, run_id)).await;
+        read.unwrap_or_else(|error| {
+            tracing::error!(%run_id, %error, "what a run changed cannot be read");
+            Effects::Possible
+        })
     }
 
     /// To be called once, before anything executes: what was running has been cut off by the end

@@ -211,6 +211,44 @@ async fn the_next_attempt_of_a_run_that_runs_again_is_taken_also_when_its_first_
 }
 
 #[tokio::test]
+async fn an_attempt_that_never_began_says_what_the_one_before_it_changed() {
+    for (what, effects) in [("intend", Effects::Possible), ("write-and-intend", Effects::Known)] {
+        for stopped in [true, false] {
+            let mut device = Device::new().await;
+            let offer = device.killed_in(what).await;
+            device.settle(&offer, Finding::RunAgain).await.expect("settled");
+            let (mut peer, _) = device.connect().await;
+            peer.send(ack(&offer, 1)).await;
+            assert_eq!(peer.frame().await, reconciled(&offer));
+            peer.send(GatewayFrame::Offer(next(&offer))).await;
+            let (run_id, attempt) = (offer.run_id, 2);
+            assert_eq!(peer.frame().await, DeviceFrame::Accept { run_id, attempt });
+            if stopped {
+                let operation_id = OperationId::new();
+                peer.send(GatewayFrame::Control { operation_id, order: Order::Stop { run_id } }).await;
+            } else {
+                // Its definition is gone when the agent starts again.
+                device.process().store.damage_versions(offer.endpoint_id).await;
+                device.crash().await;
+                device.boot().await;
+                peer = device.connect().await.0;
+                assert_eq!(peer.frame().await, DeviceFrame::Accept { run_id, attempt });
+            }
+            peer.send(GatewayFrame::Start { run_id, attempt }).await;
+            match peer.finish().await.3 {
+                Outcome::Cancelled { effects: said, .. } if stopped => assert_eq!(said, effects),
+                Outcome::Failed { error, .. } if !stopped => {
+                    assert_eq!((error.code, error.effects), (RunErrorCode::DefinitionMismatch, effects));
+                    assert!(!error.retryable, "what was changed is changed");
+                }
+                other => panic!("{what}: {other:?}"),
+            }
+            assert_eq!(device.ledger.of(run_id), [1]);
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_stop_of_a_run_whose_end_nobody_knows_ends_it_and_says_what_is_possible() {
     let mut device = Device::new().await;
     let offer = device.killed_in("intend").await;
