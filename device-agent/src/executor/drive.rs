@@ -63,6 +63,7 @@ pub(super) async fn run(
         record,
         clock,
         reports,
+        untold: None,
         pieces: Pieces::default(),
         stop,
         tools_stop: CancellationToken::new(),
@@ -82,6 +83,8 @@ struct Drive<'a> {
     record: &'a Record,
     clock: Clock,
     reports: &'a mpsc::Sender<Progress>,
+    /// The request that a person is asked about, while there is no room to report it.
+    untold: Option<Progress>,
     pieces: Pieces,
     stop: &'a CancellationToken,
     tools_stop: CancellationToken,
@@ -154,6 +157,11 @@ impl Drive<'_> {
                 biased;
                 () = self.stop.cancelled() => break Event::Stop,
                 () = &mut self.deadline, if !asks => break Event::Deadline,
+                Ok(room) = self.reports.reserve(), if self.untold.is_some() => {
+                    if let Some(report) = self.untold.take() {
+                        room.send(report);
+                    }
+                }
                 () = self.pieces.due() => {
                     let pieces = self.pieces.take();
                     self.say(pieces);
@@ -175,13 +183,24 @@ impl Drive<'_> {
         }
     }
 
-    /// Waits for room, but neither beyond a stop nor beyond the run's time.
+    /// Waits for room, but neither beyond a stop nor beyond the run's time. That a person is asked waits beside the asking,
+    /// in which no time passes for the run.
     async fn report(&mut self, report: Progress) {
         if let Progress::Event(DeviceEvent::MessageCompleted { .. }) = report {
             let rest = self.pieces.finish();
             self.say(rest);
         }
+        if let Some(before) = self.untold.take() {
+            self.wait_for_room(before).await;
+        }
         let Err(mpsc::error::TrySendError::Full(report)) = self.reports.try_send(report) else { return };
+        match report {
+            Progress::Event(DeviceEvent::ApprovalRequested { .. }) => self.untold = Some(report),
+            _ => self.wait_for_room(report).await,
+        }
+    }
+
+    async fn wait_for_room(&mut self, report: Progress) {
         tokio::select! {
             biased;
             // Nobody listens any more: the outcome is still made, for whoever asks for it.

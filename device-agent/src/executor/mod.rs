@@ -84,7 +84,7 @@ pub enum Progress {
 /// Executes one run. `own` is the agent's own folder, which no tool reaches. What happens goes to `reports` in
 /// order; `stop` ends the run early and the outcome says so. Always returns exactly one outcome and leaves nothing running.
 ///
-/// Backpressure: a full `reports` holds the run up, and time goes on. After `stop`, or after the
+/// Backpressure: a full `reports` holds the run up, and time goes on unless a person is asked. After `stop`, or after the
 /// run's time is over, events that find no room are dropped, so the outcome never waits for them.
 pub async fn execute(
     job: Job,

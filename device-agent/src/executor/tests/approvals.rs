@@ -81,12 +81,14 @@ struct Plot {
     expiry: Duration,
     /// Of the run, in awake time.
     time: Duration,
+    /// For reports that nobody has read.
+    room: usize,
 }
 
 impl Default for Plot {
     fn default() -> Self {
         let (minute, writes) = (Duration::from_secs(60), vec![("a.txt", "new")]);
-        Self { writes, on_denial: OnDenial::TellAssistant, expiry: minute, time: minute }
+        Self { writes, on_denial: OnDenial::TellAssistant, expiry: minute, time: minute, room: 64 }
     }
 }
 
@@ -95,7 +97,7 @@ impl Plot {
         let (folder, (disk, store)) = (folder(&[]), journal().await);
         let mut job = job(folder.path(), "folder", "x");
         Arc::make_mut(&mut job.definition).approvals.on_denial = self.on_denial;
-        let (stop, (reports, events)) = (CancellationToken::new(), mpsc::channel(64));
+        let (stop, (reports, events)) = (CancellationToken::new(), mpsc::channel(self.room));
         let (run_id, stopped, pen) = (job.offer.run_id, stop.clone(), Pen(folder.path().to_owned()));
         let ledger = store.ledger(run_id, 1);
         let task = tokio::spawn(async move {
@@ -257,4 +259,26 @@ async fn the_time_in_which_a_person_is_asked_is_not_the_runs() {
         Outcome::Succeeded { usage, .. } => assert!(usage.active_seconds < 0.3, "{usage:?}"),
         other => panic!("{other:?}"),
     }
+}
+
+#[tokio::test]
+async fn a_request_that_there_is_no_room_to_report_is_reported_once_there_is_also_after_the_runs_time() {
+    // As much as there is to report before it.
+    let mut room = 0;
+    let mut first = Plot::default().begin().await;
+    while !matches!(first.events.recv().await, Some(Progress::Event(DeviceEvent::ApprovalRequested { .. }))) {
+        room += 1;
+    }
+    first.stop.cancel();
+    let (expiry, time) = (Duration::from_millis(1500), Duration::from_millis(1000));
+    let mut running = Plot { expiry, time, room, ..Plot::default() }.begin().await;
+    let approvals = running.store.approvals();
+    while !approvals.list(true).await.expect("readable").iter().any(|asked| asked.state == ApprovalState::Expired) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(running.events.len(), room, "it had none");
+    running.request().await;
+    let (outcome, events, _) = running.end().await;
+    assert!(text(&outcome).contains("Nobody decided"));
+    assert_eq!(resolutions(&events), [ApprovalResolution::Expired]);
 }
