@@ -13,6 +13,7 @@ use clap::Args;
 use deskgate_gateway::exit::{Exit, Failure};
 use deskgate_gateway::output::Output;
 use deskgate_protocol::control::RefusedCode;
+use deskgate_protocol::ids::RunId;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -35,7 +36,7 @@ pub(super) struct Start {
 /// `deskgate stop`
 #[derive(Debug, Args)]
 pub(super) struct Stop {
-    /// Cut off runs in progress; they start again when the agent does
+    /// Cut off runs in progress; they start again when the agent does. Runs that wait for a decision always are
     #[arg(long)]
     now: bool,
 }
@@ -184,7 +185,7 @@ fn watch_signals(asked: Signals) -> Result<impl Future<Output = ()>, Failure> {
 }
 
 pub(super) async fn stop(agent: Agent, stop: Stop, out: Output) -> Result<(), Failure> {
-    agent.ask(local::Stop { now: stop.now }).await?;
+    let asked = agent.ask(local::Stop { now: stop.now }).await?;
     // It answers when its work has ended; it is gone when nobody answers any more.
     let deadline = Instant::now() + TIME_TO_END;
     while agent.ask(GetStatus {}).await.is_ok() {
@@ -193,7 +194,7 @@ pub(super) async fn stop(agent: Agent, stop: Stop, out: Output) -> Result<(), Fa
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    out.result("stopped/1", &serde_json::json!({ "stopped": true }), || "Stopped.".to_owned());
+    out.result("stopped/1", &serde_json::json!({ "stopped": true, "awaited_approval": asked }), || stopped(&asked));
     Ok(())
 }
 
@@ -247,6 +248,17 @@ fn show(status: &AgentStatus) -> String {
     }
     if let KeptAwake::No { why } = &status.kept_awake {
         text += &format!("\nsleep      can interrupt runs: {why}");
+    }
+    text
+}
+
+fn stopped(asked: &[RunId]) -> String {
+    let mut text = "Stopped.".to_owned();
+    for run_id in asked {
+        text += &format!(
+            "\n{run_id} waited for your decision. It begins again with the agent and asks anew, or waits for your"
+        );
+        text += "\nword if it had begun to change something: deskgate status";
     }
     text
 }

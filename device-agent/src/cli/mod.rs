@@ -53,7 +53,7 @@ struct Cli {
 enum Command {
     /// Start the agent in the background
     Start(daemon::Start),
-    /// Stop the agent; runs in progress finish first
+    /// Stop the agent; runs in progress finish first, unless they wait for a decision
     Stop(daemon::Stop),
     /// How the agent, its line and its runs are
     Status,

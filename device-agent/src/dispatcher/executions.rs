@@ -48,7 +48,8 @@ impl<L: Link> Dispatcher<L> {
             stop.cancel();
         }
         info!(%run_id, attempt = run.attempt, trace_id = offer.trace_id(), "execution began");
-        let (execute, job) = (self.execute.clone(), Job { offer: *offer, definition, earlier });
+        let (execute, job) =
+            (self.execute.clone(), Job { offer: *offer, definition, earlier, leaving: self.leaving.clone() });
         let task = self.executions.spawn(async move { execute(job, reports_in, stop).await });
         self.tasks.insert(task.id(), run_id);
     }
@@ -116,7 +117,7 @@ impl<L: Link> Dispatcher<L> {
         // keeps it as running, and the next start of the agent has it executed again. Until then it
         // is remembered, so that a stop that still comes is not answered as if it were unknown.
         let cut_off = run.stop.is_none()
-            && matches!(self.stop, Stop::Now { .. })
+            && !matches!(self.stop, Stop::No)
             && matches!(outcome, None | Some(Outcome::Cancelled { .. }));
         let Some(outcome) = outcome.filter(|_| !cut_off) else {
             info!(%run_id, attempt = run.attempt, ?effects, "execution was cut off; the next start decides how it goes on");

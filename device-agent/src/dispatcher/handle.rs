@@ -112,7 +112,7 @@ impl DispatcherHandle {
 
     /// Ends the dispatcher and returns when it has ended. No new runs are taken. With `now` the
     /// executions are stopped, and started again when the agent starts again; otherwise they are
-    /// waited for. May be asked a second time with `now`.
+    /// waited for, except those that wait for a person. May be asked a second time with `now`.
     pub async fn stop(&self, now: bool) {
         // A closed channel means that it has ended already.
         let _ = self.commands.send(Command::Stop { now }).await;

@@ -115,6 +115,8 @@ pub struct Dispatcher<L: Link> {
     asleep: bool,
     window: usize,
     stop: Stop,
+    /// Cancelled by any stop: no execution waits for a person any more.
+    leaving: CancellationToken,
     retry_at: Option<Instant>,
     /// When silent conversations are forgotten next.
     sweep_at: Instant,
@@ -127,7 +129,7 @@ pub struct Dispatcher<L: Link> {
 #[derive(Clone, Copy, Debug)]
 enum Stop {
     No,
-    /// Waits for what is executing. The moment is set once nothing is, and ends the waiting.
+    /// Waits for what is executing and asks nobody. The moment is set once nothing is, and ends the waiting.
     Graceful {
         until: Option<Instant>,
     },
@@ -189,6 +191,7 @@ impl<L: Link> Dispatcher<L> {
             asleep: false,
             window: FIRST_WINDOW,
             stop: Stop::No,
+            leaving: CancellationToken::new(),
             retry_at: None,
             sweep_at: Instant::now(),
             problem: None,
@@ -295,6 +298,7 @@ impl<L: Link> Dispatcher<L> {
     }
 
     fn begin_stop(&mut self, now: bool) {
+        self.leaving.cancel();
         match (now, self.stop) {
             (true, Stop::No | Stop::Graceful { .. }) => {
                 self.stop = Stop::Now { until: Instant::now() + STOPPING };

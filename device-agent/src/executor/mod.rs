@@ -53,6 +53,8 @@ pub struct Job {
     pub definition: Arc<Definition>,
     /// What was said in its conversation before, oldest first.
     pub earlier: Vec<Exchange>,
+    /// The agent is about to end: the run goes on, but waits for no person's decision. Where it would, it is stopped.
+    pub leaving: CancellationToken,
 }
 
 /// An earlier message of a conversation.

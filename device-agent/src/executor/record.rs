@@ -6,6 +6,7 @@ use deskgate_protocol::control::ApprovalResolution;
 use deskgate_protocol::ids::{ApprovalId, EndpointId};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
 
 use super::Job;
 use super::turn::{Answer, Basis, Event, Request};
@@ -20,6 +21,8 @@ pub(super) struct Record {
     endpoint_id: EndpointId,
     service: String,
     expiry: Duration,
+    /// Nobody's decision is waited for any more.
+    leaving: CancellationToken,
 }
 
 impl Record {
@@ -29,6 +32,7 @@ impl Record {
             endpoint_id: job.offer.endpoint_id,
             service: job.definition.name.clone(),
             expiry: Duration::from_secs(job.definition.approvals.expiry_s.into()),
+            leaving: job.leaving.clone(),
         }
     }
 
@@ -52,11 +56,17 @@ impl Record {
         .boxed()
     }
 
-    /// A database that cannot be read allows nothing: it counts as a request that nobody answered.
+    /// A database that cannot be read allows nothing: it counts as a request that nobody answered. A person may take days:
+    /// an agent that is about to end stops the run instead.
     pub(super) fn answer(&self, approval_id: ApprovalId) -> BoxFuture<'static, Event> {
-        let (ledger, longest) = (self.ledger.clone(), self.expiry);
+        let (ledger, longest, leaving) = (self.ledger.clone(), self.expiry, self.leaving.clone());
         async move {
-            let answer = match ledger.answer(approval_id, longest).await {
+            let answered = tokio::select! {
+                biased;
+                () = leaving.cancelled() => return Event::Stop,
+                answered = ledger.answer(approval_id, longest) => answered,
+            };
+            let answer = match answered {
                 Ok(approval) => match approval.state {
                     ApprovalState::Approved => Answer::Once,
                     ApprovalState::ApprovedForRun => Answer::ForRun,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use deskgate_gateway::socket;
 use deskgate_protocol::control::RefusedCode;
 use deskgate_protocol::identity::IdentityFile;
+use deskgate_protocol::ids::RunId;
 use deskgate_protocol::management::{
     CreateApplication, CreateKey, GetAccess, ListApplications, ListConversations, ListEndpoints, ListKeys, ListRuns,
     ManagementErrorCode, ManagementRequest, PublishEndpoint, ResetConversation, RevokeKey, RollKey, SetAccess,
@@ -24,7 +25,7 @@ use super::{
     TestConnection, Tested,
 };
 use crate::assistant::accounts::{AccountError, Accounts, Change, KeyChange};
-use crate::dispatcher::DispatcherHandle;
+use crate::dispatcher::{DispatcherHandle, Standing};
 use crate::identity::DeviceKey;
 use crate::link::{self, Connector, Credentials, LinkError, LinkHandle, LinkStatus};
 use crate::mcp::Servers;
@@ -215,13 +216,16 @@ impl Desk {
         Ok(IdentityFile::sign(self.key.signing_key(), &self.device_name().await?, Timestamp::now()))
     }
 
-    async fn stop(&self, ask: Stop) -> Result<(), No> {
+    async fn stop(&self, ask: Stop) -> Result<Vec<RunId>, No> {
+        let runs = self.engine().map(|engine| engine.dispatcher.status().runs).unwrap_or_default();
+        let asking =
+            runs.iter().filter(|run| run.standing == Standing::AwaitingApproval).map(|run| run.run_id).collect();
         let (done, ended) = oneshot::channel();
         // An agent that takes no orders any more, or ends without an answer, has ended its work.
         if self.orders.send(Order::Stop { now: ask.now, done }).await.is_ok() {
             let _ = ended.await;
         }
-        Ok(())
+        Ok(asking)
     }
 
     async fn reconnect(&self) -> Result<(), No> {

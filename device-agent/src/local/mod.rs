@@ -18,6 +18,7 @@ pub mod orders;
 
 use deskgate_protocol::control::Refused;
 use deskgate_protocol::identity::IdentityFile;
+use deskgate_protocol::ids::RunId;
 use deskgate_protocol::management::{Access, ManagementRequest};
 use deskgate_protocol::{ApplicationId, DeviceId, DraftId, Timestamp};
 use serde::de::DeserializeOwned;
@@ -72,8 +73,8 @@ macro_rules! requests {
 requests! {
     /// How the agent is.
     GetStatus => AgentStatus;
-    /// End the agent. Answered when it has ended its work.
-    Stop => ();
+    /// End the agent. Answered when it has ended its work, with the runs that waited for a decision and were cut off.
+    Stop => Vec<RunId>;
     /// The public half of the device's identity, signed afresh.
     GetIdentity => IdentityFile;
     /// How the gateway is reached.
@@ -242,7 +243,8 @@ impl From<dispatcher::Status> for WorkView {
 /// Ends the agent.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Stop {
-    /// Whether runs in progress are cut off instead of waited for. They start again with the agent.
+    /// Whether runs in progress are cut off instead of waited for. They start again with the agent. One that waits for a
+    /// person's decision always is.
     pub now: bool,
 }
 

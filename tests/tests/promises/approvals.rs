@@ -93,3 +93,25 @@ async fn a_denied_path_is_refused_without_asking_and_may_end_the_run() {
     assert_eq!((text(&run, "/error/code"), text(&run, "/error/effects")), ("approval_denied", "none"), "{run}");
     assert_eq!(written(&folder), None);
 }
+
+#[tokio::test]
+async fn a_stop_waits_for_no_decision_and_the_run_asks_anew_when_the_agent_is_back() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let (mut device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+    let backend = writer(&device, &gateway, &folder, &[]).await;
+    let run_id = backend.submit("Answer.").await;
+    let old = waiting(&device).await;
+    device.standing(&run_id, "awaiting_approval").await;
+    let stopped = device.plain_cli(&["stop"]).await;
+    assert!(stopped.exit == 0 && stopped.stdout.contains(&run_id), "{}{}", stopped.stdout, stopped.stderr);
+    assert!(device.has_stopped().await.success());
+    device.start().await;
+    let new = waiting(&device).await;
+    assert_ne!(text(&new, "/approval_id"), text(&old, "/approval_id"));
+    let late = device.cli(&["approvals", "approve", text(&old, "/approval_id")]).await;
+    assert_eq!((late.exit, written(&folder)), (6, None), "{}", late.stderr);
+    device.cli(&["approvals", "approve", text(&new, "/approval_id")]).await.ok();
+    assert_eq!(text(&backend.ended(&run_id).await, "/state"), "succeeded");
+    assert_eq!(written(&folder).as_deref(), Some("Dear customer\n"));
+}

@@ -280,7 +280,7 @@ fn answer(text: &str) -> Outcome {
 }
 
 /// Executions that do as the submitted text says: `say N`, `wait`, `linger` (which heeds no stop), `break`, `large`; and
-/// in the real journal `intend`, `write`, `write-and-intend` and `ask`, each with a wait behind it.
+/// in the real journal `intend`, `write`, `ask` and two of them, each with a wait behind it.
 fn scripted(ledger: Ledger, gate: watch::Receiver<bool>, store: Store) -> Execute {
     Arc::new(move |job, reports, stop| {
         let (ledger, mut gate) = (ledger.clone(), gate.clone());
@@ -293,8 +293,8 @@ fn scripted(ledger: Ledger, gate: watch::Receiver<bool>, store: Store) -> Execut
             for n in 1..=count {
                 let _ = reports.send(Progress::Event(message(n))).await;
             }
-            if let "intend" | "write" | "write-and-intend" | "ask" = words[0] {
-                return reconcile::work(words[0], &journal, &reports, gate, stop).await;
+            if let "intend" | "write" | "write-and-intend" | "ask" | "write-and-ask" = words[0] {
+                return reconcile::work(words[0], &journal, job.leaving, &reports, gate, stop).await;
             }
             match words[0] {
                 "break" => panic!("as told"),

@@ -23,21 +23,23 @@ fn call(n: u32) -> PlannedCall {
 pub(super) async fn work(
     what: &str,
     journal: &store::Ledger,
+    leaving: CancellationToken,
     reports: &mpsc::Sender<Progress>,
     mut gate: watch::Receiver<bool>,
     stop: CancellationToken,
 ) -> Outcome {
-    if what == "ask" {
+    let asks = what.ends_with("ask");
+    if what.starts_with("write") {
+        journal.begin(call(1), By::Rules).await.expect("written");
+        journal.note("call_1_1".to_owned(), true).await.expect("written");
+    }
+    if asks {
         let (endpoint_id, service, why) = (EndpointId::new(), "Reader".to_owned(), String::new());
         let asking = Asking { endpoint_id, service, why, again: false, expiry: Duration::from_secs(600) };
         let (approval_id, expires_at) = journal.ask(call(1), asking).await.expect("written");
         let (call_id, tool, kind) = ("call_1_1".to_owned(), "Write".to_owned(), ToolKind::Write);
         let asked = DeviceEvent::ApprovalRequested { approval_id, call_id, tool, kind, expires_at };
         let _ = reports.send(Progress::Event(asked)).await;
-    }
-    if what == "write" || what == "write-and-intend" {
-        journal.begin(call(1), By::Rules).await.expect("written");
-        journal.note("call_1_1".to_owned(), true).await.expect("written");
     }
     if what == "intend" || what == "write-and-intend" {
         journal.begin(call(2), By::Rules).await.expect("written");
@@ -46,6 +48,7 @@ pub(super) async fn work(
     tokio::select! {
         _ = gate.wait_for(|open| *open) => answer("done"),
         () = stop.cancelled() => Outcome::Cancelled { effects: Effects::Possible, usage: Usage::default() },
+        () = leaving.cancelled(), if asks => Outcome::Cancelled { effects: Effects::Possible, usage: Usage::default() },
     }
 }
 
@@ -294,6 +297,39 @@ async fn an_agent_that_is_stopped_hastily_while_a_run_writes_does_not_say_that_n
     task.await.expect("it ended by itself");
     device.boot().await;
     assert_eq!(device.connect().await.1, unknown(&offer));
+}
+
+#[tokio::test]
+async fn a_gentle_stop_waits_for_no_person_and_the_run_goes_on_as_after_a_crash() {
+    for (what, status) in [("ask", InFlightStatus::Interrupted), ("write-and-ask", InFlightStatus::Unknown)] {
+        let mut device = Device::new().await;
+        let service = device.publish(4).await;
+        let (offer, other) = (service.offer(what), service.offer("wait"));
+        let (mut peer, _) = device.connect().await;
+        peer.start(&other).await;
+        peer.start(&offer).await;
+        while !matches!(peer.frame().await, DeviceFrame::Event { event: DeviceEvent::MessageCompleted { .. }, .. }) {}
+        let handle = device.handle();
+        let stopped = tokio::spawn(async move { handle.stop(false).await });
+        let cut_off = |run: &ActiveRun| run.run_id == offer.run_id && run.standing != Standing::AwaitingApproval;
+        device.until("it asks nobody", |status| status.runs.iter().any(cut_off)).await;
+        if status == InFlightStatus::Unknown {
+            let early = device.settle(&offer, Finding::NotDone).await.expect_err("the journal calls it running");
+            assert!(matches!(early, ReconcileError::Stopped), "{early}");
+        }
+        // What works is waited for.
+        device.gate.send_replace(true);
+        let (run_id, attempt, seq, outcome) = peer.finish().await;
+        assert_eq!((run_id, outcome), (other.run_id, answer("waited")));
+        peer.send(GatewayFrame::Ack { run_id, attempt, through: seq }).await;
+        soon("it stops", stopped).await.expect("no panic");
+        let Process { task, .. } = device.process.take().expect("running");
+        task.await.expect("it ended by itself");
+        device.boot().await;
+        assert_eq!(device.process().store.approvals().list(false).await.expect("readable"), []);
+        let (_, in_flight) = device.connect().await;
+        assert_eq!(in_flight, [InFlight { run_id: offer.run_id, attempt: 1, status }]);
+    }
 }
 
 /// Frames that a lying gateway might send, and whether any of them lets a held call run.

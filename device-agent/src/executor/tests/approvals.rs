@@ -69,6 +69,7 @@ struct Running {
     disk: TempDir,
     store: Store,
     stop: CancellationToken,
+    leaving: CancellationToken,
     task: tokio::task::JoinHandle<Outcome>,
     events: mpsc::Receiver<Progress>,
     run_id: RunId,
@@ -99,7 +100,7 @@ impl Plot {
         Arc::make_mut(&mut job.definition).approvals.on_denial = self.on_denial;
         let (stop, (reports, events)) = (CancellationToken::new(), mpsc::channel(self.room));
         let (run_id, stopped, pen) = (job.offer.run_id, stop.clone(), Pen(folder.path().to_owned()));
-        let ledger = store.ledger(run_id, 1);
+        let (ledger, leaving) = (store.ledger(run_id, 1), job.leaving.clone());
         let task = tokio::spawn(async move {
             let toolbox = Toolbox::with(vec![Box::new(pen)]);
             let rules = job.definition.approvals.rulebook().expect("rules");
@@ -109,7 +110,7 @@ impl Plot {
             let turn = turn_of(&job, &toolbox, rules, Effects::None);
             drive::run(turn, &toolbox, &Author(self.writes), &record, clock, &reports, &stopped).await
         });
-        Running { folder, disk, store, stop, task, events, run_id }
+        Running { folder, disk, store, stop, leaving, task, events, run_id }
     }
 }
 
@@ -243,6 +244,18 @@ async fn a_stop_while_waiting_takes_the_request_back_and_the_run_changed_nothing
     let mut running = Plot::default().begin().await;
     let (request, store) = (running.request().await, running.store.clone());
     running.stop.cancel();
+    let (outcome, events, folder) = running.end().await;
+    assert!(matches!(outcome, Outcome::Cancelled { effects: Effects::None, .. }), "{outcome:?}");
+    assert_eq!((resolutions(&events), written(&folder, "a.txt")), (vec![ApprovalResolution::Withdrawn], None));
+    let late = store.approvals().decide(request.approval_id, Decision::Once, "uid 1").await.expect("readable");
+    assert_eq!(late, Decided::TooLate(ApprovalState::Withdrawn));
+}
+
+#[tokio::test]
+async fn an_agent_that_is_about_to_end_asks_nobody_and_lets_nothing_run_that_needs_a_yes() {
+    let mut running = Plot::default().begin().await;
+    let (request, store) = (running.request().await, running.store.clone());
+    running.leaving.cancel();
     let (outcome, events, folder) = running.end().await;
     assert!(matches!(outcome, Outcome::Cancelled { effects: Effects::None, .. }), "{outcome:?}");
     assert_eq!((resolutions(&events), written(&folder, "a.txt")), (vec![ApprovalResolution::Withdrawn], None));

@@ -71,7 +71,7 @@ fn job(folder: &Path, model: &str, text: &str) -> Job {
         max_duration_s: 60,
         traceparent: None,
     };
-    Job { offer, definition: Arc::new(definition), earlier: Vec::new() }
+    Job { offer, definition: Arc::new(definition), earlier: Vec::new(), leaving: CancellationToken::new() }
 }
 
 fn script(steps: Value) -> (TempDir, String) {
