@@ -1,7 +1,7 @@
 //! Confinement: every access starts at one directory handle and is resolved by the kernel.
 //!
 //! The working directory is opened once for a run. Each path after that is resolved from this handle,
-//! one name at a time, by `openat2` with `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`: see [`super::spot`].
+//! one name at a time, by `openat2` with `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`: see `spot.rs`.
 //! So the kernel itself refuses to leave, and a swap between check and use finds no gap: what was checked
 //! is the handle that is used. Strings are compared for one thing only, to turn an absolute path that a
 //! model sent into a relative one; what that path may reach is still decided by handle.
