@@ -19,17 +19,23 @@ fn slow(folder: &Folder) -> String {
 
 /// Kills the agent once the write is in the journal with its outcome, and starts it again.
 async fn killed_after_its_write(device: &mut Device, backend: &Backend) -> String {
+    let run_id = writes(device, backend).await;
+    device.kill_9();
+    device.start().await;
+    device.connected().await;
+    backend.state(&run_id, "awaiting_reconciliation").await;
+    device.standing(&run_id, "awaiting_reconciliation").await;
+    run_id
+}
+
+/// A run that has written and goes on.
+async fn writes(device: &Device, backend: &Backend) -> String {
     let run_id = backend.submit("Answer.").await;
     deskgate_tests::until("the write to be reported", async || {
         let events = device.events(&run_id).await;
         if events.iter().any(|event| event == "tool.completed") { Ok(()) } else { Err(format!("{events:?}")) }
     })
     .await;
-    device.kill_9();
-    device.start().await;
-    device.connected().await;
-    backend.state(&run_id, "awaiting_reconciliation").await;
-    device.standing(&run_id, "awaiting_reconciliation").await;
     run_id
 }
 
@@ -67,14 +73,39 @@ async fn a_run_that_its_owner_wants_again_runs_again_once_and_the_events_say_so(
     let run_id = killed_after_its_write(&mut device, &backend).await;
     folder.script("writer", json!([{ "text": "again" }]));
     device.cli(&["runs", "reconcile", &run_id, "--run-again"]).await.ok();
-    let run = backend.ended(&run_id).await;
+    ran_again(&device, &backend, &run_id).await;
+}
+
+#[tokio::test]
+async fn a_decision_before_the_gateway_knew_that_there_was_one_to_make_is_told_in_its_order() {
+    let postgres = Postgres::shared().await;
+    let mut gateway = GatewayProcess::start(&postgres, &[]).await;
+    let (mut device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+    let backend = writer(&device, &gateway, &folder, &["--allow", "Write"]).await;
+    let run_id = writes(&device, &backend).await;
+    gateway.kill_9();
+    device.kill_9();
+    device.start().await;
+    device.standing(&run_id, "awaiting_reconciliation").await;
+    folder.script("writer", json!([{ "text": "again" }]));
+    device.cli(&["runs", "reconcile", &run_id, "--run-again"]).await.ok();
+    device.kill_9();
+    device.start().await;
+    device.standing(&run_id, "interrupted").await;
+    gateway.restart().await;
+    ran_again(&device, &backend, &run_id).await;
+}
+
+/// It ended in its second attempt, and the events tell how it came to that.
+async fn ran_again(device: &Device, backend: &Backend, run_id: &str) {
+    let run = backend.ended(run_id).await;
     assert_eq!(text(&run, "/result/text"), "again", "{run}");
-    let events = device.events(&run_id).await;
+    let events = device.events(run_id).await;
     let place =
         |name: &str| events.iter().position(|event| event == name).unwrap_or_else(|| panic!("{name}: {events:?}"));
     assert!(place("run.awaiting_reconciliation") < place("run.reconciled"), "{events:?}");
     assert!(place("run.reconciled") < place("run.succeeded"), "{events:?}");
-    assert_eq!(device.executions(&run_id), 2);
+    assert_eq!(device.executions(run_id), 2);
 }
 
 #[tokio::test]
