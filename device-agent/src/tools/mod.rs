@@ -117,7 +117,7 @@ pub enum OpenError {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The file or folder it is about, relative to the working directory as it resolves at this moment; `None`
-    /// for a tool that has no place, as those of an MCP server.
+    /// for a call that is about no single place, as a command, or a tool of an MCP server.
     pub place: Option<String>,
     /// What a person sees.
     pub shown: Shown,
