@@ -250,11 +250,12 @@ async fn a_stop_while_waiting_takes_the_request_back_and_the_run_changed_nothing
 
 #[tokio::test]
 async fn the_time_in_which_a_person_is_asked_is_not_the_runs() {
-    let (expiry, time) = (Duration::from_millis(400), Duration::from_millis(300));
+    // What a slow disk takes is the run's, and must fit in.
+    let (expiry, time) = (Duration::from_secs(3), Duration::from_secs(2));
     let (outcome, ..) = Plot { expiry, time, ..Plot::default() }.begin().await.end().await;
     match outcome {
         // It waited longer than it may take.
-        Outcome::Succeeded { usage, .. } => assert!(usage.active_seconds < 0.3, "{usage:?}"),
+        Outcome::Succeeded { usage, .. } => assert!(usage.active_seconds < 2.0, "{usage:?}"),
         other => panic!("{other:?}"),
     }
 }
