@@ -123,6 +123,20 @@ pub struct Plan {
     pub shown: Shown,
 }
 
+impl Plan {
+    /// Whether both would do the same. How a change is drawn does not count: a large difference is drawn in the time
+    /// there is for it, and not always in the same lines.
+    pub fn does_the_same_as(&self, other: &Self) -> bool {
+        let same = match (&self.shown, &other.shown) {
+            (Shown::Change { before, after, .. }, Shown::Change { before: from, after: to, .. }) => {
+                (before, after) == (from, to)
+            }
+            (one, other) => one == other,
+        };
+        same && self.place == other.place
+    }
+}
+
 /// What a person sees of a call before they decide.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]

@@ -14,7 +14,7 @@ use crate::services::approvals::OnDenial;
 use crate::store::approvals::{Approval, ApprovalState, Decided, Decision};
 use crate::tools::{Plan, Shown, Tool, ToolOutput, ToolResult, ToolSpec};
 
-/// Writes a file, and plans it as Write does.
+/// Writes a file, and plans it as Write does: also with a difference that never looks the same, as a large one may.
 struct Pen(PathBuf);
 
 impl Tool for Pen {
@@ -30,7 +30,7 @@ impl Tool for Pen {
         let name = arguments["name"].as_str().unwrap_or("x").to_owned();
         let before = std::fs::read(self.0.join(&name)).ok().map(|bytes| Sha256Digest::of(&bytes));
         let after = Sha256Digest::of(arguments["text"].as_str().unwrap_or_default().as_bytes());
-        let shown = Shown::Change { before, after, diff: format!("+{}", arguments["text"]) };
+        let shown = Shown::Change { before, after, diff: format!("{:?}", std::time::Instant::now()) };
         std::future::ready(Ok(Plan { place: Some(name), shown })).boxed()
     }
 
