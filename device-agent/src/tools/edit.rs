@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::change::{Change, Not, Target};
-use super::known::Known;
+use super::known::{Known, SIZE_LIMIT};
 use super::text::{NotReplaced, Text};
 use super::workspace::{AccessError, Workspace};
 use super::{Plan, Tool, ToolOutput, ToolResult, ToolSpec, display};
@@ -103,9 +103,13 @@ fn prepare<'a>(workspace: &'a Workspace, known: &Known, arguments: &Arguments) -
     }
     let target = Target::find(workspace, known, file_path)?;
     let text = target.text().ok_or(AccessError::Missing)?;
-    let replaced = Text::new(text).replace(old_string, new_string, *replace_all);
+    let replaced = Text::new(text).replace(old_string, new_string, *replace_all, SIZE_LIMIT);
     let (after, places, line) = replaced.map_err(|error| match error {
         NotReplaced::Absent => Not::told("old_string is not in the file. Read the file again and take it exactly."),
+        NotReplaced::TooLarge(limit) => Not::told(format!(
+            "The file would have more than {} MiB, which no tool writes. Replace fewer places.",
+            limit / (1024 * 1024)
+        )),
         NotReplaced::Several(found) => Not::told(format!(
             "old_string is in the file {found} times. Give more of the text around the place, or set replace_all."
         )),

@@ -26,6 +26,10 @@ use crate::services::ToolName;
 const DEFAULT_HEAD: usize = 250;
 /// Lines of context are kept in memory while a file is searched.
 const CONTEXT_LIMIT: usize = 1000;
+/// Memory for a pattern that was read.
+const PATTERN_LIMIT: usize = 10 << 20;
+/// Bytes that one thread remembers of a pattern while it searches.
+const CACHE_LIMIT: usize = 16 << 20;
 /// Memory for one line, or for a whole file when matches may span lines.
 const HEAP_LIMIT: usize = 32 * 1024 * 1024;
 
@@ -147,6 +151,9 @@ impl<'a> Search<'a> {
             .multi_line(true)
             .dot_matches_new_line(arguments.multiline)
             .line_terminator((!arguments.multiline).then_some(b'\n'))
+            // Each thread has such a cache of its own, and a pattern may be made to fill it.
+            .size_limit(PATTERN_LIMIT)
+            .dfa_size_limit(CACHE_LIMIT)
             .build(&arguments.pattern)
             .map_err(|error| format!("The pattern is not a regular expression that can be searched for: {error}"))?;
         let context = |lines: usize| match arguments.output_mode {

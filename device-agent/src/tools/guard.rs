@@ -97,7 +97,12 @@ fn collect(folder: &Path, depth: usize, own: &mut HashSet<Identity>) -> std::io:
         Err(error) => return Err(error),
     };
     own.insert((metadata.dev(), metadata.ino()));
-    for entry in std::fs::read_dir(folder)? {
+    let listed = match std::fs::read_dir(folder) {
+        // A run that ends beside this one takes its temporary folder away.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        listed => listed?,
+    };
+    for entry in listed {
         let entry: DirEntry = entry?;
         match entry.metadata() {
             Ok(found) if found.is_dir() && depth > 0 => collect(&entry.path(), depth - 1, own)?,

@@ -24,6 +24,8 @@ pub(super) enum NotReplaced {
     Absent,
     /// It is there so often, and one place was asked for.
     Several(usize),
+    /// The result would be larger than so many bytes.
+    TooLarge(usize),
 }
 
 impl<'a> Text<'a> {
@@ -42,15 +44,29 @@ impl<'a> Text<'a> {
         Self { original, mark: original.len() - body.len(), plain, returns }
     }
 
-    /// Replaces one place, or all, and says how many and in which line the first one is.
-    pub(super) fn replace(&self, old: &str, new: &str, all: bool) -> Result<(String, usize, usize), NotReplaced> {
+    /// Replaces one place, or all, and says how many and in which line the first one is. What would have more than
+    /// `limit` bytes is not made.
+    pub(super) fn replace(
+        &self,
+        old: &str,
+        new: &str,
+        all: bool,
+        limit: usize,
+    ) -> Result<(String, usize, usize), NotReplaced> {
         let old = plain(old);
         let new = plain(new);
+        if old.is_empty() {
+            return Err(NotReplaced::Absent);
+        }
         let places: Vec<usize> = self.plain.match_indices(old.as_str()).map(|(at, _)| at).collect();
         let first = *places.first().ok_or(NotReplaced::Absent)?;
         let found = if all { places.len() } else { self.count(&old) };
         if !all && found > 1 {
             return Err(NotReplaced::Several(found));
+        }
+        // Line ends count once: with carriage returns the result may become half as large again, never more.
+        if places.len().saturating_mul(new.len()) > limit {
+            return Err(NotReplaced::TooLarge(limit));
         }
         let mut text = self.original[..self.mark].to_owned();
         let mut from = 0;
@@ -116,7 +132,7 @@ mod tests {
     use super::*;
 
     fn replaced(original: &str, old: &str, new: &str) -> String {
-        Text::new(original).replace(old, new, false).expect("replaced").0
+        Text::new(original).replace(old, new, false, 1 << 20).expect("replaced").0
     }
 
     #[test]
@@ -132,13 +148,22 @@ mod tests {
     }
 
     #[test]
+    fn what_would_be_larger_than_a_file_may_be_is_never_made() {
+        let (many, long) = ("a".repeat(1 << 20), "b".repeat(1 << 20));
+        assert_eq!(Text::new(&many).replace("a", &long, true, 8 << 20), Err(NotReplaced::TooLarge(8 << 20)));
+        assert_eq!(Text::new("aa").replace("a", "bbbb", true, 8), Ok(("bbbbbbbb".to_owned(), 2, 1)));
+    }
+
+    #[test]
     fn one_place_must_be_the_only_one_also_where_places_overlap() {
-        let told = |original: &str, old: &str| Text::new(original).replace(old, "x", false).map(|(text, ..)| text);
+        let told = |original: &str, old: &str| Text::new(original).replace(old, "x", false, 99).map(|(text, ..)| text);
         assert_eq!(told("aaa", "aa"), Err(NotReplaced::Several(2)));
         assert_eq!(told("éé", "é"), Err(NotReplaced::Several(2)));
         assert_eq!(told("b", "a"), Err(NotReplaced::Absent));
-        assert_eq!(Text::new("a\nb\na").replace("a", "x", true), Ok(("x\nb\nx".to_owned(), 2, 1)));
-        assert_eq!(Text::new("a\nb\nc").replace("c", "x", true), Ok(("a\nb\nx".to_owned(), 1, 3)));
+        // A byte-order mark is no text.
+        assert_eq!(told("é", "\u{feff}"), Err(NotReplaced::Absent));
+        assert_eq!(Text::new("a\nb\na").replace("a", "x", true, 99), Ok(("x\nb\nx".to_owned(), 2, 1)));
+        assert_eq!(Text::new("a\nb\nc").replace("c", "x", true, 99), Ok(("a\nb\nx".to_owned(), 1, 3)));
     }
 
     #[test]

@@ -119,6 +119,10 @@ impl Sandboxed {
                     let look = looked.elapsed() >= LOOK;
                     looked = if look { Instant::now() } else { looked };
                     if let Some(reason) = bounds.broken(self.root(), look) {
+                        // What eats memory or disk gets no time to eat more.
+                        if matches!(reason, Reason::Memory | Reason::Disk) {
+                            return Ok(Ending::Ended(reason));
+                        }
                         tree::ask_to_end(&tree::below(self.root()));
                         asked = Some((reason, Instant::now() + bounds.limits.grace));
                     }

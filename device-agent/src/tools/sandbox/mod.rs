@@ -188,7 +188,7 @@ impl Sandbox {
             return Err(Unavailable::DiskFull);
         }
         let top = Top::hold(&self.workspace)?;
-        let below_top = protected::open(&self.workspace, &self.below_top);
+        let below_top = protected::open(&self.workspace, &self.below_top)?;
         let parts = Parts {
             at: self.workspace.path(),
             working_directory: self.workspace.root(),

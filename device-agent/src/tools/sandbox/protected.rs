@@ -54,8 +54,12 @@ impl Top {
                     Some(count) => *count += 1,
                     None => continue,
                 },
-                // Where the agent's user may make nothing, a command may neither.
-                Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => continue,
+                // Where the agent's user may make nothing, a command may neither; the owner of a folder could let itself.
+                Err(Errno::ROFS) => continue,
+                Err(Errno::ACCESS | Errno::PERM) if stat.st_uid != rustix::process::geteuid().as_raw() => continue,
+                Err(errno @ (Errno::ACCESS | Errno::PERM)) => {
+                    return Err(Unavailable::Protected(name.into(), AccessError::reading(errno)));
+                }
                 Err(errno) => return Err(std::io::Error::from(errno).into()),
             }
             top.stand_ins.push(key);
@@ -119,10 +123,18 @@ pub(super) fn below_top(workspace: &Workspace) -> Result<Vec<PathBuf>, Unavailab
     Ok(found)
 }
 
-/// What stands at these paths now. What was taken away needs no protection.
-pub(super) fn open(workspace: &Workspace, paths: &[PathBuf]) -> Vec<Place> {
-    let open = |path: &PathBuf| Some((path.clone(), below(workspace.root(), path, OFlags::PATH).ok()?));
-    paths.iter().filter_map(open).collect()
+/// What stands at these paths now. What was taken away needs no protection; what cannot be opened, for whatever other
+/// reason, might.
+pub(super) fn open(workspace: &Workspace, paths: &[PathBuf]) -> Result<Vec<Place>, Unavailable> {
+    let mut places = Vec::with_capacity(paths.len());
+    for path in paths {
+        match below(workspace.root(), path, OFlags::PATH) {
+            Ok(place) => places.push((path.clone(), place)),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+            Err(errno) => return Err(Unavailable::Protected(path.clone(), AccessError::reading(errno))),
+        }
+    }
+    Ok(places)
 }
 
 #[cfg(test)]
@@ -177,8 +189,11 @@ mod tests {
         std::fs::write(place.path().join("sub/.git"), "gitdir: ../.git/modules/sub").expect("writes");
         let workspace = open(place.path(), &[".env".to_owned(), "/keys/".to_owned()]);
         let found = below_top(&workspace).expect("few");
-        assert_eq!(paths(&super::open(&workspace, &found)), [".env", "keys", "sub/.git", "vendor/lib/.git"]);
+        assert_eq!(
+            paths(&super::open(&workspace, &found).expect("opened")),
+            [".env", "keys", "sub/.git", "vendor/lib/.git"]
+        );
         std::fs::remove_file(place.path().join(".env")).expect("removes");
-        assert_eq!(paths(&super::open(&workspace, &found)), ["keys", "sub/.git", "vendor/lib/.git"]);
+        assert_eq!(paths(&super::open(&workspace, &found).expect("opened")), ["keys", "sub/.git", "vendor/lib/.git"]);
     }
 }
