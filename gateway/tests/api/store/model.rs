@@ -136,12 +136,16 @@ impl Run {
         true
     }
 
-    /// What was open when it ends has an event of its own.
+    /// What was open when it ends has an event of its own, and so has what was in doubt.
     fn settled(&mut self) {
-        match self.state {
-            RunState::AwaitingReconciliation => self.last += 1,
-            RunState::AwaitingApproval => self.moved(RunState::Running),
-            _ => {}
+        if self.open.take().is_some() {
+            self.moved(match self.state {
+                RunState::AwaitingApproval => RunState::Running,
+                same => same,
+            });
+        }
+        if self.state == RunState::AwaitingReconciliation {
+            self.last += 1;
         }
     }
 
