@@ -224,12 +224,13 @@ async fn a_restart_asks_anew_and_the_old_request_holds_nothing_any_more() {
 }
 
 #[tokio::test]
-async fn removing_the_device_ends_what_awaits_approval_and_answers_for_nobody() {
+async fn removing_the_device_ends_what_awaits_approval_and_withdraws_the_request() {
     let shelf = Shelf::new().await;
-    let (_, run_id, _) = asking(&shelf).await;
+    let (_, run_id, id) = asking(&shelf).await;
     assert!(shelf.store.revoke_device(shelf.desk.device_id, LEASE).await.expect("stored"));
-    assert_eq!(shelf.events(run_id).await, [RunAccepted, RunStarted, RunAwaitingApproval, RunFailed]);
-    assert_eq!(shelf.data(run_id, 3).await["error"]["effects"], "possible");
+    assert_eq!(shelf.events(run_id).await[2..], [RunAwaitingApproval, RunApprovalResolved, RunFailed]);
+    assert_eq!(shelf.data(run_id, 3).await, json!({ "approval_id": id, "resolution": "withdrawn" }));
+    assert_eq!(shelf.data(run_id, 4).await["error"]["effects"], "possible");
 }
 
 #[tokio::test]

@@ -152,14 +152,19 @@ impl Run {
         true
     }
 
-    /// What was open when it ends has an event of its own, and so has what was in doubt.
-    fn settled(&mut self) {
+    /// What is open when it ends has an event of its own.
+    fn withdraw(&mut self) {
         if self.open.take().is_some() {
             self.moved(match self.state {
                 RunState::AwaitingApproval => RunState::Running,
                 same => same,
             });
         }
+    }
+
+    /// And so has what is in doubt.
+    fn settled(&mut self) {
+        self.withdraw();
         if self.state == RunState::AwaitingReconciliation {
             self.last += 1;
         }
@@ -317,6 +322,7 @@ impl History<'_> {
                 assert!(self.shelf.store.revoke_device(self.shelf.desk.device_id, LEASE).await.expect("done"));
                 self.revoked = true;
                 for run in self.runs.iter_mut().filter(|run| run.state.phase() != Phase::Final) {
+                    run.withdraw();
                     run.moved(if run.state == RunState::Queued { RunState::Cancelled } else { RunState::Failed });
                 }
             }
@@ -409,6 +415,7 @@ impl History<'_> {
             state = next;
         }
         assert_eq!(state, run.state, "what callers see in the events of {run:?}");
+        assert!(state.phase() != Phase::Final || open.is_none(), "nothing stays open in the events of {run:?}");
     }
 
     async fn compare(&self) {
