@@ -42,7 +42,7 @@ fn verdict(operation: &ControlOperation, waited: bool) -> Result<(), Failure> {
             Err(Failure::new(Exit::Failed, why))
         }
         (_, Some(OutcomeCode::OutcomeUnknown)) => {
-            Err(Failure::new(Exit::Failed, "what became of the run is not known; it awaits reconciliation"))
+            Err(Failure::new(Exit::Failed, "what became of the run before the stop is not known"))
         }
         _ => Ok(()),
     }

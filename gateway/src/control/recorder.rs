@@ -122,7 +122,9 @@ async fn take_down(door: &Door, session: SessionKey, word: Word) -> Result<(), S
     let device_id = session.device_id;
     for left in (0..TRIES).rev() {
         let written = match word {
-            Word::Done(operation_id, outcome) => door.store.operation_done(session, operation_id, outcome).await,
+            Word::Done(operation_id, outcome) => {
+                door.store.operation_done(session, operation_id, outcome, door.limits.retention).await
+            }
             Word::Asleep => door.store.fall_asleep(session).await,
             Word::Awake => door.store.awake(session, door.clocks.lease).await,
         };

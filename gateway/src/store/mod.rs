@@ -28,6 +28,7 @@ pub mod attempts;
 pub mod census;
 pub mod certificates;
 pub mod cluster;
+mod confirmations;
 pub mod conversations;
 pub mod devices;
 pub mod endpoints;

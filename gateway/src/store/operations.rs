@@ -1,7 +1,7 @@
-//! Control operations: asked for, handed to the device, confirmed by it.
+//! Control operations: asked for, and handed to the device. `confirmations` is what it answers.
 //!
-//! Whoever ends a run completes its stop in the same commit (`migrations/0002`); what is here begins
-//! operations and completes the others. The run, or the conversation, is locked before its operation.
+//! Whoever ends a run completes its stop in the same commit (`migrations/0002`). The run, or the conversation, is
+//! locked before its operation.
 
 use std::time::Duration;
 
@@ -229,68 +229,7 @@ impl Store {
         orders.sort_by_key(|(created_at, operation_id, _)| (*created_at, *operation_id));
         Ok(orders.into_iter().map(|(_, operation_id, order)| (operation_id, order)).collect())
     }
-
-    /// Writes down what a device says came of an operation. What it says of a stop counts only where
-    /// the run does not say more: a run that ended has completed its stop already. The device says it
-    /// behind the run's end, so of a run that has none by now, whatever it says, the end is not known.
-    pub async fn operation_done(
-        &self,
-        session: SessionKey,
-        operation_id: OperationId,
-        outcome: OutcomeCode,
-    ) -> Result<(), Error> {
-        let event_id = EventId::new().uuid();
-        let kind = EventType::RunAwaitingReconciliation.as_str();
-        let fence: [&(dyn ToSql + Sync); 3] =
-            [&operation_id.uuid(), &session.device_id.uuid(), &session.epoch_column()];
-        let changed = match outcome {
-            OutcomeCode::Reset => self.durable_rows(RESET_DONE, &fence).await?,
-            OutcomeCode::OutcomeUnknown | OutcomeCode::Stopped | OutcomeCode::AlreadyFinal => {
-                let reason = match outcome {
-                    OutcomeCode::OutcomeUnknown => "the device no longer knows this run",
-                    _ => "the device says that this run ended, and no longer knows how",
-                };
-                let data = json!({ "reason": reason }).to_string();
-                let rest: [&(dyn ToSql + Sync); 3] = [&event_id, &kind, &data];
-                self.durable_rows(STOP_LOST, &[&fence[..], &rest[..]].concat()).await?
-            }
-        };
-        if let Some(run_id) = changed.first().map(|row| row.try_get::<_, Option<uuid::Uuid>>(0)).transpose()?.flatten()
-        {
-            self.wake().changed(Topic::Run(RunId::from(run_id)));
-        }
-        self.wake().changed(Topic::Control(session.device_id));
-        Ok(())
-    }
 }
-
-const RESET_DONE: &str = "-- operations::reset_done
-    WITH done AS (
-        UPDATE control_operations o SET state = 'completed', outcome = 'reset', completed_at = now()
-        FROM devices d
-        WHERE o.operation_id = $1 AND o.device_id = $2 AND o.kind = 'conversation.reset' AND o.completed_at IS NULL
-            AND d.device_id = $2 AND d.epoch = $3
-        RETURNING o.operation_id, o.conversation_id, o.run_id)
-    UPDATE conversations c SET generation = c.generation + 1, reset_operation_id = NULL, updated_at = now()
-    FROM done WHERE c.conversation_id = done.conversation_id AND c.reset_operation_id = done.operation_id
-    RETURNING done.run_id";
-
-const STOP_LOST: &str = "-- operations::stop_lost
-    WITH held AS (
-        SELECT run_id, state FROM runs
-        WHERE run_id = (SELECT run_id FROM control_operations WHERE operation_id = $1 AND completed_at IS NULL)
-            AND device_id = $2 AND epoch = $3 AND stop_operation_id = $1 AND finished_at IS NULL
-        FOR UPDATE
-    ), moved AS (
-        UPDATE runs r SET state = 'awaiting_reconciliation', last_sequence = r.last_sequence + 1
-        FROM held WHERE r.run_id = held.run_id AND held.state <> 'awaiting_reconciliation'
-        RETURNING r.run_id, r.last_sequence
-    ), told AS (
-        INSERT INTO run_events (run_id, sequence, event_id, type, data)
-        SELECT run_id, last_sequence, $4, $5, $6::text::json FROM moved)
-    UPDATE control_operations o SET state = 'completed', outcome = 'outcome_unknown', completed_at = now(),
-        run_state = 'awaiting_reconciliation'
-    FROM held WHERE o.operation_id = $1 RETURNING o.run_id";
 
 /// With the device that is to be told.
 type Answered = (Answer, Option<DeviceId>);

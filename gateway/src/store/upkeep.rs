@@ -86,7 +86,7 @@ impl Store {
     }
 
     /// What a revoked device had not started is cancelled and what it had started fails, both with
-    /// `device_removed`. Returns how many.
+    /// `device_removed`; what they asked is withdrawn. Returns how many.
     pub async fn end_runs_of_revoked_devices(&self, retention: Duration) -> Result<usize, Error> {
         let removed = |effects| RunError {
             code: RunErrorCode::DeviceRemoved,
@@ -110,9 +110,14 @@ impl Store {
                 UPDATE runs SET state = CASE WHEN state = 'queued' THEN 'cancelled' ELSE 'failed' END,
                     error = CASE WHEN state = 'queued' THEN $1::text ELSE $2::text END::json,
                     finished_at = now(), purge_at = now() + make_interval(secs => $3), offered_until = NULL,
-                    last_sequence = last_sequence + 1
+                    last_sequence = last_sequence + 1 + (open_approval IS NOT NULL)::integer
                 WHERE run_id IN (SELECT run_id FROM left_over) AND finished_at IS NULL
-                RETURNING run_id, last_sequence, state, error)
+                RETURNING run_id, last_sequence, state, error, open_approval
+            ), withdrawn AS (
+                INSERT INTO run_events (run_id, sequence, event_id, type, data)
+                SELECT run_id, last_sequence - 1, gen_random_uuid(), 'run.approval_resolved', json_build_object(
+                    'approval_id', 'apr_' || replace(open_approval::text, '-', ''), 'resolution', 'withdrawn')
+                FROM ended WHERE open_approval IS NOT NULL)
             INSERT INTO run_events (run_id, sequence, event_id, type, data)
             SELECT run_id, last_sequence, gen_random_uuid(), 'run.' || state, json_build_object('error', error)
             FROM ended RETURNING run_id, type";

@@ -255,7 +255,7 @@ async fn a_message_names_the_generation_it_means_and_a_reset_raises_it_once() {
     let (newer, _) = world.desk.connect().await;
     assert_eq!(world.store().deliver(newer, ToTell::New).await.expect("delivered"), told, "again in the next");
     for session in [session, newer, newer] {
-        world.store().operation_done(session, told[0].0, OutcomeCode::Reset).await.expect("written");
+        world.store().operation_done(session, told[0].0, OutcomeCode::Reset, LEASE).await.expect("written");
         let expected = if session == newer { 2 } else { 1 };
         assert_eq!(talk.stands().await.1, expected, "an older session changes nothing, a repetition neither");
     }

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::conversations::{Talk, report, start};
 use crate::store::succeeded;
-use crate::support::world::{Desk, World};
+use crate::support::world::{Desk, LEASE, World};
 
 #[tokio::test]
 async fn a_desktop_user_stops_a_run_and_its_application_reads_who_did() {
@@ -107,7 +107,7 @@ async fn a_desktop_users_reset_is_fenced_by_the_generation_and_by_what_is_under_
     let order = Order::Reset { conversation: talk.id, generation: 1 };
     assert_eq!(world.store().deliver(session, ToTell::New).await.expect("told"), [(asked.operation_id, order)]);
     let waiting = ShowOperation { operation_id: asked.operation_id, wait_s: 60 };
-    let done = world.store().operation_done(session, asked.operation_id, OutcomeCode::Reset);
+    let done = world.store().operation_done(session, asked.operation_id, OutcomeCode::Reset, LEASE);
     let (ended, done) = tokio::join!(desktop.operation(waiting), done);
     done.expect("written");
     let outcome = ended.expect("there").outcome.expect("it ended");

@@ -5,11 +5,11 @@ use deskgate_gateway::store::operations::ToTell;
 use deskgate_protocol::control::{Order, RevokeCode};
 use deskgate_protocol::operation::OutcomeCode;
 use deskgate_protocol::run::{Effects, EventType, Outcome, Usage};
-use deskgate_protocol::{OperationId, RunId};
+use deskgate_protocol::{ApprovalId, OperationId, RunId};
 use serde_json::{Value, json};
 
 use crate::conversations::{Talk, report, start};
-use crate::store::succeeded;
+use crate::store::{opened, succeeded};
 use crate::support::call::{Call, Problem, Reply, not_found};
 use crate::support::world::{LEASE, World};
 
@@ -170,31 +170,46 @@ async fn a_stop_is_fenced_by_the_attempt_it_names() {
 }
 
 #[tokio::test]
-async fn of_a_run_that_its_device_forgot_nobody_claims_that_it_was_stopped() {
+async fn a_run_that_its_device_forgot_ends_by_a_stop_and_nobody_claims_what_it_changed() {
     let world = World::new().await;
     let talk = Talk::open(&world, "case").await;
-    talk.message("one", 1).send().await.run_id();
-    let (session, _) = world.desk.connect().await;
-    let run_id = start(&world, session).await;
-    let asked = stop(&world, run_id, "stop").send().await;
-    let (stale, session) = (session, world.desk.connect().await.0);
-    world.store().operation_done(stale, id(&asked), OutcomeCode::OutcomeUnknown).await.expect("written");
-    assert_eq!(world.read(run_id).await.json()["state"], "cancelling", "an older session changes nothing");
-    for _ in 0..2 {
-        world.store().operation_done(session, id(&asked), OutcomeCode::OutcomeUnknown).await.expect("written");
+    let id_of_request = ApprovalId::new();
+    use EventType::{RunApprovalResolved, RunCancelled, RunCancelling, RunReconciled};
+    // The device answers before anybody missed the run; it came back without it, while a request was open or not.
+    for (key, asks, lost, expected) in [
+        ("one", false, false, &[RunCancelling, RunCancelled][..]),
+        ("two", false, true, &[RunCancelling, RunReconciled, RunCancelled]),
+        ("three", true, true, &[RunCancelling, RunApprovalResolved, RunReconciled, RunCancelled]),
+    ] {
+        talk.message(key, 1).send().await.run_id();
+        let (session, _) = world.desk.connect().await;
+        let run_id = start(&world, session).await;
+        let seen: Vec<_> =
+            asks.then(|| opened(1, id_of_request)).into_iter().chain(lost.then_some(What::Lose)).collect();
+        for what in &seen {
+            assert_eq!(report(&world, session, run_id, what.clone()).await, Recorded::Done);
+        }
+        let asked = stop(&world, run_id, key).send().await;
+        let done = |session| world.store().operation_done(session, id(&asked), OutcomeCode::OutcomeUnknown, LEASE);
+        let (stale, session) = (session, world.desk.connect().await.0);
+        done(stale).await.expect("written");
+        assert_eq!(again(&world, &asked).await["state"], "pending", "an older session changes nothing");
+        assert_eq!(talk.stands().await.0, "busy");
+        for _ in 0..2 {
+            done(session).await.expect("written");
+        }
+        assert_eq!(outcome(&again(&world, &asked).await), ("completed", "outcome_unknown", "cancelled"));
+        assert_eq!(world.read(run_id).await.json()["state"], "cancelled");
+        assert_eq!(talk.stands().await.0, "idle", "the next message finds it free");
+        let stored = world.store().events_after(run_id, 0, 100).await.expect("read");
+        assert_eq!(events(&world, run_id).await[2 + seen.len()..], *expected);
+        assert_eq!(stored.last().expect("some").data, json!({ "effects": "possible" }));
+        // Who has it after all, under the same key, comes too late.
+        let late = report(&world, session, run_id, succeeded(1 + u64::from(asks))).await;
+        assert_eq!(late, Recorded::Revoked(RevokeCode::AlreadyFinal));
+        assert_eq!(report(&world, session, run_id, What::Lose).await, Recorded::Done);
+        assert_eq!(world.read(run_id).await.json()["state"], "cancelled");
     }
-    assert_eq!(outcome(&again(&world, &asked).await), ("completed", "outcome_unknown", "awaiting_reconciliation"));
-    assert_eq!(world.read(run_id).await.json()["state"], "awaiting_reconciliation");
-    assert_eq!(talk.stands().await.0, "busy", "it may still have an effect");
-    use EventType::{RunAccepted, RunAwaitingReconciliation, RunCancelling, RunStarted};
-    assert_eq!(events(&world, run_id).await, [RunAccepted, RunStarted, RunCancelling, RunAwaitingReconciliation]);
-
-    // The next stop is a new one, and the device's removal ends both.
-    let second = stop(&world, run_id, "second").send().await;
-    assert_ne!(id(&second), id(&asked));
-    assert_eq!(world.read(run_id).await.json()["state"], "awaiting_reconciliation");
-    world.store().revoke_device(world.desk.device_id, LEASE).await.expect("revoked");
-    assert_eq!(outcome(&again(&world, &second).await), ("completed", "outcome_unknown", "failed"));
     world.stop().await;
 }
 
@@ -207,7 +222,7 @@ async fn a_stop_that_is_confirmed_without_the_runs_end_is_completed_and_claims_n
         let run_id = start(&world, session).await;
         let asked = stop(&world, run_id, "stop").send().await;
         for _ in 0..2 {
-            world.store().operation_done(session, id(&asked), code).await.expect("written");
+            world.store().operation_done(session, id(&asked), code, LEASE).await.expect("written");
         }
         assert_eq!(outcome(&again(&world, &asked).await), ("completed", "outcome_unknown", "awaiting_reconciliation"));
         assert_eq!(world.read(run_id).await.json()["state"], "awaiting_reconciliation");
@@ -220,6 +235,22 @@ async fn a_stop_that_is_confirmed_without_the_runs_end_is_completed_and_claims_n
         assert_eq!(world.read(run_id).await.json()["state"], "cancelled");
         assert_eq!(outcome(&again(&world, &asked).await), ("completed", "outcome_unknown", "awaiting_reconciliation"));
     }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn removing_the_device_completes_the_stop_of_a_run_whose_end_got_lost() {
+    let world = World::new().await;
+    world.submit("one").await;
+    let (session, _) = world.desk.connect().await;
+    let run_id = start(&world, session).await;
+    let first = stop(&world, run_id, "first").send().await;
+    world.store().operation_done(session, id(&first), OutcomeCode::AlreadyFinal, LEASE).await.expect("written");
+    let second = stop(&world, run_id, "second").send().await;
+    assert_ne!(id(&second), id(&first), "the next stop is a new one");
+    assert_eq!(world.read(run_id).await.json()["state"], "awaiting_reconciliation");
+    world.store().revoke_device(world.desk.device_id, LEASE).await.expect("revoked");
+    assert_eq!(outcome(&again(&world, &second).await), ("completed", "outcome_unknown", "failed"));
     world.stop().await;
 }
 

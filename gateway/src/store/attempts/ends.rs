@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use deadpool_postgres::GenericClient;
 use deskgate_protocol::EventId;
-use deskgate_protocol::run::{Effects, EventType, Outcome, RunError, RunErrorCode, RunState};
+use deskgate_protocol::run::{Effects, EventType, Outcome, Phase, RunError, RunErrorCode, RunState};
 use serde_json::{Value, json};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -13,40 +13,42 @@ use super::{Fence, one, words};
 use crate::store::Error;
 
 /// An attempt that the device declined before it began has no number, and no event stored.
+///
+/// Where a request is open there is more to settle: `END_UNSETTLED` does.
 pub(super) const END: &str = "-- attempts::end
     WITH ended AS (
         UPDATE runs SET state = $5, result = $6::text::json, error = $7::text::json, usage = $8::text::json,
             finished_at = now(), purge_at = now() + make_interval(secs => $9), offered_until = NULL,
             last_sequence = last_sequence + 1, device_seq = coalesce($10::bigint, device_seq)
         WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = ANY($11)
-            AND device_seq = coalesce($10::bigint - 1, 0)
+            AND device_seq = coalesce($10::bigint - 1, 0) AND open_approval IS NULL
         RETURNING run_id, last_sequence, extract(epoch FROM finished_at - started_at)::float8 AS seconds)
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
     SELECT run_id, last_sequence, $12, $13, $14::text::json FROM ended RETURNING (SELECT seconds FROM ended)";
 
-/// The same for a run in doubt, which is reconciled by it, and for one that awaits approval, whose request is
-/// withdrawn by it: an event before the final one says so.
+/// The same for a run in doubt, which is reconciled by it, and for one with an open request, which is withdrawn by it:
+/// events before the final one say so.
 const END_UNSETTLED: &str = "-- attempts::end_unsettled
     WITH held AS (
-        SELECT run_id, state, open_approval FROM runs
+        SELECT run_id, state = 'awaiting_reconciliation' AS in_doubt, open_approval FROM runs
         WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = ANY($11)
             AND device_seq = coalesce($10::bigint - 1, 0)
         FOR UPDATE
     ), ended AS (
         UPDATE runs r SET state = $5, result = $6::text::json, error = $7::text::json, usage = $8::text::json,
             finished_at = now(), purge_at = now() + make_interval(secs => $9), offered_until = NULL,
-            last_sequence = last_sequence + 2, device_seq = coalesce($10::bigint, device_seq)
+            open_approval = NULL, device_seq = coalesce($10::bigint, device_seq),
+            last_sequence = last_sequence + 1 + in_doubt::integer + (held.open_approval IS NOT NULL)::integer
         FROM held WHERE r.run_id = held.run_id
         RETURNING r.run_id, last_sequence, extract(epoch FROM finished_at - started_at)::float8 AS seconds,
-            held.state = 'awaiting_approval' AS was_held, held.open_approval, r.state, attempt, unknown_attempt)
+            in_doubt, held.open_approval AS withdrawn, r.state, unknown_attempt = attempt AS decided)
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
-    SELECT run_id, last_sequence - 1, $15::uuid,
-        CASE WHEN was_held THEN 'run.approval_resolved' ELSE 'run.reconciled' END,
-        CASE WHEN was_held
-            THEN json_build_object('approval_id', 'apr_' || replace(open_approval::text, '-', ''), 'resolution', 'withdrawn')
-            ELSE json_build_object('state', state, 'by',
-                CASE WHEN unknown_attempt = attempt THEN 'desktop_user' ELSE 'device' END) END
-    FROM ended UNION ALL
+    SELECT run_id, last_sequence - 1 - in_doubt::integer, $15::uuid, 'run.approval_resolved', json_build_object(
+        'approval_id', 'apr_' || replace(withdrawn::text, '-', ''), 'resolution', 'withdrawn')
+    FROM ended WHERE withdrawn IS NOT NULL UNION ALL
+    SELECT run_id, last_sequence - 1, $16::uuid, 'run.reconciled',
+        json_build_object('state', state, 'by', CASE WHEN decided THEN 'desktop_user' ELSE 'device' END)
+    FROM ended WHERE in_doubt UNION ALL
     SELECT run_id, last_sequence, $12, $13, $14::text::json FROM ended RETURNING (SELECT seconds FROM ended)";
 
 /// Ends a run with the device's report `seq`; without one nothing was executed.
@@ -66,11 +68,12 @@ pub(super) async fn end(
     let kind = EventType::ending(state).ok_or_else(|| Error::Data(format!("{state} ends nothing")))?;
     // What the device executed was started; what it declined may never have been.
     let from = state.predecessors().filter(|from| *from != RunState::Queued || seq.is_none());
-    let (from, unsettled) = (words(from.filter(|from| !UNSETTLED.contains(from))), unsettled(state));
+    let plain = from.filter(|from| *from != RunState::AwaitingApproval && *from != RunState::AwaitingReconciliation);
+    let (from, unsettled) = (words(plain), unsettled(state));
     let data = final_data(outcome).to_string();
     let usage = serde_json::to_string(usage)?;
     let seq = seq.map(|seq| i64::try_from(seq).unwrap_or(i64::MAX));
-    let (event_id, settled_id) = (EventId::new().uuid(), EventId::new().uuid());
+    let [event_id, withdrawn_id, reconciled_id] = std::array::from_fn(|_| EventId::new().uuid());
     let rest: [&(dyn ToSql + Sync); 10] = [
         &state.as_str(),
         &result,
@@ -88,20 +91,19 @@ pub(super) async fn end(
     }
     let mut rest: Vec<&(dyn ToSql + Sync)> = rest.into();
     rest[6] = &unsettled;
-    rest.push(&settled_id);
+    rest.extend([&withdrawn_id as &(dyn ToSql + Sync), &reconciled_id]);
     one(client, END_UNSETTLED, fence, &rest).await
 }
 
-/// Where something is open that the end settles.
-const UNSETTLED: [RunState; 2] = [RunState::AwaitingApproval, RunState::AwaitingReconciliation];
-
-/// Those of them that `state` ends: what awaits approval ends by way of running, now that nothing is asked any more.
+/// Where something may be open that the end `state` settles. What awaits approval ends by way of running, now that
+/// nothing is asked any more.
 fn unsettled(state: RunState) -> Vec<&'static str> {
     let passes = |from: &RunState| match from {
         RunState::AwaitingApproval => RunState::Running,
         other => *other,
     };
-    words(UNSETTLED.into_iter().filter(|from| passes(from).may_become(state)))
+    let started = RunState::ALL.into_iter().filter(|from| from.phase() == Phase::Started);
+    words(started.filter(|from| passes(from).may_become(state)))
 }
 
 /// What the final event says. The result itself stands in the run's record.

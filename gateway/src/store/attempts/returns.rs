@@ -47,23 +47,28 @@ pub(super) const RESTART: &str = "-- attempts::restart
     FROM moved WHERE in_doubt UNION ALL
     SELECT run_id, last_sequence, $5, $6, $7::text::json FROM moved RETURNING NULL::float8";
 
-/// Of a run that was unknown once nobody can say that nothing was changed, whatever came of it later.
+/// Of a run that was unknown once nobody can say that nothing was changed, whatever came of it later. What it asked is
+/// withdrawn.
 pub(super) const CANCEL: &str = "-- attempts::cancel
     WITH held AS (
-        SELECT run_id, state FROM runs
+        SELECT run_id, state = 'awaiting_reconciliation' AS in_doubt, open_approval FROM runs
         WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = ANY($9)
             AND stop_operation_id IS NOT NULL
         FOR UPDATE
     ), ended AS (
         UPDATE runs r SET state = 'cancelled', finished_at = now(), purge_at = now() + make_interval(secs => $7),
-            last_sequence = last_sequence + CASE held.state WHEN 'awaiting_reconciliation' THEN 2 ELSE 1 END
+            open_approval = NULL,
+            last_sequence = last_sequence + 1 + in_doubt::integer + (held.open_approval IS NOT NULL)::integer
         FROM held WHERE r.run_id = held.run_id
-        RETURNING r.run_id, last_sequence, held.state AS before, unknown_attempt, unknown_attempt = attempt AS decided,
-            extract(epoch FROM finished_at - started_at)::float8 AS seconds)
+        RETURNING r.run_id, last_sequence, in_doubt, held.open_approval AS withdrawn, unknown_attempt,
+            unknown_attempt = attempt AS decided, extract(epoch FROM finished_at - started_at)::float8 AS seconds)
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
+    SELECT run_id, last_sequence - 1 - in_doubt::integer, $10::uuid, 'run.approval_resolved', json_build_object(
+        'approval_id', 'apr_' || replace(withdrawn::text, '-', ''), 'resolution', 'withdrawn')
+    FROM ended WHERE withdrawn IS NOT NULL UNION ALL
     SELECT run_id, last_sequence - 1, $8::uuid, 'run.reconciled',
         json_build_object('state', 'cancelled', 'by', CASE WHEN decided THEN 'desktop_user' ELSE 'device' END)
-    FROM ended WHERE before = 'awaiting_reconciliation' UNION ALL
+    FROM ended WHERE in_doubt UNION ALL
     SELECT run_id, last_sequence, $5, $6,
         json_build_object('effects', CASE WHEN unknown_attempt IS NULL THEN 'none' ELSE 'possible' END)
     FROM ended RETURNING (SELECT seconds FROM ended)";
@@ -144,11 +149,11 @@ async fn end_stopped(
     from: impl IntoIterator<Item = RunState>,
     retention: Duration,
 ) -> Result<Option<Row>, Error> {
-    let (event_id, reconciled_id) = (EventId::new().uuid(), EventId::new().uuid());
+    let [event_id, reconciled_id, withdrawn_id] = std::array::from_fn(|_| EventId::new().uuid());
     // What is queued and was to be stopped has ended already.
     let from = words(from.into_iter().filter(|state| state.phase() == Phase::Started));
     let (kind, retention) = (EventType::RunCancelled.as_str(), retention.as_secs_f64());
-    one(client, CANCEL, fence, &[&event_id, &kind, &retention, &reconciled_id, &from]).await
+    one(client, CANCEL, fence, &[&event_id, &kind, &retention, &reconciled_id, &from, &withdrawn_id]).await
 }
 
 /// The device was restarted and does not know what it changed.

@@ -176,6 +176,37 @@ async fn an_end_while_a_request_is_open_withdraws_it_and_counts() {
 }
 
 #[tokio::test]
+async fn a_request_that_is_open_when_its_run_is_stopped_or_in_doubt_is_withdrawn_by_the_end_whatever_ends_it() {
+    let shelf = Shelf::new().await;
+    let stopped = || Outcome::Cancelled { effects: Effects::Possible, usage: Usage::default() };
+    for (in_doubt, is_stopped, end) in [
+        (None, true, succeeded(2)),
+        (None, true, What::End { seq: 2, outcome: stopped() }),
+        (None, true, What::Cancel { held: 1 }),
+        (Some(What::Unknown), false, failed(2)),
+        (Some(What::Unknown), true, What::RunAgain),
+        (Some(What::Lose), false, succeeded(2)),
+        (Some(What::Lose), true, What::End { seq: 2, outcome: stopped() }),
+        (Some(What::Lose), true, What::Cancel { held: 1 }),
+    ] {
+        let (session, run_id, id) = asking(&shelf).await;
+        let doubted = in_doubt.is_some();
+        shelf.all_done(session, run_id, in_doubt).await;
+        if is_stopped {
+            shelf.stop_run(run_id).await;
+        }
+        shelf.all_done(session, run_id, [end.clone()]).await;
+        let types = shelf.events(run_id).await;
+        let place = 3 + usize::from(doubted) + usize::from(is_stopped);
+        assert_eq!(types[place], RunApprovalResolved, "{end:?}: {types:?}");
+        assert_eq!(shelf.data(run_id, place).await, json!({ "approval_id": id, "resolution": "withdrawn" }));
+        assert_eq!(types[place + 1] == RunReconciled, doubted, "{end:?}: {types:?}");
+        assert!(types.last().is_some_and(|last| last.is_final()), "{end:?}: {types:?}");
+        assert_eq!(types.iter().filter(|kind| **kind == RunApprovalResolved).count(), 1);
+    }
+}
+
+#[tokio::test]
 async fn a_restart_asks_anew_and_the_old_request_holds_nothing_any_more() {
     let shelf = Shelf::new().await;
     let (session, run_id, old) = asking(&shelf).await;
@@ -193,12 +224,13 @@ async fn a_restart_asks_anew_and_the_old_request_holds_nothing_any_more() {
 }
 
 #[tokio::test]
-async fn removing_the_device_ends_what_awaits_approval_and_answers_for_nobody() {
+async fn removing_the_device_ends_what_awaits_approval_and_withdraws_the_request() {
     let shelf = Shelf::new().await;
-    let (_, run_id, _) = asking(&shelf).await;
+    let (_, run_id, id) = asking(&shelf).await;
     assert!(shelf.store.revoke_device(shelf.desk.device_id, LEASE).await.expect("stored"));
-    assert_eq!(shelf.events(run_id).await, [RunAccepted, RunStarted, RunAwaitingApproval, RunFailed]);
-    assert_eq!(shelf.data(run_id, 3).await["error"]["effects"], "possible");
+    assert_eq!(shelf.events(run_id).await[2..], [RunAwaitingApproval, RunApprovalResolved, RunFailed]);
+    assert_eq!(shelf.data(run_id, 3).await, json!({ "approval_id": id, "resolution": "withdrawn" }));
+    assert_eq!(shelf.data(run_id, 4).await["error"]["effects"], "possible");
 }
 
 #[tokio::test]

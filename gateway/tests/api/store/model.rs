@@ -6,8 +6,9 @@ use std::time::Duration;
 use deskgate_gateway::store::attempts::{Recorded, What};
 use deskgate_gateway::store::devices::SessionKey;
 use deskgate_protocol::management::StopRun;
+use deskgate_protocol::operation::OutcomeCode;
 use deskgate_protocol::run::{EventType, Phase, RunEvent, RunState};
-use deskgate_protocol::{ApprovalId, RunId};
+use deskgate_protocol::{ApprovalId, OperationId, RunId};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::Value;
@@ -19,13 +20,28 @@ use crate::support::world::{Desk, LEASE};
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Submit,
-    Claim { limit: u32 },
+    Claim {
+        limit: u32,
+    },
     Connect,
-    Report { run: usize, stale_session: bool, attempt_off: u32, what: Report },
+    Report {
+        run: usize,
+        stale_session: bool,
+        attempt_off: u32,
+        what: Report,
+    },
     OffersEnd,
     LeaseEnds,
-    QueueTimeEnds { run: usize },
-    Stop { run: usize },
+    QueueTimeEnds {
+        run: usize,
+    },
+    Stop {
+        run: usize,
+    },
+    /// The device does not know the run that is to be stopped.
+    Forgotten {
+        run: usize,
+    },
     Revoke,
 }
 
@@ -71,7 +87,7 @@ struct Run {
     open: Option<ApprovalId>,
     /// The newest attempt that was unknown.
     unknown: Option<u32>,
-    stopped: bool,
+    stop: Option<OperationId>,
 }
 
 impl Run {
@@ -122,12 +138,12 @@ impl Run {
                 self.unknown = Some(self.attempt);
             }
             What::Restart if started => self.begins_again(),
-            What::RunAgain if in_doubt && self.stopped => {
+            What::RunAgain if in_doubt && self.stop.is_some() => {
                 self.settled();
                 self.moved(Cancelled);
             }
             What::RunAgain if in_doubt && self.unknown == Some(self.attempt) => self.begins_again(),
-            What::Cancel { .. } if self.stopped && started => {
+            What::Cancel { .. } if self.stop.is_some() && started => {
                 self.settled();
                 self.moved(Cancelled);
             }
@@ -136,18 +152,27 @@ impl Run {
         true
     }
 
-    /// What was open when it ends has an event of its own.
+    /// What is open when it ends has an event of its own.
+    fn withdraw(&mut self) {
+        if self.open.take().is_some() {
+            self.moved(match self.state {
+                RunState::AwaitingApproval => RunState::Running,
+                same => same,
+            });
+        }
+    }
+
+    /// And so has what is in doubt.
     fn settled(&mut self) {
-        match self.state {
-            RunState::AwaitingReconciliation => self.last += 1,
-            RunState::AwaitingApproval => self.moved(RunState::Running),
-            _ => {}
+        self.withdraw();
+        if self.state == RunState::AwaitingReconciliation {
+            self.last += 1;
         }
     }
 
     fn goes_on(&mut self) {
         self.moved(match self.open {
-            _ if self.stopped => RunState::Cancelling,
+            _ if self.stop.is_some() => RunState::Cancelling,
             Some(_) => RunState::AwaitingApproval,
             None => RunState::Running,
         });
@@ -160,17 +185,17 @@ impl Run {
         if self.open.take().is_some() {
             self.last += 1;
         }
-        self.moved(if self.stopped { RunState::Cancelling } else { RunState::Running });
+        self.moved(if self.stop.is_some() { RunState::Cancelling } else { RunState::Running });
         (self.attempt, self.device_seq) = (self.attempt + 1, 0);
     }
 
-    fn stop(&mut self) {
+    fn stop(&mut self, by: OperationId) {
         match self.state {
             RunState::Queued => self.moved(RunState::Cancelled),
             RunState::AwaitingReconciliation => self.moved(RunState::AwaitingReconciliation),
             _ => self.moved(RunState::Cancelling),
         }
-        self.stopped = true;
+        self.stop = Some(by);
     }
 }
 
@@ -206,6 +231,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::LeaseEnds),
         1 => (0usize..4).prop_map(|run| Step::QueueTimeEnds { run }),
         1 => (0usize..4).prop_map(|run| Step::Stop { run }),
+        1 => (0usize..3).prop_map(|run| Step::Forgotten { run }),
         1 => (0u8..8).prop_map(|n| if n == 0 { Step::Revoke } else { Step::Submit }),
     ]
 }
@@ -236,7 +262,7 @@ impl History<'_> {
                     last: 1,
                     open: None,
                     unknown: None,
-                    stopped: false,
+                    stop: None,
                 });
             }
             Step::Connect => match self.shelf.store.begin_session(&self.shelf.desk.key, "0.1.0", LEASE).await {
@@ -276,15 +302,27 @@ impl History<'_> {
             Step::Stop { run } => {
                 let Some(place) = self.place(run) else { return };
                 let run = &mut self.runs[place];
-                self.shelf.desk.desktop.stop_run(StopRun { run_id: run.id }).await.expect("asked");
-                if run.state.phase() != Phase::Final && !run.stopped {
-                    run.stop();
+                let asked = self.shelf.desk.desktop.stop_run(StopRun { run_id: run.id }).await.expect("asked");
+                if run.state.phase() != Phase::Final && run.stop.is_none() {
+                    run.stop(asked.operation_id);
+                }
+            }
+            Step::Forgotten { run } => {
+                let (Some(place), Some(session)) = (self.place(run), self.sessions.last()) else { return };
+                let run = &mut self.runs[place];
+                let Some(stop) = run.stop else { return };
+                let store = &self.shelf.store;
+                store.operation_done(*session, stop, OutcomeCode::OutcomeUnknown, LEASE).await.expect("written");
+                if run.state.phase() == Phase::Started {
+                    run.settled();
+                    run.moved(RunState::Cancelled);
                 }
             }
             Step::Revoke => {
                 assert!(self.shelf.store.revoke_device(self.shelf.desk.device_id, LEASE).await.expect("done"));
                 self.revoked = true;
                 for run in self.runs.iter_mut().filter(|run| run.state.phase() != Phase::Final) {
+                    run.withdraw();
                     run.moved(if run.state == RunState::Queued { RunState::Cancelled } else { RunState::Failed });
                 }
             }
@@ -377,6 +415,7 @@ impl History<'_> {
             state = next;
         }
         assert_eq!(state, run.state, "what callers see in the events of {run:?}");
+        assert!(state.phase() != Phase::Final || open.is_none(), "nothing stays open in the events of {run:?}");
     }
 
     async fn compare(&self) {

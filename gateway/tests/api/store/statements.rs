@@ -174,7 +174,8 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["operations::lock_conversation", "operations::begin_reset", "operations::read", "operations::operation"]);
     done(&["operations::operation_of_device", "conversations::of_device", "conversations::conversation_of_device"]);
     done(&["runs::runs_of_conversation"]);
-    done(&["operations::deliver", "operations::reset_done", "operations::stop_lost"]);
+    done(&["operations::deliver", "confirmations::reset_done", "confirmations::stop_lost"]);
+    done(&["confirmations::stop_forgotten"]);
     done(&["attempts::reconcile", "attempts::cancel", "upkeep::fail_resets_of_revoked_devices"]);
 
     assert_eq!(store.census().await.expect("census").len(), 1);
