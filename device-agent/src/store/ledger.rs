@@ -127,10 +127,20 @@ impl Ledger {
 
     /// Takes a request back, unless it was answered. Returns how it ended.
     pub async fn withdraw(&self, approval_id: ApprovalId) -> Result<ApprovalState, Error> {
+        self.end(approval_id, ApprovalState::Withdrawn, "agent").await
+    }
+
+    /// Lets a request expire before its time, unless it was answered: nobody waits for its answer any more. Returns how
+    /// it ended.
+    pub async fn expire(&self, approval_id: ApprovalId) -> Result<ApprovalState, Error> {
+        self.end(approval_id, ApprovalState::Expired, "expiry").await
+    }
+
+    async fn end(&self, id: ApprovalId, state: ApprovalState, who: &'static str) -> Result<ApprovalState, Error> {
         self.store
             .durably(move |tx| {
-                approvals::end(tx, approval_id, ApprovalState::Withdrawn, "agent", None, In::AnyCase)?;
-                Ok(approvals::state_of(tx, approval_id)?.unwrap_or(ApprovalState::Withdrawn))
+                approvals::end(tx, id, state, who, None, In::AnyCase)?;
+                Ok(approvals::state_of(tx, id)?.unwrap_or(state))
             })
             .await
     }
@@ -164,9 +174,10 @@ fn look(tx: &Transaction<'_>, approval_id: ApprovalId, is_over: bool) -> Result<
     let gone = || Error::damaged("a request for approval")("it is gone".to_owned());
     let approval = approvals::get(tx, approval_id)?.ok_or_else(gone)?;
     let sql = format!("SELECT max(0, expires_at - {NOW}) FROM approval WHERE approval_id = ?1");
-    let left: u32 = tx.query_row(&sql, [approval_id.to_string()], |row| row.get(0))?;
+    // A clock that was set back says any number; nobody waits that long for it (see `answer`).
+    let left: i64 = tx.query_row(&sql, [approval_id.to_string()], |row| row.get(0))?;
     // One more, so that it is over when the pause is.
-    Ok((approval, Duration::from_millis(u64::from(left) + 1)))
+    Ok((approval, Duration::from_millis(u64::try_from(left).unwrap_or(0).saturating_add(1))))
 }
 
 /// By what a call begins, in words for the audit; an error if the database does not agree.

@@ -222,6 +222,18 @@ async fn nobody_is_no_and_never_a_yes() {
 }
 
 #[tokio::test]
+async fn a_request_that_became_unreadable_has_expired_for_the_run_and_for_everybody() {
+    let mut running = Plot { expiry: Duration::from_millis(50), ..Plot::default() }.begin().await;
+    let (request, store) = (running.request().await, running.store.clone());
+    store.damage_request(request.approval_id).await;
+    let (outcome, events, folder) = running.end().await;
+    assert!(text(&outcome).contains("Nobody decided"));
+    assert_eq!((resolutions(&events), written(&folder, "a.txt")), (vec![ApprovalResolution::Expired], None));
+    let late = store.approvals().decide(request.approval_id, Decision::Once, "uid 1").await.expect("readable");
+    assert_eq!(late, Decided::TooLate(ApprovalState::Expired));
+}
+
+#[tokio::test]
 async fn a_service_may_say_that_a_no_and_silence_end_the_run() {
     for (decision, expiry, code) in [
         (Some(Decision::Deny { reason: None }), Duration::from_secs(60), RunErrorCode::ApprovalDenied),

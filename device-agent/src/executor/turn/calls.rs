@@ -169,6 +169,10 @@ impl Turn {
             }
             (Step::Running, Event::ToolFinished(result)) => self.tool_finished(work, current, result),
             (Step::Noting(output), Event::Noted) => self.completed(work, current, output),
+            (Step::Deciding(_, approval_id), Event::NotWritten) => {
+                let ended = self.fail_because(RunErrorCode::Internal, NO_JOURNAL, true);
+                std::iter::once(Effect::Withdraw(approval_id)).chain(ended).collect()
+            }
             (Step::Asking(_) | Step::Beginning | Step::Noting(_), Event::NotWritten) => {
                 self.fail_because(RunErrorCode::Internal, NO_JOURNAL, true)
             }

@@ -111,6 +111,12 @@ fn a_no_is_told_to_the_assistant_with_the_owners_words_or_ends_the_run() {
 }
 
 #[test]
+fn a_request_that_the_journal_cannot_settle_is_taken_back_and_ends_the_run() {
+    let mut turn = asking(OnDenial::TellAssistant);
+    assert_eq!(after(&mut turn, [Event::NotWritten]), ["withdraw", "failed Internal"]);
+}
+
+#[test]
 fn a_stop_takes_an_open_request_back_before_the_run_ends() {
     let mut turn = asking(OnDenial::TellAssistant);
     assert_eq!(after(&mut turn, [Event::Stop]), ["withdraw", "cancelled None"]);
