@@ -1,7 +1,7 @@
 //! The agent is killed while a run writes: what nobody knows is decided by its owner, and nothing runs twice.
 
 use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::control::{ApprovalResolution, InFlightStatus, Order, RefuseCode, ToolKind};
+use deskgate_protocol::control::{ApprovalResolution, InFlightStatus, Order, RefuseCode, RevokeCode, ToolKind};
 use deskgate_protocol::ids::OperationId;
 use deskgate_protocol::operation::OutcomeCode;
 use deskgate_protocol::run::{RunError, RunErrorCode};
@@ -210,6 +210,32 @@ async fn an_agent_that_is_stopped_hastily_while_a_run_writes_does_not_say_that_n
     task.await.expect("it ended by itself");
     device.boot().await;
     assert_eq!(device.connect().await.1, unknown(&offer));
+}
+
+#[tokio::test]
+async fn a_run_that_was_revoked_while_it_wrote_is_answered_and_not_executed_when_it_is_offered_again() {
+    for (what, killed, effects) in
+        [("write", false, Effects::Known), ("intend", false, Effects::Possible), ("intend", true, Effects::Possible)]
+    {
+        let mut device = Device::new().await;
+        let (offer, mut peer) = if killed {
+            let offer = device.killed_in(what).await;
+            (offer, device.connect().await.0)
+        } else {
+            let offer = device.publish(4).await.offer(what);
+            let (mut peer, _) = device.connect().await;
+            peer.start(&offer).await;
+            while !matches!(peer.frame().await, DeviceFrame::Event { .. }) {}
+            (offer, peer)
+        };
+        let (run_id, attempt, code) = (offer.run_id, 1, RevokeCode::StaleAttempt);
+        peer.send(GatewayFrame::Revoke { run_id, attempt, code }).await;
+        device.until("it is gone", |status| status.runs.is_empty()).await;
+        peer.start(&next(&offer)).await;
+        let (_, attempt, _, outcome) = peer.finish().await;
+        assert_eq!((attempt, interrupted(&outcome)), (2, effects), "{what}");
+        assert_eq!(device.ledger.of(run_id), [1], "{what}");
+    }
 }
 
 /// Frames that a lying gateway might send, and whether any of them lets a held call run.

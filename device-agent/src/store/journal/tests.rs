@@ -3,10 +3,12 @@
 use std::time::Instant;
 
 use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::control::ToolKind;
 use deskgate_protocol::ids::EndpointId;
 use deskgate_protocol::run::{FinishReason, Input, RunResult};
 
 use super::*;
+use crate::store::ledger::{By, Plan, PlannedCall, Shown};
 
 fn offer(attempt: u32) -> Offer {
     Offer {
@@ -111,6 +113,55 @@ async fn a_run_cut_off_twice_executes_no_third_time_even_if_the_cut_attempts_wer
         let started = journal.start(offer.run_id, offer.attempt).await.expect("known");
         let Started::Ended(Outcome::Failed { error, .. }) = started else { panic!("{started:?}") };
         assert_eq!((error.code, error.effects, error.retryable), (RunErrorCode::Internal, Effects::None, true));
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_was_revoked_after_it_began_to_write_is_not_executed_by_a_newer_offer() {
+    let plan = Plan { place: None, shown: Shown::Arguments };
+    let arguments = serde_json::json!({});
+    let (call_id, tool) = ("call_1_1".to_owned(), "Write".to_owned());
+    let call = PlannedCall { call_id, tool, kind: ToolKind::Write, arguments, plan };
+    for (writes, noted, wanted) in [
+        (false, None, None),
+        (true, None, Some(Effects::Possible)),
+        (true, Some(false), Some(Effects::Possible)),
+        (true, Some(true), Some(Effects::Known)),
+    ] {
+        let disk = Disk::new();
+        let (offer, store) = (offer(1), disk.open().await);
+        let (journal, ledger) = (store.journal(), store.ledger(offer.run_id, 1));
+        journal.take(&offer).await.expect("taken");
+        journal.start(offer.run_id, 1).await.expect("started");
+        if writes {
+            ledger.begin(call.clone(), By::Rules).await.expect("written");
+        }
+        if let Some(ok) = noted {
+            ledger.note(call.call_id.clone(), ok).await.expect("written");
+        }
+        journal.forget(offer.run_id, 1).await.expect("revoked");
+        assert!(!journal.remembers_the_end_of(offer.run_id).await.expect("readable"), "it had no end here");
+        assert_eq!(journal.take(&offer).await.expect("known"), Taken::Stale);
+        drop((journal, ledger, store));
+        // However often it is revoked and offered again, also behind a restart.
+        let mut offer = offer;
+        for _ in 0..2 {
+            offer = next(&offer);
+            let store = disk.open().await;
+            let journal = store.journal();
+            assert_eq!(journal.take(&offer).await.expect("taken"), Taken::Fresh);
+            journal.forget(offer.run_id, offer.attempt).await.expect("revoked");
+        }
+        offer = next(&offer);
+        let journal = disk.open().await.journal();
+        assert_eq!(journal.take(&offer).await.expect("taken"), Taken::Fresh);
+        match (journal.start(offer.run_id, offer.attempt).await.expect("known"), wanted) {
+            (Started::Execute, None) => {}
+            (Started::Ended(Outcome::Failed { error, .. }), Some(effects)) => {
+                assert_eq!((error.code, error.effects), (RunErrorCode::Interrupted, effects));
+            }
+            other => panic!("{other:?}"),
+        }
     }
 }
 
