@@ -11,6 +11,8 @@ mod error;
 pub mod intents;
 pub mod journal;
 pub mod ledger;
+#[cfg(test)]
+mod plans;
 mod schema;
 pub mod services;
 pub mod settings;
