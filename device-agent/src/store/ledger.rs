@@ -12,6 +12,7 @@
 use std::time::Duration;
 
 use deskgate_protocol::Timestamp;
+use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::ToolKind;
 use deskgate_protocol::ids::{ApprovalId, EndpointId, RunId};
 use deskgate_protocol::run::Effects;
@@ -39,6 +40,23 @@ pub struct Asking {
     pub expiry: Duration,
 }
 
+/// What earlier attempts of a run did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Before {
+    /// What they changed.
+    pub effects: Effects,
+    /// The digests of their writing calls of which nobody knows what came of them. Only a person has such a call done
+    /// once more.
+    pub uncertain: Vec<Sha256Digest>,
+}
+
+impl Default for Before {
+    /// Nothing.
+    fn default() -> Self {
+        Self { effects: Effects::None, uncertain: Vec::new() }
+    }
+}
+
 /// By what a call begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
@@ -63,10 +81,14 @@ impl Ledger {
         Self { store, run_id, attempt }
     }
 
-    /// What earlier attempts of the run changed.
-    pub async fn effects(&self) -> Result<Effects, Error> {
+    /// What earlier attempts of the run did.
+    pub async fn before(&self) -> Result<Before, Error> {
         let run_id = self.run_id;
-        self.store.lazily(move |tx| intents::effects(tx, run_id)).await
+        self.store
+            .lazily(move |tx| {
+                Ok(Before { effects: intents::effects(tx, run_id)?, uncertain: intents::uncertain(tx, run_id)? })
+            })
+            .await
     }
 
     /// Puts a request on disk. Returns when it expires.
@@ -160,7 +182,7 @@ impl Ledger {
         if writes { self.store.durably(work).await } else { self.store.lazily(work).await }
     }
 
-    /// Writes down what came of a writing call.
+    /// Writes down what came of a writing call. Of one of which nobody knows, nothing is written.
     pub async fn note(&self, call_id: String, ok: bool) -> Result<(), Error> {
         let (run_id, attempt) = (self.run_id, self.attempt);
         self.store.durably(move |tx| intents::end(tx, run_id, attempt, &call_id, ok)).await

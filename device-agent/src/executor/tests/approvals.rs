@@ -14,7 +14,7 @@ use crate::services::approvals::OnDenial;
 use crate::store::approvals::{Approval, ApprovalState, Decided, Decision};
 use crate::tools::{Plan, Shown, Tool, ToolOutput, ToolResult, ToolSpec};
 
-/// Writes a file, and plans it as Write does.
+/// Writes a file, and plans it as Write does. Of the text `lost` nobody knows whether it was written.
 struct Pen(PathBuf);
 
 impl Tool for Pen {
@@ -35,6 +35,9 @@ impl Tool for Pen {
     }
 
     fn run(&self, arguments: Value, _: CancellationToken) -> BoxFuture<'static, ToolResult> {
+        if arguments["text"] == "lost" {
+            return std::future::ready(Ok(ToolOutput::unknown("It may have happened."))).boxed();
+        }
         let path = self.0.join(arguments["name"].as_str().unwrap_or("x"));
         std::fs::write(path, arguments["text"].as_str().unwrap_or_default()).expect("writable");
         std::future::ready(Ok(ToolOutput::ok("written"))).boxed()
@@ -104,7 +107,7 @@ impl Plot {
             let record = Record::of(&job, ledger).waiting(self.expiry);
             let started = Instant::now();
             let clock = Clock { started, deadline: started + self.time };
-            let turn = turn_of(&job, &toolbox, rules, Effects::None);
+            let turn = turn_of(&job, &toolbox, rules, Before::default());
             drive::run(turn, &toolbox, &Author(self.writes), &record, clock, &reports, &stopped).await
         });
         Running { folder, disk, store, stop, task, events, run_id }
@@ -196,6 +199,26 @@ async fn a_yes_for_the_run_is_asked_for_once() {
     let (_, events, folder) = running.end().await;
     assert_eq!(resolutions(&events), [ApprovalResolution::Approved]);
     assert_eq!(written(&folder, "b.txt").as_deref(), Some("2"));
+}
+
+#[tokio::test]
+async fn a_call_that_may_have_happened_has_no_outcome_in_the_journal_and_is_not_repeated_without_a_person() {
+    let mut running = Plot { writes: vec![("a.txt", "lost"); 2], ..Plot::default() }.begin().await;
+    let request = running.request().await;
+    running.decide(&request, Decision::ForRun).await;
+    let second = running.request().await;
+    assert_eq!(second.digest, request.digest, "the same call");
+    let journal = running.store.journal();
+    let known = async || {
+        let intents = journal.evidence(running.run_id).await.expect("readable");
+        intents.iter().map(|intent| intent.ok).collect::<Vec<_>>()
+    };
+    assert_eq!(known().await, [None]);
+    let before = running.store.ledger(running.run_id, 2).before().await.expect("readable");
+    assert_eq!(before.uncertain.iter().map(ToString::to_string).collect::<Vec<_>>(), [request.digest]);
+    running.decide(&second, Decision::Deny { reason: None }).await;
+    assert_eq!(known().await, [None], "a no runs nothing");
+    assert!(text(&running.end().await.0).contains("did not allow"));
 }
 
 #[tokio::test]

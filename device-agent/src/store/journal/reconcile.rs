@@ -71,7 +71,7 @@ fn reconcile(
     who: &str,
 ) -> Result<Option<Outcome>, Error> {
     let outcome = match finding {
-        Finding::NotDone => outcome_of(finding, intents::effects_of_ended(tx, run_id)?),
+        Finding::NotDone => outcome_of(finding, intents::effects_before_the_last(tx, run_id)?),
         _ => outcome_of(finding, intents::effects(tx, run_id)?),
     };
     let id = run_id.to_string();

@@ -38,6 +38,12 @@ fn said() -> DeviceEvent {
     DeviceEvent::MessageCompleted { message_id: "m1".to_owned(), text: "done".to_owned() }
 }
 
+fn writing() -> PlannedCall {
+    let plan = Plan { place: None, shown: Shown::Arguments };
+    let (call_id, tool, arguments) = ("call_1_1".to_owned(), "Write".to_owned(), serde_json::json!({}));
+    PlannedCall { call_id, tool, kind: ToolKind::Write, arguments, plan }
+}
+
 struct Disk(tempfile::TempDir);
 
 impl Disk {
@@ -118,10 +124,7 @@ async fn a_run_cut_off_twice_executes_no_third_time_even_if_the_cut_attempts_wer
 
 #[tokio::test]
 async fn a_run_that_was_revoked_after_it_began_to_write_is_not_executed_by_a_newer_offer() {
-    let plan = Plan { place: None, shown: Shown::Arguments };
-    let arguments = serde_json::json!({});
-    let (call_id, tool) = ("call_1_1".to_owned(), "Write".to_owned());
-    let call = PlannedCall { call_id, tool, kind: ToolKind::Write, arguments, plan };
+    let call = writing();
     for (writes, noted, wanted) in [
         (false, None, None),
         (true, None, Some(Effects::Possible)),
@@ -163,6 +166,24 @@ async fn a_run_that_was_revoked_after_it_began_to_write_is_not_executed_by_a_new
             other => panic!("{other:?}"),
         }
     }
+}
+
+#[tokio::test]
+async fn the_owners_no_about_the_step_under_way_says_nothing_of_an_earlier_one_that_may_have_happened() {
+    let (disk, offer) = (Disk::new(), offer(1));
+    let store = disk.open().await;
+    let (journal, ledger) = (store.journal(), store.ledger(offer.run_id, 1));
+    journal.take(&offer).await.expect("taken");
+    journal.start(offer.run_id, 1).await.expect("started");
+    for call_id in ["call_1_1", "call_1_2"] {
+        ledger.begin(PlannedCall { call_id: call_id.to_owned(), ..writing() }, By::Rules).await.expect("written");
+    }
+    drop((journal, ledger, store));
+    let journal = disk.open().await.journal();
+    journal.recover().await.expect("readable");
+    let settled = journal.reconcile(offer.run_id, 1, reconcile::Finding::NotDone, "uid 1").await.expect("settled");
+    let Some(Outcome::Failed { error, .. }) = settled else { panic!("{settled:?}") };
+    assert_eq!((error.effects, error.retryable), (Effects::Possible, false));
 }
 
 #[tokio::test]
