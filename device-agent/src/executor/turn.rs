@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Before a call, and after one that was too long for the model, a part of the conversation may be summed up
-//! ([`summing`]); that is a call of its own.
+//! ([`summing`]); that is a call of its own, which is tried again in the same way.
 //!
 //! What holds: one `Finish` at most, and nothing after it; one model call or one tool at a time;
 //! tools run in the order the model called them; an event that does not fit the state is ignored.
@@ -188,8 +188,10 @@ pub(super) struct Turn {
     context: Context,
     run_attempt: u32,
     turns: u32,
-    /// Of calling the model.
+    /// Of calling the model in this turn.
     attempt: u32,
+    /// Of having something summed up in this turn.
+    summing_attempt: u32,
     reported_messages: u32,
     usage: Usage,
     effects: Effects,
@@ -208,7 +210,8 @@ enum State {
     Calling(Reply),
     /// A part of the conversation is being summed up.
     Summing(Reply, Part),
-    Waiting,
+    /// Before the model is called again; or, with a part, before that is to be summed up again.
+    Waiting(Option<Part>),
     Working(Work),
     Finished,
 }
@@ -247,6 +250,7 @@ impl Turn {
             run_attempt: setup.run_attempt,
             turns: 0,
             attempt: 0,
+            summing_attempt: 0,
             reported_messages: 0,
             usage: Usage::default(),
             effects: setup.effects,
@@ -278,12 +282,11 @@ impl Turn {
             }
             (State::Fresh, Event::Started) => self.next_turn(),
             (State::Calling(reply), Event::Model(event)) => self.model(reply, event),
-            (State::Calling(_), Event::ModelClosed) => self.model_failed(
-                &ModelError::new(ErrorKind::Protocol, "The model's answer broke off before its end.").passing(),
-            ),
+            (State::Calling(_), Event::ModelClosed) => self.model_failed(&broken_off()),
             (State::Summing(reply, part), Event::Model(event)) => self.summing(reply, part, event),
-            (State::Summing(_, part), Event::ModelClosed) => self.summed_up(part, None),
-            (State::Waiting, Event::RetryDue) => self.call_model(),
+            (State::Summing(_, part), Event::ModelClosed) => self.summing_failed(part, &broken_off()),
+            (State::Waiting(None), Event::RetryDue) => self.call_model(),
+            (State::Waiting(Some(part)), Event::RetryDue) => self.sum_up(part),
             (State::Working(work), event) => self.working(work, event),
             (state, _) => {
                 self.state = state;
@@ -304,7 +307,7 @@ impl Turn {
             return self.fail(RunErrorCode::MaxTurnsExceeded);
         }
         self.turns += 1;
-        self.attempt = 0;
+        (self.attempt, self.summing_attempt) = (0, 0);
         self.context.next_turn();
         self.ask_model()
     }
@@ -384,11 +387,9 @@ impl Turn {
         {
             return self.sum_up(part);
         }
-        if error.retryable && self.attempt < ATTEMPTS {
-            self.state = State::Waiting;
-            let pause = FIRST_PAUSE * 2_u32.pow(self.attempt - 1);
-            // The run's own time bounds what a provider may ask for.
-            return vec![Effect::RetryIn(pause.max(error.retry_after.unwrap_or_default()))];
+        if let Some(pause) = pause(error, self.attempt) {
+            self.state = State::Waiting(None);
+            return vec![Effect::RetryIn(pause)];
         }
         let code = match error.kind {
             ErrorKind::Auth => RunErrorCode::ModelAuth,
@@ -447,6 +448,18 @@ impl Turn {
     fn message_id(&self, number: u32) -> String {
         format!("msg_{}_{number}", self.run_attempt)
     }
+}
+
+/// The failure of a stream that is over too early.
+fn broken_off() -> ModelError {
+    ModelError::new(ErrorKind::Protocol, "The model's answer broke off before its end.").passing()
+}
+
+/// How long to wait before the next attempt, after so many; `None`: there is none. The run's own time bounds what a
+/// provider may ask for.
+fn pause(error: &ModelError, attempts: u32) -> Option<Duration> {
+    let again = error.retryable && attempts < ATTEMPTS;
+    again.then(|| (FIRST_PAUSE * 2_u32.pow(attempts - 1)).max(error.retry_after.unwrap_or_default()))
 }
 
 /// Ends. The state is `Finished` while an event is taken, so here it only has to stay that.

@@ -107,7 +107,9 @@ impl Tool for Bash {
         let plan = super::parse(ToolName::Bash.as_str(), arguments.clone()).and_then(|arguments: Arguments| {
             arguments.check()?;
             let words = words::split(&arguments.command);
-            Ok(Plan { place: Some(".".to_owned()), shown: Shown::Command { command: arguments.command, words } })
+            // It may reach any file, so no place would be true: no rule with a path lets it run, and "for the rest
+            // of the run" says that it is about every command.
+            Ok(Plan { place: None, shown: Shown::Command { command: arguments.command, words } })
         });
         std::future::ready(plan.map_err(ToolOutput::error)).boxed()
     }

@@ -124,10 +124,24 @@ pub enum OpenError {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The file or folder it is about, relative to the working directory as it resolves at this moment; `None`
-    /// for a tool that has no place, as those of an MCP server.
+    /// for a call that is about no single place, as a command, or a tool of an MCP server.
     pub place: Option<String>,
     /// What a person sees.
     pub shown: Shown,
+}
+
+impl Plan {
+    /// Whether both would do the same. How a change is drawn does not count: a large difference is drawn in the time
+    /// there is for it, and not always in the same lines.
+    pub fn does_the_same_as(&self, other: &Self) -> bool {
+        let same = match (&self.shown, &other.shown) {
+            (Shown::Change { before, after, .. }, Shown::Change { before: from, after: to, .. }) => {
+                (before, after) == (from, to)
+            }
+            (one, other) => one == other,
+        };
+        same && self.place == other.place
+    }
 }
 
 /// What a person sees of a call before they decide.

@@ -14,7 +14,8 @@ use crate::services::approvals::OnDenial;
 use crate::store::approvals::{Approval, ApprovalState, Decided, Decision};
 use crate::tools::{Plan, Shown, Tool, ToolOutput, ToolResult, ToolSpec};
 
-/// Writes a file, and plans it as Write does. Of the text `lost` nobody knows whether it was written.
+/// Writes a file, and plans it as Write does: also with a difference that never looks the same, as a large one may. Of the
+/// text `lost` nobody knows whether it was written, as with a tool of another server.
 struct Pen(PathBuf);
 
 impl Tool for Pen {
@@ -30,7 +31,10 @@ impl Tool for Pen {
         let name = arguments["name"].as_str().unwrap_or("x").to_owned();
         let before = std::fs::read(self.0.join(&name)).ok().map(|bytes| Sha256Digest::of(&bytes));
         let after = Sha256Digest::of(arguments["text"].as_str().unwrap_or_default().as_bytes());
-        let shown = Shown::Change { before, after, diff: format!("+{}", arguments["text"]) };
+        let shown = match arguments["text"].as_str() {
+            Some("lost") => Shown::Arguments,
+            _ => Shown::Change { before, after, diff: format!("{:?}", std::time::Instant::now()) },
+        };
         std::future::ready(Ok(Plan { place: Some(name), shown })).boxed()
     }
 
@@ -285,11 +289,12 @@ async fn a_stop_while_waiting_takes_the_request_back_and_the_run_changed_nothing
 
 #[tokio::test]
 async fn the_time_in_which_a_person_is_asked_is_not_the_runs() {
-    let (expiry, time) = (Duration::from_millis(400), Duration::from_millis(300));
+    // What a slow disk takes is the run's, and must fit in.
+    let (expiry, time) = (Duration::from_secs(3), Duration::from_secs(2));
     let (outcome, ..) = Plot { expiry, time, ..Plot::default() }.begin().await.end().await;
     match outcome {
         // It waited longer than it may take.
-        Outcome::Succeeded { usage, .. } => assert!(usage.active_seconds < 0.3, "{usage:?}"),
+        Outcome::Succeeded { usage, .. } => assert!(usage.active_seconds < 2.0, "{usage:?}"),
         other => panic!("{other:?}"),
     }
 }

@@ -201,8 +201,9 @@ impl Turn {
         approved: Option<(Plan, ApprovalId)>,
     ) -> Vec<Effect> {
         let again = approved.is_some();
-        if let Some((_, approval_id)) = approved.filter(|(seen, _)| *seen == plan) {
-            return self.begin(work, current, plan, Basis::Approval(approval_id));
+        if let Some((seen, approval_id)) = approved.filter(|(seen, _)| seen.does_the_same_as(&plan)) {
+            // As it was seen: the journal has the digest of what the person decided about.
+            return self.begin(work, current, seen, Basis::Approval(approval_id));
         }
         let is_command = matches!(plan.shown, Shown::Command { .. });
         let repeats = self.may_have_happened(&current, &plan);

@@ -101,6 +101,11 @@ impl Context {
         self.window.map_or(SUMMARY_TOKENS, |window| (window / 8).clamp(64, SUMMARY_TOKENS))
     }
 
+    /// Bytes of what stands in a summary's place where none could be had.
+    pub(super) fn summary_bytes(&self) -> usize {
+        self.summary_tokens() as usize * BYTES_OF_A_TOKEN
+    }
+
     /// Bytes of a conversation that one call may sum up: half of the window.
     pub(super) fn summable_bytes(&self) -> usize {
         let tokens = self.window.map_or(SUMMABLE_TOKENS, |window| (window / 2).min(SUMMABLE_TOKENS));

@@ -1,5 +1,6 @@
-//! Sums up a part of the conversation: one call of the model, without tools, and bounded. Where it fails, the
-//! part is left out with a note, so that the run goes on in any case.
+//! Sums up a part of the conversation: one call of the model, without tools, and bounded. Where it fails for good, the
+//! run goes on in any case: what was said before it is left out with a note, and of its own work a short list stays, so
+//! that nothing is done twice.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use deskgate_protocol::control::DeviceEvent;
 
 use super::context::Part;
 use super::{Effect, Reply, State, Turn, outcome};
-use crate::assistant::{Message, ModelEvent, ModelRequest, StopReason};
+use crate::assistant::{Message, ModelError, ModelEvent, ModelRequest, StopReason};
 
 /// What the model is told that sums up.
 const TASK: &str = "You sum up a part of a conversation between a business application and an assistant, so that the assistant \
@@ -23,6 +24,7 @@ impl Turn {
         if self.left() == Some(0) {
             return self.summed_up(part, None);
         }
+        self.summing_attempt += 1;
         self.usage.model_calls += 1;
         self.state = State::Summing(Reply::default(), part);
         let text = transcript(&self.messages[part.of(&self.messages)], self.context.summable_bytes());
@@ -45,9 +47,9 @@ impl Turn {
             }
             ModelEvent::ToolCall(_) => {}
             ModelEvent::Usage(tokens) => reply.tokens = tokens,
-            ModelEvent::Error(_) => {
+            ModelEvent::Error(error) => {
                 self.count(&reply);
-                return self.summed_up(part, None);
+                return self.summing_failed(part, &error);
             }
             ModelEvent::End(reason) => {
                 self.count(&reply);
@@ -60,8 +62,18 @@ impl Turn {
         Vec::new()
     }
 
-    /// Puts the summary in the place of the part, or a note that it is missing, and goes on.
-    pub(super) fn summed_up(&mut self, part: Part, summary: Option<String>) -> Vec<Effect> {
+    pub(super) fn summing_failed(&mut self, part: Part, error: &ModelError) -> Vec<Effect> {
+        match super::pause(error, self.summing_attempt) {
+            Some(pause) => {
+                self.state = State::Waiting(Some(part));
+                vec![Effect::RetryIn(pause)]
+            }
+            None => self.summed_up(part, None),
+        }
+    }
+
+    /// Puts the summary in the place of the part, or what there is without one, and goes on.
+    fn summed_up(&mut self, part: Part, summary: Option<String>) -> Vec<Effect> {
         let mut effects = vec![Effect::Emit(DeviceEvent::UsageUpdated { usage: self.usage })];
         let place = part.of(&self.messages);
         let messages = Arc::make_mut(&mut self.messages);
@@ -83,14 +95,16 @@ impl Turn {
                 effects.extend(summary.map(|_| Effect::Remember { said, answer }));
             }
             Part::Work => {
-                messages.drain(place.clone());
                 let note = match summary {
                     Some(summary) => format!("[A summary of my work on this request so far:]\n{summary}\n\n"),
                     None => {
-                        "[My earlier calls for this request and their results were too long, and are left out.]\n\n"
-                            .to_owned()
+                        let list = transcript(&messages[place.clone()], self.context.summary_bytes());
+                        format!(
+                            "[The beginnings of my earlier calls for this request and of their results:]\n{list}\n\n"
+                        )
                     }
                 };
+                messages.drain(place.clone());
                 if let Some(Message::Assistant { text, .. }) = messages.get_mut(place.start) {
                     text.insert_str(0, &note);
                 }

@@ -373,7 +373,7 @@ proptest! {
                 tools += i64::from(matches!(effect, Effect::RunTool { .. }));
             }
             prop_assert!((0..=1).contains(&tools));
-            prop_assert!(turn.usage.model_calls <= u64::from(max_turns * (ATTEMPTS + 2)));
+            prop_assert!(turn.usage.model_calls <= u64::from(max_turns * 2 * (ATTEMPTS + 1)));
         }
         // Whatever came before: a stop ends a run that has not ended.
         let end = turn.on(Event::Stop, SECOND);

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::services::approvals::{Action, Approvals, Rule, Scope, Verdict};
 use crate::tools::{Plan, Shown};
 
 fn with_bash(place: &Path) -> Toolbox {
@@ -63,8 +64,23 @@ async fn a_plan_shows_the_command_and_its_words_and_runs_nothing() {
     let plan = toolbox.plan("Bash", &json!({ "command": command })).expect("there").await.expect("fits");
     let words = ["touch", "a file", "&&", "rm", "-rf", "$(pwd)"].map(str::to_owned).to_vec();
     let shown = Shown::Command { command: command.to_owned(), words };
-    assert_eq!(plan, Plan { place: Some(".".to_owned()), shown });
+    assert_eq!(plan, Plan { place: None, shown });
     assert_eq!(tree(&place.path().join("in")), []);
+}
+
+#[tokio::test]
+async fn a_rule_about_paths_lets_no_command_run_and_a_yes_for_the_run_says_that_it_is_about_every_command() {
+    let place = place();
+    let plan = with_bash(place.path()).plan("Bash", &json!({ "command": "ls" })).expect("there").await.expect("fits");
+    let place = plan.place.as_deref();
+    assert_eq!(Scope::of("Bash", place).to_string(), "every further call of Bash, whatever its arguments");
+    let verdict = |tool: &str, path: Option<&str>| {
+        let rule = Rule { action: Action::Allow, tool: tool.to_owned(), path: path.map(str::to_owned) };
+        let rules = Approvals { rules: vec![rule], ..Approvals::default() }.rulebook().expect("readable");
+        rules.verdict("Bash", place, true)
+    };
+    assert_eq!(verdict("*", Some("**")), Verdict::Ask);
+    assert_eq!(verdict("Bash", None), Verdict::Allow, "which is how an owner allows commands");
 }
 
 #[tokio::test]

@@ -72,6 +72,33 @@ fn what_would_do_something_else_by_now_than_what_was_seen_is_asked_again() {
 }
 
 #[test]
+fn a_change_that_is_only_drawn_otherwise_is_not_asked_again_and_begins_as_it_was_seen() {
+    let change = |before: &str, after: &str, diff: &str| {
+        let of = |text: &str| deskgate_protocol::canonical::Sha256Digest::of(text.as_bytes());
+        let shown = Shown::Change { before: Some(of(before)), after: of(after), diff: diff.to_owned() };
+        Plan { place: Some("a.txt".into()), shown }
+    };
+    let seen = change("old", "new", "in few lines");
+    let then = |plan: Plan| {
+        let mut turn = held(OnDenial::TellAssistant);
+        after(&mut turn, [Event::Started, calls("Write")]);
+        turn.on(ends(), SECOND);
+        turn.on(Event::Planned(Ok(seen.clone())), SECOND);
+        turn.on(asked(), SECOND);
+        turn.on(Event::Answered(Answer::Once), SECOND);
+        turn.on(Event::Planned(Ok(plan)), SECOND)
+    };
+    match &then(change("old", "new", "in many lines"))[..] {
+        [Effect::Begin { call, basis: Basis::Approval(_) }] => assert_eq!(call.plan, seen),
+        other => panic!("{other:?}"),
+    }
+    let elsewhere = Plan { place: Some("b.txt".into()), ..seen.clone() };
+    for other in [change("older", "new", "in few lines"), change("old", "newer", "in few lines"), elsewhere] {
+        assert_eq!(then(other).iter().map(words).collect::<Vec<_>>(), ["ask again for Write"]);
+    }
+}
+
+#[test]
 fn a_yes_for_the_run_is_about_one_tool_in_one_folder() {
     let mut turn = asking(OnDenial::TellAssistant);
     assert_eq!(after(&mut turn, [Event::Answered(Answer::ForRun)])[2], "run Write");

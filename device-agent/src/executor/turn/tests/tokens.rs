@@ -94,15 +94,54 @@ fn what_was_said_before_is_summed_up_when_the_window_is_nearly_full_and_the_requ
 #[test]
 fn a_summary_that_fails_leaves_the_oldest_out_with_a_note_and_the_run_goes_on() {
     let refuses = || Event::Model(ModelEvent::End(StopReason::Refused));
-    for failure in
-        [vec![fails(ErrorKind::Overloaded, true)], vec![Event::ModelClosed], vec![ends()], vec![says("No."), refuses()]]
-    {
+    for failure in [vec![fails(ErrorKind::Model, false)], vec![ends()], vec![says("No."), refuses()]] {
         let mut turn = in_a_conversation(1024);
         turn.on(Event::Started, SECOND);
         assert_eq!(after(&mut turn, failure), ["usage after 1 calls", "call the model with 3 messages"]);
         assert!(text_of(&conversation(&turn)[0]).contains("left out here"));
         assert_eq!(text_of(&conversation(&turn)[2]), "now");
     }
+}
+
+#[test]
+fn a_summary_that_fails_in_passing_is_tried_again_and_then_the_call_itself_has_all_its_attempts() {
+    let overloaded = || fails(ErrorKind::Overloaded, true);
+    let mut turn = in_a_conversation(1024);
+    turn.on(Event::Started, SECOND);
+    assert_eq!(after(&mut turn, [overloaded()]), ["retry in 250 ms"]);
+    // What it had said by then does not count.
+    let asked = request(turn.on(Event::RetryDue, SECOND));
+    assert!(asked.tools.is_empty(), "it is summed up again");
+    assert_eq!(after(&mut turn, [says("Half a"), Event::ModelClosed]), ["retry in 500 ms"]);
+    let said = after(&mut turn, [Event::RetryDue, says("They agreed."), ends()]);
+    assert_eq!(said[2], "call the model with 3 messages");
+    assert!(text_of(&conversation(&turn)[0]).ends_with(":]\nThey agreed."));
+    assert_eq!(after(&mut turn, [overloaded()]), ["retry in 250 ms"]);
+    assert_eq!(after(&mut turn, [Event::RetryDue]), ["call the model with 3 messages"]);
+    assert_eq!(turn.usage.model_calls, 5);
+}
+
+#[test]
+fn a_run_whose_work_nobody_sums_up_still_knows_what_it_wrote() {
+    let mut turn = Turn::new(Setup { context_tokens: Some(4096), ..setup(9) });
+    after(&mut turn, [Event::Started, says("First I save."), calls("Write"), ends()]);
+    after(&mut turn, [answers("invoice.txt was created."), calls("Read"), ends(), answers(&"1".repeat(9000))]);
+    after(&mut turn, [says("Next."), calls("Read"), ends()]);
+    assert_eq!(after(&mut turn, [answers(&"2".repeat(4000))])[1], "call the model with 1 messages", "to sum up");
+    let mut told = after(&mut turn, [fails(ErrorKind::Overloaded, true)]);
+    for _ in 1..ATTEMPTS {
+        assert!(told[0].starts_with("retry in"), "{told:?}");
+        told = after(&mut turn, [Event::RetryDue, fails(ErrorKind::Overloaded, true)]);
+    }
+    assert_eq!(told[1], "call the model with 3 messages");
+    let (work, last) = (text_of(&conversation(&turn)[1]), text_of(&conversation(&turn)[2]));
+    for known in
+        ["Assistant: First I save.", "Assistant calls Write: ", "Result: invoice.txt was created.", "Result: 11"]
+    {
+        assert!(work.contains(known), "{known:?} is missing: {work}");
+    }
+    assert!(work.ends_with("\n\nNext.") && work.len() < 2500, "{}", work.len());
+    assert_eq!(last, "2".repeat(4000));
 }
 
 #[test]
