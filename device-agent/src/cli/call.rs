@@ -41,7 +41,7 @@ pub(super) fn evidence(calls: &[Evidence], waiting: Option<RunId>) -> String {
         let outcome = match intent.ok {
             Some(true) => "it reported success",
             Some(false) => "it reported an error",
-            None => "NOBODY KNOWS WHAT CAME OF IT",
+            None => "NOBODY KNOWS WHAT CAME OF IT; it may have happened",
         };
         let place = intent.plan.place.as_deref().map_or("no single place".to_owned(), line);
         text += &format!(

@@ -38,6 +38,7 @@ use crate::assistant::{self, Assistant};
 use crate::mcp::{Servers, Unavailable};
 use crate::services::Definition;
 use crate::services::approvals::Rulebook;
+use crate::store::ledger::Before;
 use crate::store::{Ledger, Store};
 use crate::tools::workspace::Ground;
 use crate::tools::{OpenError, Tool, Toolbox};
@@ -106,13 +107,13 @@ pub async fn execute(
     tracing::debug!(%run_id, attempt, "run starts");
     let prepared = async {
         let mut prepared = prepare(&job, accounts, own, &ledger, clock, &stop).await?;
-        let tools = connect(&job, &servers, prepared.effects, clock, &reports, &stop).await?;
+        let tools = connect(&job, &servers, prepared.before.effects, clock, &reports, &stop).await?;
         prepared.toolbox.add(tools);
         Ok(prepared)
     };
     let outcome = match prepared.await {
-        Ok(Prepared { toolbox, assistant, rules, effects }) => {
-            let turn = turn_of(&job, &toolbox, rules, effects);
+        Ok(Prepared { toolbox, assistant, rules, before }) => {
+            let turn = turn_of(&job, &toolbox, rules, before);
             let record = Record::of(&job, ledger);
             let outcome = drive::run(turn, &toolbox, assistant.as_ref(), &record, clock, &reports, &stop).await;
             // Commands may have left any number of temporary files, which go with the tools.
@@ -129,7 +130,7 @@ pub async fn execute(
     outcome
 }
 
-fn turn_of(job: &Job, toolbox: &Toolbox, rules: Rulebook, effects: Effects) -> turn::Turn {
+fn turn_of(job: &Job, toolbox: &Toolbox, rules: Rulebook, before: Before) -> turn::Turn {
     turn::Turn::new(turn::Setup {
         system: prompt::system(&job.definition),
         messages: prompt::messages(&job.earlier, &job.offer.input),
@@ -139,7 +140,8 @@ fn turn_of(job: &Job, toolbox: &Toolbox, rules: Rulebook, effects: Effects) -> t
         context_tokens: job.definition.context_tokens(),
         run_attempt: job.offer.attempt,
         rules,
-        effects,
+        effects: before.effects,
+        uncertain: before.uncertain,
     })
 }
 
@@ -148,8 +150,8 @@ struct Prepared {
     toolbox: Toolbox,
     assistant: Box<dyn Assistant>,
     rules: Rulebook,
-    /// What earlier attempts changed.
-    effects: Effects,
+    /// What earlier attempts did.
+    before: Before,
 }
 
 /// Opens what the run works with. Folder and assistant are file work and may hang on a dead network mount:
@@ -164,13 +166,14 @@ async fn prepare(
 ) -> Result<Prepared, Outcome> {
     let (run_id, definition) = (job.offer.run_id, Arc::clone(&job.definition));
     let usage = || Usage { active_seconds: clock.elapsed().as_secs_f64(), ..Usage::default() };
-    let effects = match ledger.effects().await {
-        Ok(effects) => effects,
+    let before = match ledger.before().await {
+        Ok(before) => before,
         Err(error) => {
             tracing::warn!(%run_id, %error, "the journal cannot be read");
             return Err(outcome::failed(RunErrorCode::Internal, Effects::Possible, usage()));
         }
     };
+    let effects = before.effects;
     let failed = |code| outcome::failed(code, effects, usage());
     let open = tokio::task::spawn_blocking(move || {
         let rules = definition.approvals.rulebook().map_err(|error| {
@@ -190,7 +193,7 @@ async fn prepare(
             tracing::warn!(%run_id, %error, "assistant");
             RunErrorCode::ModelError
         })?;
-        Ok(Prepared { toolbox, assistant, rules, effects })
+        Ok(Prepared { toolbox, assistant, rules, before })
     });
     tokio::select! {
         biased;

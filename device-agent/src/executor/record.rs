@@ -56,8 +56,8 @@ impl Record {
         .boxed()
     }
 
-    /// A database that cannot be read allows nothing: it counts as a request that nobody answered. A person may take days:
-    /// an agent that is about to end stops the run instead.
+    /// A request whose answer cannot be read expires on disk too, so that nobody answers it later. If that cannot be
+    /// written either, the run ends. A person may take days: an agent that is about to end stops the run instead.
     pub(super) fn answer(&self, approval_id: ApprovalId) -> BoxFuture<'static, Event> {
         let (ledger, longest, leaving) = (self.ledger.clone(), self.expiry, self.leaving.clone());
         async move {
@@ -66,19 +66,21 @@ impl Record {
                 () = leaving.cancelled() => return Event::Stop,
                 answered = ledger.answer(approval_id, longest) => answered,
             };
-            let answer = match answered {
-                Ok(approval) => match approval.state {
-                    ApprovalState::Approved => Answer::Once,
-                    ApprovalState::ApprovedForRun => Answer::ForRun,
-                    ApprovalState::Denied => Answer::Denied { reason: approval.reason },
-                    ApprovalState::Waiting | ApprovalState::Expired | ApprovalState::Withdrawn => Answer::Expired,
-                },
+            let ended = match answered {
+                Ok(approval) => Ok((approval.state, approval.reason)),
                 Err(error) => {
-                    tracing::error!(%approval_id, %error, "the answer to a request cannot be read; it counts as expired");
-                    Answer::Expired
+                    tracing::error!(%approval_id, %error, "the answer to a request cannot be read; the request ends");
+                    ledger.expire(approval_id).await.map(|state| (state, None))
                 }
             };
-            Event::Answered(answer)
+            written(ended, |(state, reason)| {
+                Event::Answered(match state {
+                    ApprovalState::Approved => Answer::Once,
+                    ApprovalState::ApprovedForRun => Answer::ForRun,
+                    ApprovalState::Denied => Answer::Denied { reason },
+                    ApprovalState::Waiting | ApprovalState::Expired | ApprovalState::Withdrawn => Answer::Expired,
+                })
+            })
         }
         .boxed()
     }

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_protocol::Timestamp;
+use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{DeviceEvent, MessageDelta, ToolKind};
 use deskgate_protocol::ids::ApprovalId;
 use deskgate_protocol::run::{Effects, FinishReason, Outcome, RunErrorCode, Usage};
@@ -168,8 +169,10 @@ pub(super) struct Setup {
     /// identifiers are unique within the run.
     pub(super) run_attempt: u32,
     pub(super) rules: Rulebook,
-    /// What earlier attempts of the run changed.
+    /// What earlier attempts of the run changed ...
     pub(super) effects: Effects,
+    /// ... and the digests of their writing calls of which nobody knows what came of them.
+    pub(super) uncertain: Vec<Sha256Digest>,
 }
 
 /// The machine.
@@ -192,6 +195,8 @@ pub(super) struct Turn {
     reported_messages: u32,
     usage: Usage,
     effects: Effects,
+    /// The digests of writing calls that began, and of which nobody knows what came of them.
+    uncertain: Vec<Sha256Digest>,
     rules: Rulebook,
     /// What a person allowed for the rest of the run.
     grants: Vec<(Scope, ApprovalId)>,
@@ -249,6 +254,7 @@ impl Turn {
             reported_messages: 0,
             usage: Usage::default(),
             effects: setup.effects,
+            uncertain: setup.uncertain,
             rules: setup.rules,
             grants: Vec::new(),
             calls: 0,

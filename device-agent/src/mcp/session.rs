@@ -103,7 +103,10 @@ impl Session {
             Ok(Err(error)) => Err(CallTrouble::of(error)),
             Ok(Ok(CallToolResponse::Complete(result))) => {
                 let text = text(result.content, result.structured_content);
-                Ok(ToolOutput { text, is_error: result.is_error.unwrap_or(false) })
+                Ok(match result.is_error {
+                    Some(true) => ToolOutput::error(text),
+                    _ => ToolOutput::ok(text),
+                })
             }
             Ok(Ok(_)) => {
                 Err(CallTrouble::Unknown("it answered with a question or a task, which are not supported here"))

@@ -46,9 +46,9 @@ impl Tool for Remote {
             };
             tokio::select! {
                 biased;
-                () = stop.cancelled() => Ok(ToolOutput::error("The call was stopped.")),
+                () = stop.cancelled() => Ok(ToolOutput::unknown("The call was stopped.")),
                 called = session.call(&name, arguments) => Ok(match called {
-                    Ok(ToolOutput { text, is_error }) => ToolOutput { text: bounded(text), is_error },
+                    Ok(output) => ToolOutput { text: bounded(output.text), ..output },
                     Err(trouble) => trouble.told(&session.server),
                 }),
             }

@@ -138,14 +138,18 @@ impl CallTrouble {
 
     /// For the model.
     pub(super) fn told(self, server: &str) -> ToolOutput {
-        ToolOutput::error(match self {
-            Self::NotDone(why) => format!("The MCP server {server} did not carry this call out: {why}."),
-            Self::Refused(words) => format!("The MCP server {server} refused this call. It says: {words}"),
-            Self::Unknown(why) => format!(
+        match self {
+            Self::NotDone(why) => {
+                ToolOutput::error(format!("The MCP server {server} did not carry this call out: {why}."))
+            }
+            Self::Refused(words) => {
+                ToolOutput::error(format!("The MCP server {server} refused this call. It says: {words}"))
+            }
+            Self::Unknown(why) => ToolOutput::unknown(format!(
                 "Nobody knows whether the MCP server {server} has carried this call out: {why}. It may have happened, in part \
                  or as a whole. It was not sent again. Find out what was done before you call it once more, and say in your \
                  answer that this is not certain."
-            ),
-        })
+            )),
+        }
     }
 }

@@ -24,6 +24,10 @@ use crate::tools::Plan;
 /// Requests that are listed at once.
 const LISTED: u32 = 500;
 
+/// Requests that wait. This and the next text name the condition as the index does, which makes it apply.
+pub(super) const WAITING: &str = "SELECT approval_id FROM approval WHERE state = 'waiting'";
+pub(super) const WAITING_OF_RUN: &str = "SELECT approval_id FROM approval WHERE state = 'waiting' AND run_id = ?1";
+
 /// This moment in milliseconds, for statements.
 pub(super) const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 
@@ -163,17 +167,12 @@ impl Approvals {
 
     /// Requests, those that expire first at the top; with `all` the newest answered ones behind them.
     pub async fn list(&self, all: bool) -> Result<Vec<Approval>, Error> {
-        let filter = if all { "1" } else { "state = 'waiting'" };
-        // Each run waits for one at most, so that the limit is about answered ones.
-        let order = "ORDER BY state <> 'waiting', iif(state = 'waiting', expires_at, -decided_at), approval_id";
-        let sql = format!("{} WHERE {filter} {order} LIMIT {LISTED}", select());
         self.store
             .lazily(move |tx| {
-                let mut statement = tx.prepare_cached(&sql)?;
-                let mut rows = statement.query([])?;
-                let mut found = Vec::new();
-                while let Some(row) = rows.next()? {
-                    found.push(read(row)?);
+                let mut found = read_all(tx, &waiting(), LISTED)?;
+                if all {
+                    // Each run waits for one at most, so that there is room for answered ones.
+                    found.extend(read_all(tx, &answered(), LISTED.saturating_sub(found.len() as u32))?);
                 }
                 Ok(found)
             })
@@ -273,9 +272,9 @@ pub(super) fn end(
 
 /// Takes every waiting request back; of one run if one is named.
 pub(super) fn withdraw_all(tx: &Transaction<'_>, run_id: Option<RunId>) -> Result<(), Error> {
-    let sql = "SELECT approval_id FROM approval WHERE state = 'waiting' AND (?1 IS NULL OR run_id = ?1)";
-    let mut statement = tx.prepare_cached(sql)?;
-    let waiting = statement.query_map([run_id.map(|id| id.to_string())], |row| row.get::<_, String>(0))?;
+    let mut statement = tx.prepare_cached(if run_id.is_some() { WAITING_OF_RUN } else { WAITING })?;
+    let run_id = run_id.map(|id| id.to_string());
+    let waiting = statement.query_map(rusqlite::params_from_iter(run_id), |row| row.get::<_, String>(0))?;
     for approval_id in waiting.collect::<Result<Vec<_>, _>>()? {
         let approval_id = approval_id.parse().map_err(|_| Error::damaged("a request")(approval_id))?;
         end(tx, approval_id, ApprovalState::Withdrawn, "agent", None, In::AnyCase)?;
@@ -302,6 +301,26 @@ pub(super) fn get(tx: &Transaction<'_>, approval_id: ApprovalId) -> Result<Optio
     let mut statement = tx.prepare_cached(&format!("{} WHERE approval_id = ?1", select()))?;
     let mut rows = statement.query([approval_id.to_string()])?;
     rows.next()?.map(read).transpose()
+}
+
+/// Requests that wait, those that expire first at the top.
+pub(super) fn waiting() -> String {
+    format!("{} WHERE state = 'waiting' ORDER BY expires_at, approval_id LIMIT ?1", select())
+}
+
+/// Requests that were answered, the newest answers at the top.
+pub(super) fn answered() -> String {
+    format!("{} WHERE state <> 'waiting' ORDER BY decided_at DESC, approval_id LIMIT ?1", select())
+}
+
+fn read_all(tx: &Transaction<'_>, sql: &str, limit: u32) -> Result<Vec<Approval>, Error> {
+    let mut statement = tx.prepare_cached(sql)?;
+    let mut rows = statement.query([limit])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(read(row)?);
+    }
+    Ok(found)
 }
 
 fn select() -> String {

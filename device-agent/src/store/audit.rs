@@ -16,6 +16,10 @@ use super::{Error, Store};
 /// How long the rows are kept, by the clock that no wrong date moves on; the triggers in `schema` say the same.
 pub const KEPT: Duration = Duration::from_secs(400 * 24 * 3600);
 
+pub(super) const FORGET_ROWS: &str = "DELETE FROM audit WHERE kept_from < (SELECT now FROM transcript_clock) - ?1";
+pub(super) const FORGET_REQUESTS: &str =
+    "DELETE FROM approval WHERE kept_from < (SELECT now FROM transcript_clock) - ?1 AND state <> 'waiting'";
+
 /// One row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
@@ -76,6 +80,16 @@ pub(super) fn add(tx: &Transaction<'_>, new: &New<'_>) -> Result<(), Error> {
     Ok(())
 }
 
+/// The newest rows: `?1` at most, of all runs or of the run `?2`.
+pub(super) fn newest(of_one_run: bool) -> String {
+    let filter = if of_one_run { "WHERE run_id = ?2" } else { "" };
+    format!(
+        "SELECT n, {}, what, who, run_id, attempt, call_id, tool, digest, approval_id, answer FROM audit
+         {filter} ORDER BY n DESC LIMIT ?1",
+        text_time("at")
+    )
+}
+
 /// The audit's handle.
 #[derive(Clone, Debug)]
 pub struct Audit {
@@ -91,12 +105,11 @@ impl Audit {
     pub async fn list(&self, run_id: Option<RunId>, limit: u32) -> Result<Vec<Entry>, Error> {
         self.store
             .lazily(move |tx| {
-                let mut statement = tx.prepare_cached(&format!(
-                    "SELECT n, {}, what, who, run_id, attempt, call_id, tool, digest, approval_id, answer FROM audit
-                     WHERE ?1 IS NULL OR run_id = ?1 ORDER BY n DESC LIMIT ?2",
-                    text_time("at")
-                ))?;
-                let mut rows = statement.query(params![run_id.map(|id| id.to_string()), limit])?;
+                let mut statement = tx.prepare_cached(&newest(run_id.is_some()))?;
+                let mut rows = match run_id {
+                    Some(run_id) => statement.query(params![limit, run_id.to_string()])?,
+                    None => statement.query([limit])?,
+                };
                 let mut entries = Vec::new();
                 while let Some(row) = rows.next()? {
                     let parse = |error: String| Error::damaged("the audit")(error);
@@ -124,11 +137,8 @@ impl Audit {
         self.store
             .lazily(|tx| {
                 let kept = KEPT.as_secs() as i64;
-                tx.execute("DELETE FROM audit WHERE kept_from < (SELECT now FROM transcript_clock) - ?1", [kept])?;
-                tx.execute(
-                    "DELETE FROM approval WHERE kept_from < (SELECT now FROM transcript_clock) - ?1 AND state <> 'waiting'",
-                    [kept],
-                )?;
+                tx.execute(FORGET_ROWS, [kept])?;
+                tx.execute(FORGET_REQUESTS, [kept])?;
                 Ok(())
             })
             .await

@@ -1,6 +1,7 @@
 //! Intents: each writing call that began, and what came of it. Recovery and reconciliation read them.
 
 use deskgate_protocol::Timestamp;
+use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::run::Effects;
 use rusqlite::{Transaction, params};
@@ -65,9 +66,16 @@ pub(super) fn effects(tx: &Transaction<'_>, run_id: RunId) -> Result<Effects, Er
     count(tx, run_id, "1")
 }
 
-/// The same, of those calls only whose outcome is known.
-pub(super) fn effects_of_ended(tx: &Transaction<'_>, run_id: RunId) -> Result<Effects, Error> {
-    count(tx, run_id, "ok IS NOT NULL")
+/// The same without the call under way: the last one, if it has no outcome.
+pub(super) fn effects_before_the_last(tx: &Transaction<'_>, run_id: RunId) -> Result<Effects, Error> {
+    count(tx, run_id, "(ok IS NOT NULL OR n < (SELECT max(n) FROM intent WHERE run_id = ?1))")
+}
+
+/// The digests of the writing calls of which nobody knows what came of them.
+pub(super) fn uncertain(tx: &Transaction<'_>, run_id: RunId) -> Result<Vec<Sha256Digest>, Error> {
+    let mut statement = tx.prepare_cached("SELECT DISTINCT digest FROM intent WHERE run_id = ?1 AND ok IS NULL")?;
+    let digests = statement.query_map([run_id.to_string()], |row| row.get::<_, String>(0))?;
+    digests.map(|text| text?.parse().map_err(|_| Error::damaged("an intent")("its digest".to_owned()))).collect()
 }
 
 fn count(tx: &Transaction<'_>, run_id: RunId, which: &str) -> Result<Effects, Error> {

@@ -59,8 +59,8 @@ pub enum Taken {
 pub enum Started {
     /// The entry is `running`: execute now.
     Execute,
-    /// The run ended here in an earlier attempt, or was cut off too often. The entry is `finished`
-    /// with this outcome as number 1; nothing is to be executed.
+    /// The run ended here in an earlier attempt, was cut off too often, or was taken away after it had begun to write.
+    /// The entry is `finished` with this outcome as number 1; nothing is to be executed.
     Ended(Outcome),
 }
 
@@ -152,7 +152,7 @@ impl Journal {
     pub async fn remembers_the_end_of(&self, run_id: RunId) -> Result<bool, Error> {
         self.store
             .lazily(move |tx| {
-                let sql = "SELECT 1 FROM past_run WHERE run_id = ?1 AND outcome IS NOT NULL";
+                let sql = "SELECT 1 FROM past_run WHERE run_id = ?1 AND finish_seq IS NOT NULL";
                 Ok(tx.prepare_cached(sql)?.exists([run_id.to_string()])?)
             })
             .await
@@ -233,6 +233,15 @@ fn cut_off_too_often(effects: Effects) -> Outcome {
     Outcome::Failed { error: RunError { code, message, retryable: true, effects }, usage: Usage::default() }
 }
 
+/// The outcome that is remembered of a run whose attempt was taken away after it had begun to write: a next attempt
+/// ends with it. Nobody decided that it may write again.
+fn revoked_after_writing(effects: Effects) -> Outcome {
+    let message =
+        "The device had begun to change something in this run when the run was taken away from it.".to_owned();
+    let error = RunError { code: RunErrorCode::Interrupted, message, retryable: false, effects };
+    Outcome::Failed { error, usage: Usage::default() }
+}
+
 /// What is known of a run, whether its entry is open or settled.
 struct Known {
     attempt: u32,
@@ -307,13 +316,18 @@ fn start(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<Started, E
 
 fn forget(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<(), Error> {
     let key = params![run_id.to_string(), attempt];
+    // Its evidence goes with the entry. What may have been written without an end is therefore an end.
+    let torn = match intents::effects(tx, run_id)? {
+        Effects::None => None,
+        effects => Some(text(&revoked_after_writing(effects))),
+    };
     tx.prepare_cached(
         "INSERT OR REPLACE INTO past_run (run_id, attempt, cut_off, finish_seq, outcome, bytes, conversation_id, generation)
-         SELECT run_id, attempt, cut_off, finish_seq, outcome, coalesce(length(outcome), 0),
+         SELECT run_id, attempt, cut_off, finish_seq, coalesce(outcome, ?3), coalesce(length(coalesce(outcome, ?3)), 0),
                 offer ->> '$.conversation', offer ->> '$.generation'
          FROM run_journal WHERE run_id = ?1 AND attempt = ?2",
     )?
-    .execute(key)?;
+    .execute(params![run_id.to_string(), attempt, torn])?;
     let n = tx.last_insert_rowid();
     withdrawn::withdraw_late(tx, run_id)?;
     approvals::withdraw_all(tx, Some(run_id))?;

@@ -12,6 +12,7 @@
 use std::time::Duration;
 
 use deskgate_protocol::Timestamp;
+use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::ToolKind;
 use deskgate_protocol::ids::{ApprovalId, EndpointId, RunId};
 use deskgate_protocol::run::Effects;
@@ -39,6 +40,23 @@ pub struct Asking {
     pub expiry: Duration,
 }
 
+/// What earlier attempts of a run did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Before {
+    /// What they changed.
+    pub effects: Effects,
+    /// The digests of their writing calls of which nobody knows what came of them. Only a person has such a call done
+    /// once more.
+    pub uncertain: Vec<Sha256Digest>,
+}
+
+impl Default for Before {
+    /// Nothing.
+    fn default() -> Self {
+        Self { effects: Effects::None, uncertain: Vec::new() }
+    }
+}
+
 /// By what a call begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
@@ -63,10 +81,14 @@ impl Ledger {
         Self { store, run_id, attempt }
     }
 
-    /// What earlier attempts of the run changed.
-    pub async fn effects(&self) -> Result<Effects, Error> {
+    /// What earlier attempts of the run did.
+    pub async fn before(&self) -> Result<Before, Error> {
         let run_id = self.run_id;
-        self.store.lazily(move |tx| intents::effects(tx, run_id)).await
+        self.store
+            .lazily(move |tx| {
+                Ok(Before { effects: intents::effects(tx, run_id)?, uncertain: intents::uncertain(tx, run_id)? })
+            })
+            .await
     }
 
     /// Puts a request on disk. Returns when it expires.
@@ -127,10 +149,20 @@ impl Ledger {
 
     /// Takes a request back, unless it was answered. Returns how it ended.
     pub async fn withdraw(&self, approval_id: ApprovalId) -> Result<ApprovalState, Error> {
+        self.end(approval_id, ApprovalState::Withdrawn, "agent").await
+    }
+
+    /// Lets a request expire before its time, unless it was answered: nobody waits for its answer any more. Returns how
+    /// it ended.
+    pub async fn expire(&self, approval_id: ApprovalId) -> Result<ApprovalState, Error> {
+        self.end(approval_id, ApprovalState::Expired, "expiry").await
+    }
+
+    async fn end(&self, id: ApprovalId, state: ApprovalState, who: &'static str) -> Result<ApprovalState, Error> {
         self.store
             .durably(move |tx| {
-                approvals::end(tx, approval_id, ApprovalState::Withdrawn, "agent", None, In::AnyCase)?;
-                Ok(approvals::state_of(tx, approval_id)?.unwrap_or(ApprovalState::Withdrawn))
+                approvals::end(tx, id, state, who, None, In::AnyCase)?;
+                Ok(approvals::state_of(tx, id)?.unwrap_or(state))
             })
             .await
     }
@@ -150,7 +182,7 @@ impl Ledger {
         if writes { self.store.durably(work).await } else { self.store.lazily(work).await }
     }
 
-    /// Writes down what came of a writing call.
+    /// Writes down what came of a writing call. Of one of which nobody knows, nothing is written.
     pub async fn note(&self, call_id: String, ok: bool) -> Result<(), Error> {
         let (run_id, attempt) = (self.run_id, self.attempt);
         self.store.durably(move |tx| intents::end(tx, run_id, attempt, &call_id, ok)).await
@@ -164,9 +196,10 @@ fn look(tx: &Transaction<'_>, approval_id: ApprovalId, is_over: bool) -> Result<
     let gone = || Error::damaged("a request for approval")("it is gone".to_owned());
     let approval = approvals::get(tx, approval_id)?.ok_or_else(gone)?;
     let sql = format!("SELECT max(0, expires_at - {NOW}) FROM approval WHERE approval_id = ?1");
-    let left: u32 = tx.query_row(&sql, [approval_id.to_string()], |row| row.get(0))?;
+    // A clock that was set back says any number; nobody waits that long for it (see `answer`).
+    let left: i64 = tx.query_row(&sql, [approval_id.to_string()], |row| row.get(0))?;
     // One more, so that it is over when the pause is.
-    Ok((approval, Duration::from_millis(u64::from(left) + 1)))
+    Ok((approval, Duration::from_millis(u64::try_from(left).unwrap_or(0).saturating_add(1))))
 }
 
 /// By what a call begins, in words for the audit; an error if the database does not agree.

@@ -11,6 +11,8 @@ mod error;
 pub mod intents;
 pub mod journal;
 pub mod ledger;
+#[cfg(test)]
+mod plans;
 mod schema;
 pub mod services;
 pub mod settings;
@@ -122,6 +124,13 @@ impl Store {
         })
         .await
         .expect("an open database");
+    }
+
+    /// Makes a request unreadable, as a damaged file would.
+    #[cfg(test)]
+    pub(crate) async fn damage_request(&self, id: deskgate_protocol::ids::ApprovalId) {
+        let sql = "UPDATE approval SET plan = '?' WHERE approval_id = ?1";
+        self.lazily(move |tx| Ok(tx.execute(sql, [id.to_string()])?)).await.expect("an open database");
     }
 
     /// Makes everything that was said so many days older.

@@ -156,6 +156,9 @@ CREATE TABLE approval (
     CHECK (state <> 'waiting' OR (arguments IS NOT NULL AND plan IS NOT NULL))
 ) STRICT;
 CREATE INDEX approval_by_run ON approval (run_id);
+CREATE INDEX approval_waiting ON approval (run_id) WHERE state = 'waiting';
+CREATE INDEX approval_answered ON approval (decided_at DESC, approval_id) WHERE state <> 'waiting';
+CREATE INDEX approval_by_age ON approval (kept_from);
 CREATE TRIGGER approval_has_one_answer BEFORE UPDATE ON approval WHEN old.state <> 'waiting' AND old.state <> new.state
 BEGIN SELECT RAISE(ABORT, 'a request has one answer'); END;
 
@@ -174,6 +177,7 @@ CREATE TABLE audit (
     answer       TEXT
 ) STRICT;
 CREATE INDEX audit_by_run ON audit (run_id);
+CREATE INDEX audit_by_age ON audit (kept_from);
 CREATE TRIGGER audit_is_never_changed BEFORE UPDATE ON audit
 BEGIN SELECT RAISE(ABORT, 'the audit only grows'); END;
 CREATE TRIGGER audit_is_never_replaced BEFORE INSERT ON audit WHEN EXISTS (SELECT 1 FROM audit WHERE n = new.n)

@@ -75,19 +75,26 @@ pub struct ToolSpec {
 pub struct ToolOutput {
     /// At most 64 KiB; says so when something was cut.
     pub text: String,
-    /// Whether the tool could not do what was asked.
+    /// Whether the tool could not do what was asked, or nobody knows whether it did.
     pub is_error: bool,
+    /// Nobody knows what came of it: the call may have happened, in part or as a whole.
+    pub is_unknown: bool,
 }
 
 impl ToolOutput {
     /// What was asked for.
     pub fn ok(text: impl Into<String>) -> Self {
-        Self { text: text.into(), is_error: false }
+        Self { text: text.into(), is_error: false, is_unknown: false }
     }
 
     /// Why it could not be done, and what to do instead.
     pub fn error(text: impl Into<String>) -> Self {
-        Self { text: text.into(), is_error: true }
+        Self { text: text.into(), is_error: true, is_unknown: false }
+    }
+
+    /// Why nobody knows whether it was done.
+    pub fn unknown(text: impl Into<String>) -> Self {
+        Self { text: text.into(), is_error: true, is_unknown: true }
     }
 }
 

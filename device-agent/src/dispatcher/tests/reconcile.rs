@@ -1,7 +1,7 @@
 //! The agent is killed while a run writes: what nobody knows is decided by its owner, and nothing runs twice.
 
 use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::control::{ApprovalResolution, InFlightStatus, Order, RefuseCode, ToolKind};
+use deskgate_protocol::control::{ApprovalResolution, InFlightStatus, Order, RefuseCode, RevokeCode, ToolKind};
 use deskgate_protocol::ids::OperationId;
 use deskgate_protocol::operation::OutcomeCode;
 use deskgate_protocol::run::{RunError, RunErrorCode};
@@ -329,6 +329,32 @@ async fn a_gentle_stop_waits_for_no_person_and_the_run_goes_on_as_after_a_crash(
         assert_eq!(device.process().store.approvals().list(false).await.expect("readable"), []);
         let (_, in_flight) = device.connect().await;
         assert_eq!(in_flight, [InFlight { run_id: offer.run_id, attempt: 1, status }]);
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_was_revoked_while_it_wrote_is_answered_and_not_executed_when_it_is_offered_again() {
+    for (what, killed, effects) in
+        [("write", false, Effects::Known), ("intend", false, Effects::Possible), ("intend", true, Effects::Possible)]
+    {
+        let mut device = Device::new().await;
+        let (offer, mut peer) = if killed {
+            let offer = device.killed_in(what).await;
+            (offer, device.connect().await.0)
+        } else {
+            let offer = device.publish(4).await.offer(what);
+            let (mut peer, _) = device.connect().await;
+            peer.start(&offer).await;
+            while !matches!(peer.frame().await, DeviceFrame::Event { .. }) {}
+            (offer, peer)
+        };
+        let (run_id, attempt, code) = (offer.run_id, 1, RevokeCode::StaleAttempt);
+        peer.send(GatewayFrame::Revoke { run_id, attempt, code }).await;
+        device.until("it is gone", |status| status.runs.is_empty()).await;
+        peer.start(&next(&offer)).await;
+        let (_, attempt, _, outcome) = peer.finish().await;
+        assert_eq!((attempt, interrupted(&outcome)), (2, effects), "{what}");
+        assert_eq!(device.ledger.of(run_id), [1], "{what}");
     }
 }
 

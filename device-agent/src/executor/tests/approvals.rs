@@ -14,7 +14,8 @@ use crate::services::approvals::OnDenial;
 use crate::store::approvals::{Approval, ApprovalState, Decided, Decision};
 use crate::tools::{Plan, Shown, Tool, ToolOutput, ToolResult, ToolSpec};
 
-/// Writes a file, and plans it as Write does: also with a difference that never looks the same, as a large one may.
+/// Writes a file, and plans it as Write does: also with a difference that never looks the same, as a large one may. Of the
+/// text `lost` nobody knows whether it was written, as with a tool of another server.
 struct Pen(PathBuf);
 
 impl Tool for Pen {
@@ -30,11 +31,17 @@ impl Tool for Pen {
         let name = arguments["name"].as_str().unwrap_or("x").to_owned();
         let before = std::fs::read(self.0.join(&name)).ok().map(|bytes| Sha256Digest::of(&bytes));
         let after = Sha256Digest::of(arguments["text"].as_str().unwrap_or_default().as_bytes());
-        let shown = Shown::Change { before, after, diff: format!("{:?}", std::time::Instant::now()) };
+        let shown = match arguments["text"].as_str() {
+            Some("lost") => Shown::Arguments,
+            _ => Shown::Change { before, after, diff: format!("{:?}", std::time::Instant::now()) },
+        };
         std::future::ready(Ok(Plan { place: Some(name), shown })).boxed()
     }
 
     fn run(&self, arguments: Value, _: CancellationToken) -> BoxFuture<'static, ToolResult> {
+        if arguments["text"] == "lost" {
+            return std::future::ready(Ok(ToolOutput::unknown("It may have happened."))).boxed();
+        }
         let path = self.0.join(arguments["name"].as_str().unwrap_or("x"));
         std::fs::write(path, arguments["text"].as_str().unwrap_or_default()).expect("writable");
         std::future::ready(Ok(ToolOutput::ok("written"))).boxed()
@@ -107,7 +114,7 @@ impl Plot {
             let record = Record::of(&job, ledger).waiting(self.expiry);
             let started = Instant::now();
             let clock = Clock { started, deadline: started + self.time };
-            let turn = turn_of(&job, &toolbox, rules, Effects::None);
+            let turn = turn_of(&job, &toolbox, rules, Before::default());
             drive::run(turn, &toolbox, &Author(self.writes), &record, clock, &reports, &stopped).await
         });
         Running { folder, disk, store, stop, leaving, task, events, run_id }
@@ -202,6 +209,26 @@ async fn a_yes_for_the_run_is_asked_for_once() {
 }
 
 #[tokio::test]
+async fn a_call_that_may_have_happened_has_no_outcome_in_the_journal_and_is_not_repeated_without_a_person() {
+    let mut running = Plot { writes: vec![("a.txt", "lost"); 2], ..Plot::default() }.begin().await;
+    let request = running.request().await;
+    running.decide(&request, Decision::ForRun).await;
+    let second = running.request().await;
+    assert_eq!(second.digest, request.digest, "the same call");
+    let journal = running.store.journal();
+    let known = async || {
+        let intents = journal.evidence(running.run_id).await.expect("readable");
+        intents.iter().map(|intent| intent.ok).collect::<Vec<_>>()
+    };
+    assert_eq!(known().await, [None]);
+    let before = running.store.ledger(running.run_id, 2).before().await.expect("readable");
+    assert_eq!(before.uncertain.iter().map(ToString::to_string).collect::<Vec<_>>(), [request.digest]);
+    running.decide(&second, Decision::Deny { reason: None }).await;
+    assert_eq!(known().await, [None], "a no runs nothing");
+    assert!(text(&running.end().await.0).contains("did not allow"));
+}
+
+#[tokio::test]
 async fn a_no_runs_nothing_and_the_owners_words_reach_the_assistant() {
     let mut running = Plot::default().begin().await;
     let request = running.request().await;
@@ -222,6 +249,18 @@ async fn nobody_is_no_and_never_a_yes() {
     assert_eq!(late, Decided::TooLate(ApprovalState::Expired));
     let ended = store.approvals().get(request.approval_id).await.expect("readable").expect("kept");
     assert_eq!(ended.decided_by.as_deref(), Some("expiry"), "recorded as expiry, not as a person's decision");
+}
+
+#[tokio::test]
+async fn a_request_that_became_unreadable_has_expired_for_the_run_and_for_everybody() {
+    let mut running = Plot { expiry: Duration::from_millis(50), ..Plot::default() }.begin().await;
+    let (request, store) = (running.request().await, running.store.clone());
+    store.damage_request(request.approval_id).await;
+    let (outcome, events, folder) = running.end().await;
+    assert!(text(&outcome).contains("Nobody decided"));
+    assert_eq!((resolutions(&events), written(&folder, "a.txt")), (vec![ApprovalResolution::Expired], None));
+    let late = store.approvals().decide(request.approval_id, Decision::Once, "uid 1").await.expect("readable");
+    assert_eq!(late, Decided::TooLate(ApprovalState::Expired));
 }
 
 #[tokio::test]

@@ -50,7 +50,7 @@ async fn parts_of(mut job: Job, toolbox: &Toolbox) -> (TempDir, turn::Turn, Reco
     Arc::make_mut(&mut job.definition).approvals.rules.push(all);
     let rules = job.definition.approvals.rulebook().expect("rules");
     let record = Record::of(&job, store.ledger(job.offer.run_id, job.offer.attempt));
-    (disk, turn_of(&job, toolbox, rules, Effects::None), record)
+    (disk, turn_of(&job, toolbox, rules, Before::default()), record)
 }
 
 async fn drive(assistant: Given, toolbox: Toolbox) -> Outcome {

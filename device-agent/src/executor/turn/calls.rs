@@ -13,6 +13,7 @@
 
 use std::collections::VecDeque;
 
+use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{ApprovalResolution, DeviceEvent, ToolKind, ToolStatus};
 use deskgate_protocol::ids::ApprovalId;
 use deskgate_protocol::run::{Effects, RunErrorCode};
@@ -49,6 +50,8 @@ struct Current {
     tool: String,
     kind: ToolKind,
     arguments: Value,
+    /// Of the call as it begins.
+    digest: Option<Sha256Digest>,
     step: Step,
 }
 
@@ -113,6 +116,7 @@ impl Turn {
                 tool: call.name,
                 kind,
                 arguments: call.arguments,
+                digest: None,
                 step: Step::Planning { approved: None },
             }));
             self.state = State::Working(work);
@@ -169,6 +173,10 @@ impl Turn {
             }
             (Step::Running, Event::ToolFinished(result)) => self.tool_finished(work, current, result),
             (Step::Noting(output), Event::Noted) => self.completed(work, current, output),
+            (Step::Deciding(_, approval_id), Event::NotWritten) => {
+                let ended = self.fail_because(RunErrorCode::Internal, NO_JOURNAL, true);
+                std::iter::once(Effect::Withdraw(approval_id)).chain(ended).collect()
+            }
             (Step::Asking(_) | Step::Beginning | Step::Noting(_), Event::NotWritten) => {
                 self.fail_because(RunErrorCode::Internal, NO_JOURNAL, true)
             }
@@ -198,12 +206,13 @@ impl Turn {
             return self.begin(work, current, seen, Basis::Approval(approval_id));
         }
         let is_command = matches!(plan.shown, Shown::Command { .. });
+        let repeats = self.may_have_happened(&current, &plan);
         match self.rules.verdict(&current.tool, plan.place.as_deref(), is_command) {
-            Verdict::Allow => self.begin(work, current, plan, Basis::Rules),
+            Verdict::Allow if !repeats => self.begin(work, current, plan, Basis::Rules),
             Verdict::Deny => self.refused(work, current, BY_RULE.to_owned(), RunErrorCode::ApprovalDenied),
-            Verdict::Ask => {
+            Verdict::Allow | Verdict::Ask => {
                 let scope = Scope::of(&current.tool, plan.place.as_deref());
-                if let Some((_, approval_id)) = self.grants.iter().find(|(granted, _)| *granted == scope) {
+                if let Some((_, approval_id)) = self.grants.iter().find(|(granted, _)| *granted == scope && !repeats) {
                     let basis = Basis::Grant(*approval_id);
                     return self.begin(work, current, plan, basis);
                 }
@@ -215,8 +224,14 @@ impl Turn {
         }
     }
 
-    fn begin(&mut self, work: Work, current: Current, plan: Plan, basis: Basis) -> Vec<Effect> {
+    /// Whether the same call began before and nobody knows what came of it: only a person has it done once more.
+    fn may_have_happened(&self, current: &Current, plan: &Plan) -> bool {
+        !self.uncertain.is_empty() && self.uncertain.contains(&current.planned(plan.clone()).digest())
+    }
+
+    fn begin(&mut self, work: Work, mut current: Current, plan: Plan, basis: Basis) -> Vec<Effect> {
         let call = current.planned(plan);
+        current.digest = Some(call.digest());
         self.go_on(work, current, Step::Beginning);
         vec![Effect::Begin { call, basis }]
     }
@@ -262,6 +277,11 @@ impl Turn {
     fn tool_finished(&mut self, work: Work, current: Current, result: ToolResult) -> Vec<Effect> {
         let writes = current.kind == ToolKind::Write;
         match result {
+            // Its intent stays without an outcome, as it is.
+            Ok(output) if writes && output.is_unknown => {
+                self.uncertain.extend(current.digest);
+                self.completed(work, current, output)
+            }
             Ok(output) if writes => {
                 if !output.is_error {
                     self.effects = Effects::Known;
@@ -289,7 +309,7 @@ impl Turn {
     }
 
     fn answered(&mut self, mut work: Work, current: Current, output: ToolOutput) -> Vec<Effect> {
-        let ToolOutput { text, is_error } = output;
+        let ToolOutput { text, is_error, .. } = output;
         work.answers.push(ToolAnswer { call_id: current.asked_as, text, is_error });
         self.next_tool(work)
     }

@@ -42,6 +42,7 @@ fn setup_under(max_turns: u32, approvals: Approvals) -> Setup {
         run_attempt: 2,
         rules: approvals.rulebook().expect("rules"),
         effects: Effects::None,
+        uncertain: Vec::new(),
     }
 }
 

@@ -109,6 +109,37 @@ async fn a_clock_that_was_set_back_makes_no_request_live_longer() {
 }
 
 #[tokio::test]
+async fn a_clock_that_was_set_back_by_years_is_waited_for_no_longer_and_one_answer_counts() {
+    let (_home, store, ledger) = disk().await;
+    for decision in [Some(Decision::Once), None] {
+        let (id, _) = ledger.ask(call(1), asking(LONG)).await.expect("asked");
+        let back = "UPDATE approval SET expires_at = expires_at + 100000000000 WHERE approval_id = ?1";
+        store.durably(move |tx| Ok(tx.execute(back, [id.to_string()])?)).await.expect("three years");
+        let (state, longest) = match decision {
+            Some(decision) => {
+                let counts = store.approvals().decide(id, decision, "uid 1").await.expect("decided");
+                assert_eq!(counts, Decided::Counts);
+                (ApprovalState::Approved, LONG)
+            }
+            None => (ApprovalState::Expired, Duration::from_millis(20)),
+        };
+        assert_eq!(ledger.answer(id, longest).await.expect("readable").state, state);
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_was_let_go_has_expired_for_everybody_unless_it_was_answered_before() {
+    let (_home, store, ledger) = disk().await;
+    let (id, _) = ledger.ask(call(1), asking(LONG)).await.expect("asked");
+    assert_eq!(ledger.expire(id).await.expect("written"), ApprovalState::Expired);
+    let late = store.approvals().decide(id, Decision::Once, "uid 1").await.expect("readable");
+    assert_eq!(late, Decided::TooLate(ApprovalState::Expired));
+    let (id, _) = ledger.ask(call(2), asking(LONG)).await.expect("asked");
+    store.approvals().decide(id, Decision::Once, "uid 1").await.expect("decided");
+    assert_eq!(ledger.expire(id).await.expect("written"), ApprovalState::Approved);
+}
+
+#[tokio::test]
 async fn a_decision_after_the_time_is_over_loses_though_nobody_has_noticed_the_expiry() {
     let (_home, store, ledger) = disk().await;
     let (id, expires_at) = ledger.ask(call(1), asking(Duration::ZERO)).await.expect("asked");

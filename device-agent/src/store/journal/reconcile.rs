@@ -68,7 +68,7 @@ impl Journal {
 
 fn reconcile(tx: &Transaction<'_>, run_id: RunId, attempt: u32, finding: Finding, who: &str) -> Result<Settled, Error> {
     let outcome = match finding {
-        Finding::NotDone => outcome_of(finding, intents::effects_of_ended(tx, run_id)?),
+        Finding::NotDone => outcome_of(finding, intents::effects_before_the_last(tx, run_id)?),
         _ => outcome_of(finding, intents::effects(tx, run_id)?),
     };
     let id = run_id.to_string();

@@ -3,10 +3,12 @@
 use std::time::Instant;
 
 use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::control::ToolKind;
 use deskgate_protocol::ids::EndpointId;
 use deskgate_protocol::run::{FinishReason, Input, RunResult};
 
 use super::*;
+use crate::store::ledger::{By, Plan, PlannedCall, Shown};
 
 fn offer(attempt: u32) -> Offer {
     Offer {
@@ -34,6 +36,12 @@ fn answer() -> Outcome {
 
 fn said() -> DeviceEvent {
     DeviceEvent::MessageCompleted { message_id: "m1".to_owned(), text: "done".to_owned() }
+}
+
+fn writing() -> PlannedCall {
+    let plan = Plan { place: None, shown: Shown::Arguments };
+    let (call_id, tool, arguments) = ("call_1_1".to_owned(), "Write".to_owned(), serde_json::json!({}));
+    PlannedCall { call_id, tool, kind: ToolKind::Write, arguments, plan }
 }
 
 struct Disk(tempfile::TempDir);
@@ -112,6 +120,71 @@ async fn a_run_cut_off_twice_executes_no_third_time_even_if_the_cut_attempts_wer
         let Started::Ended(Outcome::Failed { error, .. }) = started else { panic!("{started:?}") };
         assert_eq!((error.code, error.effects, error.retryable), (RunErrorCode::Internal, Effects::None, true));
     }
+}
+
+#[tokio::test]
+async fn a_run_that_was_revoked_after_it_began_to_write_is_not_executed_by_a_newer_offer() {
+    let call = writing();
+    for (writes, noted, wanted) in [
+        (false, None, None),
+        (true, None, Some(Effects::Possible)),
+        (true, Some(false), Some(Effects::Possible)),
+        (true, Some(true), Some(Effects::Known)),
+    ] {
+        let disk = Disk::new();
+        let (offer, store) = (offer(1), disk.open().await);
+        let (journal, ledger) = (store.journal(), store.ledger(offer.run_id, 1));
+        journal.take(&offer).await.expect("taken");
+        journal.start(offer.run_id, 1).await.expect("started");
+        if writes {
+            ledger.begin(call.clone(), By::Rules).await.expect("written");
+        }
+        if let Some(ok) = noted {
+            ledger.note(call.call_id.clone(), ok).await.expect("written");
+        }
+        journal.forget(offer.run_id, 1).await.expect("revoked");
+        assert!(!journal.remembers_the_end_of(offer.run_id).await.expect("readable"), "it had no end here");
+        assert_eq!(journal.take(&offer).await.expect("known"), Taken::Stale);
+        drop((journal, ledger, store));
+        // However often it is revoked and offered again, also behind a restart.
+        let mut offer = offer;
+        for _ in 0..2 {
+            offer = next(&offer);
+            let store = disk.open().await;
+            let journal = store.journal();
+            assert_eq!(journal.take(&offer).await.expect("taken"), Taken::Fresh);
+            journal.forget(offer.run_id, offer.attempt).await.expect("revoked");
+        }
+        offer = next(&offer);
+        let journal = disk.open().await.journal();
+        assert_eq!(journal.take(&offer).await.expect("taken"), Taken::Fresh);
+        match (journal.start(offer.run_id, offer.attempt).await.expect("known"), wanted) {
+            (Started::Execute, None) => {}
+            (Started::Ended(Outcome::Failed { error, .. }), Some(effects)) => {
+                assert_eq!((error.code, error.effects), (RunErrorCode::Interrupted, effects));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_owners_no_about_the_step_under_way_says_nothing_of_an_earlier_one_that_may_have_happened() {
+    let (disk, offer) = (Disk::new(), offer(1));
+    let store = disk.open().await;
+    let (journal, ledger) = (store.journal(), store.ledger(offer.run_id, 1));
+    journal.take(&offer).await.expect("taken");
+    journal.start(offer.run_id, 1).await.expect("started");
+    for call_id in ["call_1_1", "call_1_2"] {
+        ledger.begin(PlannedCall { call_id: call_id.to_owned(), ..writing() }, By::Rules).await.expect("written");
+    }
+    drop((journal, ledger, store));
+    let journal = disk.open().await.journal();
+    journal.recover().await.expect("readable");
+    let settled = journal.reconcile(offer.run_id, 1, reconcile::Finding::NotDone, "uid 1").await.expect("settled");
+    let reconcile::Settled::Ends(outcome) = settled else { panic!("{settled:?}") };
+    let Outcome::Failed { error, .. } = *outcome else { panic!("{outcome:?}") };
+    assert_eq!((error.effects, error.retryable), (Effects::Possible, false));
 }
 
 #[tokio::test]

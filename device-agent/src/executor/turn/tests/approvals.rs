@@ -119,6 +119,43 @@ fn a_yes_for_the_run_is_about_one_tool_in_one_folder() {
     assert!(told(&turn).contains("rules"), "a grant beats no deny");
 }
 
+/// Ends the call under way without anybody knowing how, and lets the model ask for the same once more.
+fn lost_and_repeated(turn: &mut Turn) -> Vec<String> {
+    let lost = Event::ToolFinished(Ok(ToolOutput::unknown("It may have happened.")));
+    let effects = turn.on(lost, SECOND);
+    let noted = effects.iter().any(|effect| matches!(effect, Effect::Note { .. }));
+    assert!(!noted, "nobody knows what to note: {effects:?}");
+    assert!(told(turn).contains("may have happened"));
+    assert_eq!(turn.effects, Effects::Possible);
+    after(turn, [calls("Write"), ends()])
+}
+
+#[test]
+fn a_call_that_may_have_happened_is_repeated_by_no_rule_and_no_grant_but_by_a_person() {
+    let mut by_rule = turn(9);
+    after(&mut by_rule, [Event::Started, calls("Write"), ends()]);
+    assert_eq!(lost_and_repeated(&mut by_rule).last().expect("asks"), "ask for Write because \"\"");
+    assert_eq!(after(&mut by_rule, [asked(), Event::Answered(Answer::Once)])[2], "run Write");
+    // Another call is another matter.
+    after(&mut by_rule, [answers("saved"), calls("Write")]);
+    by_rule.on(ends(), SECOND);
+    let other = by_rule.on(Event::Planned(Ok(plan("b.txt"))), SECOND);
+    assert_eq!(other.iter().map(words).collect::<Vec<_>>(), ["begin Write by the rules"]);
+
+    let mut by_grant = asking(OnDenial::TellAssistant);
+    assert_eq!(after(&mut by_grant, [Event::Answered(Answer::ForRun)])[2], "run Write");
+    assert_eq!(lost_and_repeated(&mut by_grant).last().expect("asks"), "ask for Write because \"\"");
+}
+
+#[test]
+fn what_may_have_happened_in_an_earlier_attempt_is_asked_about_too() {
+    let (call_id, tool, arguments) = ("call_1_1".to_owned(), "Write".to_owned(), json!({}));
+    let call = PlannedCall { call_id, tool, kind: ToolKind::Write, arguments, plan: plan("a.txt") };
+    let mut turn = Turn::new(Setup { uncertain: vec![call.digest()], ..setup(9) });
+    let asks = after(&mut turn, [Event::Started, calls("Write"), ends()]);
+    assert_eq!(asks.last().expect("asks"), "ask for Write because \"\"");
+}
+
 #[test]
 fn a_no_is_told_to_the_assistant_with_the_owners_words_or_ends_the_run() {
     let no = |reason: Option<&str>| Answer::Denied { reason: reason.map(str::to_owned) };
@@ -135,6 +172,12 @@ fn a_no_is_told_to_the_assistant_with_the_owners_words_or_ends_the_run() {
         let mut turn = asking(OnDenial::EndRun);
         assert_eq!(after(&mut turn, [Event::Answered(answer)])[1], format!("failed {code:?}"));
     }
+}
+
+#[test]
+fn a_request_that_the_journal_cannot_settle_is_taken_back_and_ends_the_run() {
+    let mut turn = asking(OnDenial::TellAssistant);
+    assert_eq!(after(&mut turn, [Event::NotWritten]), ["withdraw", "failed Internal"]);
 }
 
 #[test]

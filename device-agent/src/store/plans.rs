@@ -1,0 +1,51 @@
+//! What a statement reads does not grow with the audit and the requests of a year, for whose sake one thread would
+//! keep everybody waiting.
+
+use super::{Store, approvals, audit};
+
+/// How the database goes about a statement, as it says itself.
+async fn steps(store: &Store, sql: String) -> Vec<String> {
+    let explained = format!("EXPLAIN QUERY PLAN {sql}");
+    store
+        .lazily(move |tx| {
+            let mut statement = tx.prepare(&explained)?;
+            let mut rows = statement.raw_query();
+            let mut steps = Vec::new();
+            while let Some(row) = rows.next()? {
+                steps.push(row.get("detail")?);
+            }
+            Ok(steps)
+        })
+        .await
+        .expect("a plan")
+}
+
+#[tokio::test]
+async fn no_statement_about_requests_or_the_audit_reads_all_of_them() {
+    let home = tempfile::tempdir().expect("temporary folder");
+    let store = Store::open(home.path().join("deskgate.db")).await.expect("opens");
+    // The first two read the few that wait; the third the first rows of an index, in its order.
+    for (sql, index) in [
+        (approvals::WAITING.to_owned(), "approval_waiting"),
+        (approvals::waiting(), "approval_waiting"),
+        (approvals::answered(), "approval_answered"),
+        (approvals::WAITING_OF_RUN.to_owned(), "approval_"),
+        (audit::newest(true), "audit_by_run"),
+        (audit::FORGET_ROWS.to_owned(), "audit_by_age"),
+        (audit::FORGET_REQUESTS.to_owned(), "approval_by_age"),
+    ] {
+        let steps = steps(&store, sql.clone()).await;
+        let uses_index = |step: &String| step.contains("INDEX") && step.contains(index);
+        assert!(steps.iter().any(uses_index), "{sql}: {steps:?}");
+        let reads_all = |step: &String| {
+            let table = step.starts_with("SCAN approval") || step.starts_with("SCAN audit");
+            let few = step.contains("approval_waiting") || step.contains("approval_answered");
+            table && !few
+        };
+        assert!(!steps.iter().any(reads_all), "{sql}: {steps:?}");
+        let sorts = steps.iter().any(|step| step.contains("TEMP B-TREE"));
+        assert!(!sorts || index == "approval_waiting", "{sql} sorts what may be many: {steps:?}");
+    }
+    // All runs' newest rows are read in the order of the table itself, and no more than are asked for.
+    assert_eq!(steps(&store, audit::newest(false)).await, ["SCAN audit"]);
+}
