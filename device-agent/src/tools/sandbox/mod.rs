@@ -44,7 +44,7 @@ use arguments::{Arguments, Parts};
 use call::{Bounds, see_through};
 use cgroup::Group;
 use program::Programs;
-use protected::Top;
+use protected::{Below, Top};
 use scratch::Scratch;
 
 pub use call::{Ending, Reason};
@@ -85,8 +85,8 @@ pub enum Unavailable {
     Protected(PathBuf, AccessError),
     /// More places than can be protected.
     #[error(
-        "the working directory holds more than {0} places that had to be protected: repositories, and files that \
-             the service protects"
+        "the working directory holds more than {0} places that had to be protected: repositories, files that the \
+         service protects, and the folders above them"
     )]
     ManyPlaces(usize),
     /// Commands must not change what is version control's, and here everything is.
@@ -154,7 +154,8 @@ impl Sandbox {
             return Err(Unavailable::VersionControl);
         }
         let below_top = protected::below_top(&workspace)?;
-        let scratch = Scratch::make(&own.join("scratch"))?;
+        let in_tmp = workspace.path().strip_prefix(arguments::TMP).ok();
+        let scratch = Scratch::make(&own.join("scratch"), in_tmp)?;
         let filter = seccomp::filter(network)?;
         let sandbox = Self { programs, workspace, scratch, filter, below_top, network, limits };
         match sandbox.run("true", READY, &CancellationToken::new())? {
@@ -188,16 +189,18 @@ impl Sandbox {
             return Err(Unavailable::DiskFull);
         }
         let top = Top::hold(&self.workspace)?;
-        let below_top = protected::open(&self.workspace, &self.below_top)?;
+        let below = Below::hold(&self.workspace, &self.below_top)?;
         let parts = Parts {
             at: self.workspace.path(),
             working_directory: self.workspace.root(),
             tmp: self.scratch.handle(),
+            way: self.scratch.way(),
+            folders: &below.folders,
+            protected: [&top.places, &below.places],
             filter: self.filter.as_fd(),
             network: self.network,
         };
-        let arguments = Arguments::new(&parts, top.places.iter().chain(&below_top));
-        let launched = launch::launch(&self.programs, arguments, &self.limits, group.as_ref(), command)?;
+        let launched = launch::launch(&self.programs, Arguments::new(&parts), &self.limits, group.as_ref(), command)?;
         Ok(see_through(launched, &bounds)?)
     }
 }

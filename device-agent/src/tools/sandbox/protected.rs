@@ -5,7 +5,7 @@
 //! when they are missing (an empty folder stands in their place while commands run), below it where they exist
 //! when the run begins. So is what the service's owner protects, where it exists.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -21,8 +21,8 @@ use crate::tools::workspace::{AccessError, Workspace, below};
 
 /// Those of version control's names under which programs to be run can stand, so that none may appear.
 const NEVER_NEW: [&str; 2] = [".git", ".hg"];
-/// The most protected places: each takes a descriptor and a mount in every call.
-const PLACES: usize = 256;
+/// The most protected places with the folders above them: each takes a descriptor and a mount in every call.
+const PLACES: usize = 512;
 
 /// A place that is shown read-only: its path in the working directory, and itself.
 pub(super) type Place = (PathBuf, OwnedFd);
@@ -120,21 +120,45 @@ pub(super) fn below_top(workspace: &Workspace) -> Result<Vec<PathBuf>, Unavailab
             }
         }
     }
+    if found.len() + above(found.iter().map(PathBuf::as_path)).len() > PLACES {
+        return Err(Unavailable::ManyPlaces(PLACES));
+    }
     Ok(found)
 }
 
-/// What stands at these paths now. What was taken away needs no protection; what cannot be opened, for whatever other
-/// reason, might.
-pub(super) fn open(workspace: &Workspace, paths: &[PathBuf]) -> Result<Vec<Place>, Unavailable> {
-    let mut places = Vec::with_capacity(paths.len());
-    for path in paths {
-        match below(workspace.root(), path, OFlags::PATH) {
-            Ok(place) => places.push((path.clone(), place)),
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-            Err(errno) => return Err(Unavailable::Protected(path.clone(), AccessError::reading(errno))),
+/// What is protected below the top, held for one call.
+#[derive(Default)]
+pub(super) struct Below {
+    pub(super) places: Vec<Place>,
+    /// The folders above the places, each before those in it. They are the command's, and stay where they are.
+    pub(super) folders: Vec<Place>,
+}
+
+impl Below {
+    /// Opens what stands at these paths now. What was taken away needs no protection; what cannot be opened, for whatever
+    /// other reason, might.
+    pub(super) fn hold(workspace: &Workspace, paths: &[PathBuf]) -> Result<Self, Unavailable> {
+        let mut held = Self::default();
+        for path in paths {
+            match below(workspace.root(), path, OFlags::PATH) {
+                Ok(place) => held.places.push((path.clone(), place)),
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+                Err(errno) => return Err(Unavailable::Protected(path.clone(), AccessError::reading(errno))),
+            }
         }
+        for path in above(held.places.iter().map(|(path, _)| path.as_path())) {
+            let folder = below(workspace.root(), path, OFlags::PATH | OFlags::DIRECTORY)
+                .map_err(|errno| Unavailable::Protected(path.to_owned(), AccessError::reading(errno)))?;
+            held.folders.push((path.to_owned(), folder));
+        }
+        Ok(held)
     }
-    Ok(places)
+}
+
+/// The folders above these places, without the top, each before those in it.
+fn above<'a>(places: impl Iterator<Item = &'a Path>) -> BTreeSet<&'a Path> {
+    let folders = places.flat_map(|place| place.ancestors().skip(1));
+    folders.filter(|folder| !folder.as_os_str().is_empty()).collect()
 }
 
 #[cfg(test)]
@@ -189,11 +213,10 @@ mod tests {
         std::fs::write(place.path().join("sub/.git"), "gitdir: ../.git/modules/sub").expect("writes");
         let workspace = open(place.path(), &[".env".to_owned(), "/keys/".to_owned()]);
         let found = below_top(&workspace).expect("few");
-        assert_eq!(
-            paths(&super::open(&workspace, &found).expect("opened")),
-            [".env", "keys", "sub/.git", "vendor/lib/.git"]
-        );
-        std::fs::remove_file(place.path().join(".env")).expect("removes");
-        assert_eq!(paths(&super::open(&workspace, &found).expect("opened")), ["keys", "sub/.git", "vendor/lib/.git"]);
+        let held = || Below::hold(&workspace, &found).expect("opened");
+        assert_eq!(paths(&held().places), [".env", "keys", "sub/.git", "vendor/lib/.git"]);
+        assert_eq!(paths(&held().folders), ["sub", "vendor", "vendor/lib"]);
+        std::fs::remove_dir_all(place.path().join("vendor")).expect("removes");
+        assert_eq!((paths(&held().places), paths(&held().folders)), (vec![".env", "keys", "sub/.git"], vec!["sub"]));
     }
 }

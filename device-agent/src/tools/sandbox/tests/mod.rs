@@ -2,6 +2,7 @@
 
 mod escapes;
 mod limits;
+mod nested;
 mod survivors;
 
 use std::path::PathBuf;
@@ -35,12 +36,15 @@ impl Site {
         self.folder.path().join(name)
     }
 
+    fn open(&self, directory: &Path, network: Network, limits: Limits) -> Result<Sandbox, Unavailable> {
+        let own = self.path("own");
+        let ground = Ground { directory, own: &own, protected: &["guarded".to_owned()], network };
+        Sandbox::open(Arc::new(Workspace::open(ground).expect("opens")), &own, network, limits)
+    }
+
     fn sandbox(&self, network: Network, limits: Limits) -> Sandbox {
-        let (directory, own) = (self.path("in"), self.path("own"));
-        let ground = Ground { directory: &directory, own: &own, protected: &["guarded".to_owned()], network };
-        let workspace = Arc::new(Workspace::open(ground).expect("opens"));
-        Sandbox::open(workspace, &own, network, limits)
-            .expect("bubblewrap is installed and user namespaces are allowed")
+        let opened = self.open(&self.path("in"), network, limits);
+        opened.expect("bubblewrap is installed and user namespaces are allowed")
     }
 
     fn usual(&self) -> Sandbox {
