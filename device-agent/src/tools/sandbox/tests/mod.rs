@@ -4,6 +4,7 @@ mod escapes;
 mod limits;
 mod nested;
 mod survivors;
+mod turns;
 
 use std::path::PathBuf;
 
