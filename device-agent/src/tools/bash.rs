@@ -128,7 +128,7 @@ impl Tool for Bash {
                     Ok(ToolOutput::error(format!("Nothing was run: {not_now}.")))
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a command could not be run");
+                    tracing::warn!(%error, to_do = error.next(), "a command could not be run");
                     Err(ToolFailure::SandboxUnavailable)
                 }
             }

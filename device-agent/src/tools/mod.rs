@@ -116,7 +116,7 @@ pub enum OpenError {
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
     /// What commands need.
-    #[error(transparent)]
+    #[error("{}; to do: {}", .0, .0.next())]
     Sandbox(#[from] Unavailable),
 }
 

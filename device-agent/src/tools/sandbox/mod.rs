@@ -40,7 +40,8 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use super::workspace::{AccessError, Workspace};
+use super::display;
+use super::workspace::Workspace;
 use crate::services::Network;
 use arguments::{Arguments, Parts};
 use call::{Bounds, see_through};
@@ -84,8 +85,11 @@ pub enum Unavailable {
     #[error("{0} cannot be a working directory for commands: a sandbox has something of its own there")]
     NoPlace(PathBuf),
     /// A protected place cannot be protected.
-    #[error("{0} in the working directory must be protected and cannot be: {1}")]
-    Protected(PathBuf, AccessError),
+    #[error("{} in the working directory must be protected and cannot be: {}", display::name(.0), .1)]
+    Protected(PathBuf, String),
+    /// What is in a folder that a command could open cannot be known.
+    #[error("{} in the working directory cannot be looked through for what must be protected: {}", display::name(.0), .1)]
+    Unlisted(PathBuf, String),
     /// More places than can be protected.
     #[error(
         "the working directory holds more than {0} places that had to be protected: repositories, files that the \
@@ -124,7 +128,13 @@ impl Unavailable {
                     .to_owned()
             }
             Self::OwnFolder | Self::NoPlace(_) | Self::VersionControl => "choose another working directory".to_owned(),
-            Self::Protected(path, _) => format!("make {} a plain folder or file, or take it away", path.display()),
+            Self::Protected(path, _) => format!(
+                "make {} a plain folder or file that the agent's account may read, or take it away",
+                display::name(path)
+            ),
+            Self::Unlisted(path, _) => {
+                format!("let the agent's account list {}, or take it away", display::name(path))
+            }
             Self::ManyPlaces(_) => {
                 "choose a narrower working directory, or protect folders instead of files".to_owned()
             }

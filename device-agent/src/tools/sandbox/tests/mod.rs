@@ -76,7 +76,7 @@ fn a_command_works_in_the_working_directory_and_its_changes_stay() {
     let said = ok(&sandbox, "pwd; cat a.txt; echo two >>a.txt; mkdir sub && cd sub && echo three >b.txt; echo err >&2");
     assert_eq!(said, format!("{}\none\nerr\n", site.path("in").display()));
     assert_eq!(std::fs::read_to_string(site.path("in/a.txt")).expect("stands"), "one\ntwo\n");
-    assert_eq!(ok(&sandbox, "cat sub/b.txt; ls -A | sort | head -3"), "three\n.git\n.hg\na.txt\n");
+    assert_eq!(ok(&sandbox, "cat sub/b.txt; ls -A | sort | head -5"), "three\n.git\n.hg\n.jj\n.svn\na.txt\n");
     let left: Vec<_> =
         std::fs::read_dir(site.path("in")).expect("stands").map(|e| e.expect("stands").file_name()).collect();
     assert_eq!(left.len(), 2, "the stand-ins of version control are gone: {left:?}");
