@@ -10,6 +10,7 @@ use deskgate_protocol::canonical::Sha256Digest;
 use rustix::fs::{Access, AtFlags, Mode, OFlags};
 
 use super::access::{AccessError, Kind};
+use super::guard;
 use super::known::{Content, Known, SIZE_LIMIT};
 use super::replace::{self, Original};
 use super::spot::Spot;
@@ -157,6 +158,11 @@ fn create(spot: &Spot<'_>, bytes: &[u8]) -> Result<(), AccessError> {
     let mut made = Made { first: spot, below: Vec::new() };
     directories.iter().try_for_each(|directory| made.directory(directory))?;
     replace::create(made.last(), name, bytes)?;
+    // Each of two calls at once may have been allowed to make one of the last two parts.
+    if guard::completed_repository(spot) {
+        let _ = rustix::fs::unlinkat(made.last(), name, AtFlags::empty());
+        return Err(AccessError::Repository);
+    }
     made.below.iter_mut().for_each(|made| made.kept = true);
     Ok(())
 }

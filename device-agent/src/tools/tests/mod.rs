@@ -6,6 +6,7 @@ mod disk;
 mod escapes;
 mod hidden;
 mod races;
+mod repositories;
 mod results;
 mod writing;
 
