@@ -79,8 +79,8 @@ impl<'a> Target<'a> {
         self.original.as_ref().map(|original| original.text.as_str())
     }
 
-    /// With this content it would be the change.
-    pub(super) fn becomes(self, after: String) -> Result<Change<'a>, Not> {
+    /// With this content it would be the change. `done`: what the file was then, in a few words.
+    pub(super) fn becomes(self, after: String, done: impl Into<String>) -> Result<Change<'a>, Not> {
         if after.len() > SIZE_LIMIT {
             let limit = SIZE_LIMIT / (1024 * 1024);
             return Err(Not::told(format!("The file would have more than {limit} MiB, which no tool writes.")));
@@ -88,7 +88,7 @@ impl<'a> Target<'a> {
         if after.contains('\0') {
             return Err(Not::told("The file would have a NUL character. Only text is written."));
         }
-        Ok(Change { target: self, after })
+        Ok(Change { target: self, after, done: done.into() })
     }
 }
 
@@ -116,12 +116,18 @@ fn read(spot: &Spot<'_>) -> Result<Original, Not> {
 pub(super) struct Change<'a> {
     target: Target<'a>,
     after: String,
+    done: String,
 }
 
 impl Change<'_> {
     /// What the file says before.
     pub(super) fn before(&self) -> Content {
         self.target.original.as_ref().map(|original| Sha256Digest::of(original.text.as_bytes()))
+    }
+
+    /// What the file was when the change is made, in a few words.
+    pub(super) fn done(&self) -> &str {
+        &self.done
     }
 
     /// What a person sees of it.
@@ -138,7 +144,7 @@ impl Change<'_> {
         if planned.is_some_and(|planned| planned != self.before()) {
             return Err(Not::told("The file changed after this call was prepared. Read it again, and call again."));
         }
-        let Self { target: Target { spot, original }, after } = self;
+        let Self { target: Target { spot, original }, after, .. } = self;
         let path = spot.path();
         match original {
             Some(mut original) => {

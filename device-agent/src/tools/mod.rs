@@ -37,6 +37,7 @@ mod text;
 mod walk;
 pub mod workspace;
 mod write;
+mod writer;
 
 use std::sync::Arc;
 
