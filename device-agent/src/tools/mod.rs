@@ -25,6 +25,7 @@ mod ignores;
 mod known;
 mod nearest;
 mod output;
+mod pieces;
 mod planned;
 mod read;
 mod replace;

@@ -8,6 +8,7 @@ mod hidden;
 mod races;
 mod repositories;
 mod results;
+mod stops;
 mod writing;
 
 use std::path::Path;
