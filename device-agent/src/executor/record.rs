@@ -106,7 +106,13 @@ impl Record {
             Basis::Approval(approval_id) => By::Approval(approval_id),
             Basis::Grant(approval_id) => By::Grant(approval_id),
         };
-        async move { written(ledger.begin(call, by).await, |()| Event::Begun) }.boxed()
+        async move {
+            match ledger.begin(call, by).await {
+                Err(Error::AsksFirst) => Event::AsksFirst,
+                begun => written(begun, |()| Event::Begun),
+            }
+        }
+        .boxed()
     }
 
     pub(super) fn note(&self, call_id: String, ok: bool) -> BoxFuture<'static, Event> {

@@ -6,8 +6,9 @@
 //! | [`Ledger::begin`] | the call that begins: a writing one durably, as an intent that recovery will find |
 //! | [`Ledger::note`] | what came of a writing call |
 //!
-//! A call that a person had to allow begins only if the database agrees: the request was approved, and for exactly
-//! these arguments.
+//! A call begins only if the database agrees, in the transaction that writes it down: by a request, if that was approved
+//! for exactly these arguments; without one, if the same call never asked in this run, and none is under way or was
+//! lost of which nobody knows what came of it.
 
 use std::time::Duration;
 
@@ -72,7 +73,7 @@ pub enum By {
 #[derive(Clone, Debug)]
 pub struct Ledger {
     store: Store,
-    run_id: RunId,
+    pub(super) run_id: RunId,
     attempt: u32,
 }
 
@@ -167,7 +168,8 @@ impl Ledger {
             .await
     }
 
-    /// Writes down that a call begins. A writing one is on disk then.
+    /// Writes down that a call begins. A writing one is on disk then. [`Error::AsksFirst`]: nothing was written, and only a
+    /// person has it done.
     pub async fn begin(&self, call: PlannedCall, by: By) -> Result<(), Error> {
         let (run_id, attempt) = (self.run_id.to_string(), self.attempt);
         let writes = call.kind == ToolKind::Write;
@@ -221,12 +223,28 @@ fn basis(
             false => Err(Error::NotApproved { approval_id }),
         }
     };
+    let never = |sql: &str| match tx.prepare_cached(sql)?.exists(params![run_id, digest])? {
+        true => Err(Error::AsksFirst),
+        false => Ok(()),
+    };
     match by {
-        By::Rules => Ok("rules".to_owned()),
+        By::Rules => {
+            never(LOST)?;
+            never(ASKED)?;
+            Ok("rules".to_owned())
+        }
         By::Approval(id) => agrees(id, "state IN ('approved', 'approved_for_run') AND digest = ?5"),
-        By::Grant(id) => agrees(id, "state = 'approved_for_run' AND ?5 IS NOT NULL"),
+        By::Grant(id) => {
+            never(LOST)?;
+            agrees(id, "state = 'approved_for_run' AND ?5 IS NOT NULL")
+        }
     }
 }
+
+/// An equal call that began in whatever attempt, and of which nobody knows what came of it.
+pub(super) const LOST: &str = "SELECT 1 FROM intent WHERE run_id = ?1 AND digest = ?2 AND ok IS NULL";
+/// An equal call that asked in whatever attempt. The rules say the same of equal calls, so it asks again.
+pub(super) const ASKED: &str = "SELECT 1 FROM approval WHERE run_id = ?1 AND digest = ?2";
 
 fn row<'a>(
     run_id: &'a str,

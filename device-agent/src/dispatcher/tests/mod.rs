@@ -294,7 +294,7 @@ fn scripted(ledger: Ledger, gate: watch::Receiver<bool>, store: Store) -> Execut
                 let _ = reports.send(Progress::Event(message(n))).await;
             }
             if let "intend" | "write" | "write-and-intend" | "ask" | "write-and-ask" = words[0] {
-                return reconcile::work(words[0], &journal, job.leaving, &reports, gate, stop).await;
+                return reconcile::work(words[0], job.offer.attempt, &journal, job.leaving, &reports, gate, stop).await;
             }
             match words[0] {
                 "break" => panic!("as told"),

@@ -22,6 +22,7 @@ fn call(n: u32) -> PlannedCall {
 /// What an execution does up to the moment in which it is killed, in the order of the real one.
 pub(super) async fn work(
     what: &str,
+    attempt: u32,
     journal: &store::Ledger,
     leaving: CancellationToken,
     reports: &mpsc::Sender<Progress>,
@@ -29,6 +30,8 @@ pub(super) async fn work(
     stop: CancellationToken,
 ) -> Outcome {
     let asks = what.ends_with("ask");
+    // No attempt makes the calls of another: what began there may have happened.
+    let call = |n| PlannedCall { arguments: json!({ "n": n, "attempt": attempt }), ..call(n) };
     if what.starts_with("write") {
         journal.begin(call(1), By::Rules).await.expect("written");
         journal.note("call_1_1".to_owned(), true).await.expect("written");
