@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::*;
 use crate::store::approvals::{ApprovalState, Decided, Decision};
+use crate::store::journal::CUT_OFFS;
 use crate::store::journal::reconcile::Finding;
 use crate::store::ledger::{Asking, By, Plan, PlannedCall, Shown};
 
@@ -333,6 +334,26 @@ async fn a_gentle_stop_waits_for_no_person_and_the_run_goes_on_as_after_a_crash(
         let (_, in_flight) = device.connect().await;
         assert_eq!(in_flight, [InFlight { run_id: offer.run_id, attempt: 1, status }]);
     }
+}
+
+#[tokio::test]
+async fn a_run_that_only_waits_for_a_person_outlasts_any_number_of_gentle_stops() {
+    let mut device = Device::new().await;
+    let mut offer = device.publish(4).await.offer("ask");
+    for _ in 0..=CUT_OFFS {
+        let (mut peer, _) = device.connect().await;
+        peer.start(&offer).await;
+        device.until("it asks", |status| status.runs[0].standing == Standing::AwaitingApproval).await;
+        soon("it stops", device.handle().stop(false)).await;
+        let Process { task, .. } = device.process.take().expect("running");
+        task.await.expect("it ended by itself");
+        device.boot().await;
+        offer = next(&offer);
+    }
+    let (mut peer, _) = device.connect().await;
+    peer.start(&offer).await;
+    device.gate.send_replace(true);
+    assert_eq!(peer.finish().await.3, answer("done"));
 }
 
 #[tokio::test]
