@@ -72,7 +72,8 @@ pub fn trace_id(traceparent: &str) -> Option<&str> {
 pub enum RefuseCode {
     /// The device does not hold this definition: the run fails.
     DefinitionMismatch,
-    /// The service's own concurrency is used up, or the device stops: the run stays queued.
+    /// The service's own concurrency is used up, which the next `ready` says of it, or the device stops: the run stays
+    /// queued.
     Busy,
 }
 

@@ -44,7 +44,8 @@ fn every_frame_of_a_device_is_written_and_read_as_ever() {
     let finish = |outcome| DeviceFrame::Finish { run_id, attempt, seq: 4, outcome };
     every!(file, DeviceFrame {
         Hello: DeviceFrame::Hello(hello());
-        Ready: DeviceFrame::Ready { slots: 4 };
+        Ready: DeviceFrame::Ready { slots: 4, full: Vec::new() },
+            DeviceFrame::Ready { slots: 0, full: vec![endpoint_id()] };
         Accept: DeviceFrame::Accept { run_id, attempt };
         Refuse: DeviceFrame::Refuse { run_id, attempt, code: RefuseCode::Busy };
         Event: event(DeviceEvent::UsageUpdated { usage: usage() });

@@ -97,8 +97,20 @@ impl Peer {
 
     async fn ready(&mut self) -> u32 {
         match soon("a frame of the device", self.from.recv()).await.expect("the device is there") {
-            DeviceFrame::Ready { slots } => slots,
+            DeviceFrame::Ready { slots, .. } => slots,
             other => panic!("not about slots: {other:?}"),
+        }
+    }
+
+    /// The next `ready` that says something else of the services than `before`.
+    async fn full(&mut self, before: &[EndpointId]) -> (u32, Vec<EndpointId>) {
+        let mut declared = 0;
+        loop {
+            match soon("a frame of the device", self.from.recv()).await.expect("the device is there") {
+                DeviceFrame::Ready { slots, full } if full == before => declared += slots,
+                DeviceFrame::Ready { slots, full } => return (declared + slots, full),
+                _ => {}
+            }
         }
     }
 

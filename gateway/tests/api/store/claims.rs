@@ -32,7 +32,7 @@ async fn eight_claimers_at_once_take_every_run_once_and_oldest_first() {
         claimers.spawn(async move {
             let mut taken = Vec::new();
             loop {
-                let batch = store.claim(session, 7, LEASE).await.expect("claimed");
+                let batch = store.claim(session, 7, &[], LEASE).await.expect("claimed");
                 if batch.is_empty() {
                     return taken;
                 }
@@ -57,7 +57,7 @@ async fn only_the_newest_session_of_the_right_device_with_access_gets_work() {
     let run_id = shelf.queue().await;
     let (foreign, _) = Desk::pair(&shelf.store).await.connect().await;
     assert_eq!(shelf.desk.claim(old, 9).await, []);
-    assert_eq!(shelf.store.claim(foreign, 9, LEASE).await.expect("claimed"), []);
+    assert_eq!(shelf.store.claim(foreign, 9, &[], LEASE).await.expect("claimed"), []);
     assert_eq!(shelf.desk.claim(session, 0).await, []);
     shelf.desk.allow(false).await;
     assert_eq!(shelf.desk.claim(session, 9).await, []);
@@ -91,7 +91,7 @@ async fn an_offer_nobody_took_is_queued_again_and_its_late_acceptance_refused() 
     let shelf = Shelf::new().await;
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.queue().await;
-    shelf.store.claim(session, 1, Duration::ZERO).await.expect("claimed");
+    shelf.store.claim(session, 1, &[], Duration::ZERO).await.expect("claimed");
     assert_eq!(shelf.store.return_unaccepted_offers().await.expect("done"), 1);
     assert_eq!(shelf.store.return_unaccepted_offers().await.expect("done"), 0);
     let late = shelf.one(session, run_id, 1, What::Start).await;
