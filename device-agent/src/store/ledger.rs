@@ -33,6 +33,8 @@ pub struct Asking {
     pub endpoint_id: EndpointId,
     /// ... and its name.
     pub service: String,
+    /// For whom the run was submitted.
+    pub subject: Option<String>,
     /// The assistant's own words.
     pub why: String,
     /// It was approved before, and what it would do has changed since.
@@ -100,9 +102,9 @@ impl Ledger {
                 let (id, digest) = (approval_id.to_string(), call.digest().to_string());
                 tx.prepare_cached(&format!(
                     "INSERT INTO approval (approval_id, run_id, attempt, endpoint_id, service, call_id, tool, kind, digest,
-                            arguments, plan, why, again, asked_at, expires_at, kept_from, state)
+                            arguments, plan, why, again, asked_at, expires_at, kept_from, state, subject)
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, {NOW}, {NOW} + ?14,
-                            (SELECT now FROM transcript_clock), 'waiting')"
+                            (SELECT now FROM transcript_clock), 'waiting', ?15)"
                 ))?
                 .execute(params![
                     id,
@@ -119,6 +121,7 @@ impl Ledger {
                     asking.why,
                     asking.again,
                     i64::try_from(asking.expiry.as_millis()).unwrap_or(i64::MAX / 2),
+                    asking.subject,
                 ])?;
                 let new = audit::New { approval_id: Some(&id), ..row(&run_id, attempt, &call, &digest, "requested", "agent") };
                 audit::add(tx, &new)?;

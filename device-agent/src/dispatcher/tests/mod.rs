@@ -245,6 +245,7 @@ impl Published {
             endpoint_id: self.endpoint_id,
             endpoint_version: 1,
             definition_sha256: self.digest,
+            subject: Some("customer-91".to_owned()),
             input: Input { text: text.to_owned(), more: serde_json::Map::new() },
             conversation: None,
             generation: None,

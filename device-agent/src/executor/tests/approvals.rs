@@ -171,6 +171,7 @@ async fn a_call_waits_for_a_person_and_runs_with_the_arguments_that_they_saw() {
         ("Write", "I save it.", ApprovalState::Waiting)
     );
     assert_eq!(request.arguments, Some(json!({ "name": "a.txt", "text": "new" })));
+    assert_eq!(request.subject.as_deref(), Some("customer-91"), "whose request it is");
     assert_eq!(written(&running.folder, "a.txt"), None);
     assert_eq!(running.decide(&request, Decision::Once).await, Decided::Counts);
     let store = running.store.clone();

@@ -20,7 +20,7 @@ fn call(n: u32) -> PlannedCall {
 
 fn asking(expiry: Duration) -> Asking {
     let (endpoint_id, service, why) = (EndpointId::new(), "Writer".to_owned(), "I save it.".to_owned());
-    Asking { endpoint_id, service, why, again: false, expiry }
+    Asking { endpoint_id, service, subject: Some("customer-91".to_owned()), why, again: false, expiry }
 }
 
 async fn disk() -> (tempfile::TempDir, Store, Ledger) {
@@ -220,6 +220,18 @@ async fn the_audit_only_grows_until_it_is_old() {
     store.lazily(move |tx| Ok(tx.execute(year, [])?)).await.expect("time passes");
     store.audit().forget_old().await.expect("old by now");
     assert_eq!(rows().await, 0);
+}
+
+#[tokio::test]
+async fn what_a_request_was_about_and_for_whom_leaves_the_disk_with_its_run() {
+    let (_home, store, ledger) = disk().await;
+    let (id, _) = ledger.ask(call(1), asking(LONG)).await.expect("asked");
+    let read = async || store.approvals().get(id).await.expect("readable").expect("kept");
+    assert_eq!(read().await.subject.as_deref(), Some("customer-91"));
+    store.journal().forget(ledger.run_id, 1).await.expect("settled");
+    let Approval { subject, arguments, plan, why, state, .. } = read().await;
+    assert_eq!((subject, arguments, plan, why.as_str()), (None, None, None, ""));
+    assert_eq!(state, ApprovalState::Withdrawn);
 }
 
 #[tokio::test]

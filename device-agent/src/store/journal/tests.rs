@@ -17,6 +17,7 @@ fn offer(attempt: u32) -> Offer {
         endpoint_id: EndpointId::new(),
         endpoint_version: 1,
         definition_sha256: Sha256Digest::of(b"definition"),
+        subject: Some("customer-91".to_owned()),
         input: Input { text: "work".to_owned(), more: serde_json::Map::new() },
         conversation: None,
         generation: None,

@@ -72,7 +72,7 @@ impl Store {
     /// The offer of an attempt that the session holds already; none if its run has ended.
     pub async fn offer(&self, session: SessionKey, run_id: RunId) -> Result<Option<Offer>, Error> {
         let sql = "-- attempts::offer
-            SELECT run_id, attempt, endpoint_id, endpoint_version, definition_sha256, input, conversation_id,
+            SELECT run_id, attempt, endpoint_id, endpoint_version, definition_sha256, subject, input, conversation_id,
                 generation, max_duration_s, traceparent
             FROM runs WHERE run_id = $1 AND device_id = $2 AND epoch = $3 AND finished_at IS NULL";
         let params: [&(dyn ToSql + Sync); 3] = [&run_id.uuid(), &session.device_id.uuid(), &session.epoch_column()];
@@ -88,6 +88,7 @@ fn offer_of(row: &Row) -> Result<Offer, Error> {
         endpoint_id: row.try_get::<_, uuid::Uuid>("endpoint_id")?.into(),
         endpoint_version: row.try_get::<_, i32>("endpoint_version")?.unsigned_abs(),
         definition_sha256: digest(row.try_get("definition_sha256")?)?,
+        subject: Some(row.try_get("subject")?),
         input: json(row, "input")?.ok_or_else(missing)?,
         conversation: row.try_get::<_, Option<uuid::Uuid>>("conversation_id")?.map(Into::into),
         generation: row.try_get::<_, Option<i32>>("generation")?.map(i32::unsigned_abs),
