@@ -10,6 +10,7 @@ mod conversations;
 mod daemon;
 mod identity;
 mod key;
+mod key_file;
 mod mcp;
 mod operation;
 mod provider;

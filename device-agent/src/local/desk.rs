@@ -130,7 +130,7 @@ impl Desk {
             Request::SetMcpServer(ask) => {
                 let SetMcpServer { name, url, header, key } = ask.clone();
                 let set = move |servers: &Connections| {
-                    servers.set(&name, connections::Change { url, key: server_key(header, &key)? })
+                    servers.set(&name, connections::Change { url, header, key: key_change(&key)? })
                 };
                 give(ask, self.with_servers(set).await)
             }
@@ -451,15 +451,6 @@ fn key_change(key: &NewKey) -> Result<KeyChange, SecretError> {
         NewKey::Keep => KeyChange::Keep,
         NewKey::Forget => KeyChange::Forget,
         NewKey::Replace(text) => KeyChange::Replace(Secret::new(text)?),
-    })
-}
-
-/// The same for an MCP server, whose key travels in a header of its own.
-fn server_key(header: Option<String>, key: &NewKey) -> Result<connections::KeyChange, SecretError> {
-    Ok(match key {
-        NewKey::Keep => connections::KeyChange::Keep,
-        NewKey::Forget => connections::KeyChange::Forget,
-        NewKey::Replace(text) => connections::KeyChange::Replace { header, key: Secret::new(text)? },
     })
 }
 
