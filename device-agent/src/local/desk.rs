@@ -95,7 +95,8 @@ pub async fn serve(listener: UnixListener, desk: Desk, stop: CancellationToken) 
 impl Desk {
     /// Answers a page, as the private socket answers the command line.
     pub async fn ask<A: Ask>(&self, ask: A) -> Result<A::Answer, No> {
-        let answer = self.answer(ask.into(), Asker::Page).await?;
+        // Boxed: every page would hold the whole of every answer otherwise.
+        let answer = Box::pin(self.answer(ask.into(), Asker::Page)).await?;
         serde_json::from_value(answer).map_err(|error| failed(error.to_string()))
     }
 

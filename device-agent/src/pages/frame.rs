@@ -11,12 +11,18 @@ use crate::settings::Mode;
 pub(super) enum Section {
     Overview,
     Approvals,
+    Runs,
+    Conversations,
 }
 
 impl Section {
     /// All of them, as they stand in the side bar: the place, its address, its name, the key after `g`.
-    pub(super) const ALL: [(Self, &'static str, &'static str, &'static str); 2] =
-        [(Self::Overview, "/", "Overview", "o"), (Self::Approvals, "/approvals", "Approvals", "a")];
+    pub(super) const ALL: [(Self, &'static str, &'static str, &'static str); 4] = [
+        (Self::Overview, "/", "Overview", "o"),
+        (Self::Approvals, "/approvals", "Approvals", "a"),
+        (Self::Runs, "/runs", "Runs", "r"),
+        (Self::Conversations, "/conversations", "Conversations", "c"),
+    ];
 }
 
 /// One line of the side bar.

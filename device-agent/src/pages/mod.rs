@@ -14,14 +14,17 @@
 
 mod access;
 mod approvals;
+mod conversations;
 mod door;
 mod fields;
 mod frame;
 mod live;
 mod overview;
+mod runs;
 mod sessions;
 mod sign_in;
 mod style;
+mod timeline;
 mod words;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -121,7 +124,14 @@ pub fn router(pages: Pages) -> Router {
         .route("/access", get(access::ask).post(access::set))
         .route("/approvals", get(approvals::list))
         .route("/approvals/{id}", post(approvals::decide))
+        .route("/conversations", get(conversations::list))
+        .route("/conversations/{id}", get(conversations::show))
+        .route("/conversations/{id}/reset", get(conversations::ask_reset).post(conversations::reset))
         .route("/live", get(live::stream))
+        .route("/runs", get(runs::list))
+        .route("/runs/{id}", get(runs::show))
+        .route("/runs/{id}/reconcile", post(runs::reconcile))
+        .route("/runs/{id}/stop", get(runs::ask_stop).post(runs::stop))
         .route("/sign-in", get(sign_in::show).post(sign_in::enter))
         .route("/sign-out", post(sign_in::leave))
         .route("/style.css", get(style::css))

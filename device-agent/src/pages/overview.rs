@@ -27,7 +27,7 @@ struct Overview {
     frame: Frame,
     hops: Vec<Hop>,
     steps: Vec<Step>,
-    runs: Option<Vec<Row>>,
+    rows: Option<Vec<Row>>,
     unsettled: usize,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Row {
 
 impl Row {
     /// How long it took, or takes so far.
-    fn took(&self) -> Option<Length> {
+    pub(super) fn took(&self) -> Option<Length> {
         let end = self.run.finished_at.unwrap_or_else(deskgate_protocol::Timestamp::now);
         Some(Length(end.0.as_second() - self.run.started_at?.0.as_second()))
     }
@@ -106,8 +106,8 @@ pub(super) async fn show(State(pages): State<Pages>, visitor: Visitor) -> Result
         desk.manage(ListApplications {}),
     );
     let services = services.unwrap_or_default();
-    let runs: Option<Vec<_>> = listed.ok().map(|page| page.runs.into_iter().map(|run| names.row(run)).collect());
-    let any_run = runs.as_ref().is_some_and(|runs| !runs.is_empty());
+    let rows: Option<Vec<_>> = listed.ok().map(|page| page.runs.into_iter().map(|run| names.row(run)).collect());
+    let any_run = rows.as_ref().is_some_and(|rows| !rows.is_empty());
     let steps = steps(applications.is_ok_and(|list| !list.is_empty()), &services, any_run);
     let hops = hops(&frame, &services);
     let standing = |word: &str| match &frame.status {
@@ -117,7 +117,7 @@ pub(super) async fn show(State(pages): State<Pages>, visitor: Visitor) -> Result
         None => 0,
     };
     let unsettled = standing("awaiting_reconciliation");
-    Ok(super::html(StatusCode::OK, &Overview { frame, hops, steps, runs, unsettled }))
+    Ok(super::html(StatusCode::OK, &Overview { frame, hops, steps, rows, unsettled }))
 }
 
 /// The list of the first visit, until all of it is done.
