@@ -8,9 +8,10 @@ use deskgate_protocol::control::RefusedCode;
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::management::{
-    CreateApplication, CreateKey, GetAccess, ListApplications, ListConversations, ListEndpoints, ListKeys, ListRuns,
-    ManagementErrorCode, ManagementRequest, PublishEndpoint, ResetConversation, RevokeKey, RollKey, SetAccess,
-    SetApplication, ShowConversation, ShowOperation, ShowRun, StopRun,
+    CompleteDisabling, CreateApplication, CreateKey, DisableApplication, GetAccess, ListApplications,
+    ListConversations, ListEndpoints, ListKeys, ListRemoved, ListRuns, ManagementErrorCode, ManagementRequest,
+    PreviewDisabling, PublishEndpoint, RemoveApplication, ResetConversation, RevokeKey, RollKey, SetAccess,
+    ShowApplication, ShowConversation, ShowOperation, ShowRun, StopRun,
 };
 use deskgate_protocol::secret::ControlToken;
 use deskgate_protocol::{Timestamp, VERSION};
@@ -349,11 +350,16 @@ impl Desk {
         match request {
             Pass::CreateApplication(request) => pass!(request, CreateApplication),
             Pass::ListApplications(request) => pass!(request, ListApplications),
+            Pass::ShowApplication(request) => pass!(request, ShowApplication),
             Pass::CreateKey(request) => pass!(request, CreateKey),
             Pass::ListKeys(request) => pass!(request, ListKeys),
             Pass::RevokeKey(request) => pass!(request, RevokeKey),
             Pass::RollKey(request) => pass!(request, RollKey),
-            Pass::SetApplication(request) => pass!(request, SetApplication),
+            Pass::PreviewDisabling(request) => pass!(request, PreviewDisabling),
+            Pass::DisableApplication(request) => pass!(request, DisableApplication),
+            Pass::CompleteDisabling(request) => pass!(request, CompleteDisabling),
+            Pass::RemoveApplication(request) => pass!(request, RemoveApplication),
+            Pass::ListRemoved(request) => pass!(request, ListRemoved),
             Pass::PublishEndpoint(request) => pass!(request, PublishEndpoint),
             Pass::ListEndpoints(request) => pass!(request, ListEndpoints),
             Pass::SetAccess(request) => pass!(request, SetAccess),
