@@ -6,6 +6,7 @@ mod app;
 mod approvals;
 mod call;
 mod connection;
+mod consent;
 mod conversations;
 mod daemon;
 mod identity;

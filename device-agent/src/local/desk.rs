@@ -7,11 +7,7 @@ use deskgate_gateway::socket;
 use deskgate_protocol::control::RefusedCode;
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::ids::RunId;
-use deskgate_protocol::management::{
-    Call, CreateApplication, CreateKey, GetAccess, ListApplications, ListConversations, ListEndpoints, ListKeys,
-    ListRuns, ManagementErrorCode, ManagementRequest, PublishEndpoint, ResetConversation, RevokeKey, RollKey,
-    SetAccess, SetApplication, ShowConversation, ShowOperation, ShowRun, StopRun,
-};
+use deskgate_protocol::management::{Call, GetAccess, ManagementErrorCode, ManagementRequest, SetAccess};
 use deskgate_protocol::secret::ControlToken;
 use deskgate_protocol::{Timestamp, VERSION};
 use serde_json::Value;
@@ -362,35 +358,7 @@ impl Desk {
     }
 
     async fn pass_on(&self, request: ManagementRequest) -> Answer {
-        use ManagementRequest as Pass;
-        let engine = self.engine()?;
-        let dispatcher = &engine.dispatcher;
-        macro_rules! pass {
-            ($request:expr, $kind:ty) => {{
-                let reply = dispatcher.call::<$kind>($request).await?;
-                serde_json::to_value(reply).map_err(|error| failed(error.to_string()))
-            }};
-        }
-        match request {
-            Pass::CreateApplication(request) => pass!(request, CreateApplication),
-            Pass::ListApplications(request) => pass!(request, ListApplications),
-            Pass::CreateKey(request) => pass!(request, CreateKey),
-            Pass::ListKeys(request) => pass!(request, ListKeys),
-            Pass::RevokeKey(request) => pass!(request, RevokeKey),
-            Pass::RollKey(request) => pass!(request, RollKey),
-            Pass::SetApplication(request) => pass!(request, SetApplication),
-            Pass::PublishEndpoint(request) => pass!(request, PublishEndpoint),
-            Pass::ListEndpoints(request) => pass!(request, ListEndpoints),
-            Pass::SetAccess(request) => pass!(request, SetAccess),
-            Pass::GetAccess(request) => pass!(request, GetAccess),
-            Pass::ListRuns(request) => pass!(request, ListRuns),
-            Pass::ShowRun(request) => pass!(request, ShowRun),
-            Pass::StopRun(request) => pass!(request, StopRun),
-            Pass::ListConversations(request) => pass!(request, ListConversations),
-            Pass::ShowConversation(request) => pass!(request, ShowConversation),
-            Pass::ResetConversation(request) => pass!(request, ResetConversation),
-            Pass::ShowOperation(request) => pass!(request, ShowOperation),
-        }
+        Ok(self.engine()?.dispatcher.pass_on(request).await?)
     }
 }
 
