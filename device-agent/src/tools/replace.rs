@@ -8,16 +8,17 @@
 //! few microseconds between that and the rename is lost; a file that appears where there was none is never lost.
 
 use std::ffi::OsStr;
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::access::AccessError;
+use super::attributes;
 use super::workspace::below;
 
 /// A file as it was when it was read to be changed.
@@ -28,8 +29,7 @@ pub(super) struct Original {
     pub(super) text: String,
 }
 
-/// Replaces a file. It keeps its mode, and its owner and group where this account may give them; further
-/// attributes, such as access control lists, are not kept.
+/// Replaces a file, which keeps its mode and what else `attributes.rs` names.
 pub(super) fn replace(
     directory: BorrowedFd<'_>,
     name: &OsStr,
@@ -38,8 +38,8 @@ pub(super) fn replace(
 ) -> Result<(), AccessError> {
     let mut temporary = Temporary::create(directory, Mode::RUSR | Mode::WUSR)?;
     temporary.write(bytes)?;
-    dress(&temporary.file, &original.metadata)?;
-    temporary.file.sync_all().map_err(writing)?;
+    attributes::copy(original, &temporary.file)?;
+    temporary.file.sync_all().map_err(AccessError::from_writing)?;
     if !is_unchanged(directory, name, original)? {
         return Err(AccessError::Changed);
     }
@@ -53,7 +53,7 @@ pub(super) fn create(directory: BorrowedFd<'_>, name: &OsStr, bytes: &[u8]) -> R
     // The account's umask decides, as for every new file.
     let mut temporary = Temporary::create(directory, Mode::from_raw_mode(0o666))?;
     temporary.write(bytes)?;
-    temporary.file.sync_all().map_err(writing)?;
+    temporary.file.sync_all().map_err(AccessError::from_writing)?;
     match rustix::fs::renameat_with(directory, &temporary.name, directory, name, RenameFlags::NOREPLACE) {
         Ok(()) => temporary.settled(directory),
         // A file system that cannot: a second name for the same file is as strict, and the first one goes.
@@ -82,7 +82,7 @@ impl<'a> Temporary<'a> {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), AccessError> {
-        self.file.write_all(bytes).map_err(writing)
+        self.file.write_all(bytes).map_err(AccessError::from_writing)
     }
 
     /// It has its name; the directory's entry is synced too.
@@ -104,18 +104,6 @@ impl Drop for Temporary<'_> {
     }
 }
 
-/// Owner first: giving a file away takes rights from its mode. Without the owner those rights are not given.
-fn dress(file: &File, original: &std::fs::Metadata) -> Result<(), AccessError> {
-    let ours = file.metadata()?;
-    let same = (ours.uid(), ours.gid()) == (original.uid(), original.gid());
-    let given = same || fchown(file, Some(original.uid()), Some(original.gid())).is_ok();
-    if !given {
-        let _ = fchown(file, None, Some(original.gid()));
-    }
-    let kept = if given { 0o7777 } else { 0o777 };
-    file.set_permissions(Permissions::from_mode(original.mode() & kept)).map_err(writing)
-}
-
 /// Whether the name still leads to this file, and the file says what it said.
 fn is_unchanged(directory: BorrowedFd<'_>, name: &OsStr, original: &mut Original) -> Result<bool, AccessError> {
     original.file.rewind()?;
@@ -124,11 +112,4 @@ fn is_unchanged(directory: BorrowedFd<'_>, name: &OsStr, original: &mut Original
     let stat = rustix::fs::statat(directory.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW).map_err(AccessError::writing)?;
     let same = (stat.st_dev, stat.st_ino, stat.st_nlink) == (original.metadata.dev(), original.metadata.ino(), 1);
     Ok(same && now == original.text.as_bytes())
-}
-
-fn writing(error: std::io::Error) -> AccessError {
-    match Errno::from_io_error(&error) {
-        Some(errno) => AccessError::writing(errno),
-        None => error.into(),
-    }
 }

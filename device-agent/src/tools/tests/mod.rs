@@ -1,5 +1,6 @@
 //! What the tools promise, tried through the same toolbox that a run uses.
 
+mod attributes;
 mod commands;
 mod confinement;
 mod disk;
