@@ -33,6 +33,7 @@ mod replace;
 pub mod sandbox;
 mod skill;
 mod spot;
+mod temporary;
 #[cfg(test)]
 mod tests;
 mod text;

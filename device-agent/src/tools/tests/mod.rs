@@ -6,6 +6,8 @@ mod confinement;
 mod disk;
 mod escapes;
 mod hidden;
+mod left_behind;
+mod lesser;
 mod races;
 mod repositories;
 mod results;
