@@ -14,6 +14,9 @@
 pub mod approvals;
 mod decisions;
 pub mod desk;
+mod line;
+mod managed;
+mod no;
 pub mod orders;
 
 use deskgate_protocol::control::Refused;

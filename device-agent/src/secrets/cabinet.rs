@@ -110,7 +110,8 @@ impl<T: Serialize + DeserializeOwned> Cabinet<T> {
     fn write(&self, name: &str, file: &T) -> Result<(), FileError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.folder);
         made.map_err(|error| self.failed(error))?;
-        let text = Zeroizing::new(serde_json::to_vec_pretty(file).expect("what is configured is words, which are JSON"));
+        let text =
+            Zeroizing::new(serde_json::to_vec_pretty(file).expect("what is configured is words, which are JSON"));
         Ok(write_private(&self.file(name)?, &text)?)
     }
 
