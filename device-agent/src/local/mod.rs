@@ -16,6 +16,8 @@ pub mod approvals;
 mod decisions;
 pub mod desk;
 pub mod launch;
+mod line;
+mod no;
 pub mod orders;
 
 use deskgate_gateway::socket;
