@@ -26,6 +26,7 @@ mod settlements;
 mod sleep;
 mod stops;
 mod streams;
+mod strikes;
 mod tls;
 mod waiting;
 
