@@ -29,6 +29,7 @@ mod streams;
 mod strikes;
 mod tls;
 mod waiting;
+mod wires;
 
 use deskgate_tests::{Backend, Device};
 use serde_json::Value;
