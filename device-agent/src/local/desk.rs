@@ -8,7 +8,7 @@ use deskgate_protocol::control::RefusedCode;
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::management::{
-    CompleteDisabling, CreateApplication, CreateKey, DisableApplication, GetAccess, ListApplications,
+    CompleteDisabling, CreateApplication, CreateKey, DisableApplication, GetAccess, GetOverview, ListApplications,
     ListConversations, ListEndpoints, ListKeys, ListRemoved, ListRuns, ManagementErrorCode, ManagementRequest,
     PreviewDisabling, PublishEndpoint, RemoveApplication, ResetConversation, RevokeKey, RollKey, SetAccess,
     ShowApplication, ShowConversation, ShowOperation, ShowRun, StopRun,
@@ -364,6 +364,7 @@ impl Desk {
             Pass::ListEndpoints(request) => pass!(request, ListEndpoints),
             Pass::SetAccess(request) => pass!(request, SetAccess),
             Pass::GetAccess(request) => pass!(request, GetAccess),
+            Pass::GetOverview(request) => pass!(request, GetOverview),
             Pass::ListRuns(request) => pass!(request, ListRuns),
             Pass::ShowRun(request) => pass!(request, ShowRun),
             Pass::StopRun(request) => pass!(request, StopRun),
