@@ -136,6 +136,7 @@ document.addEventListener("keydown", (event) => {
   const cards = [...document.querySelectorAll("[data-card]")];
   const here = cards.findIndex((card) => card.contains(document.activeElement));
   switch (event.key) {
+    case "/": if (document.querySelector("[data-search]")) { event.preventDefault(); document.querySelector("[data-search]").focus(); } break;
     case "g": goes = true; setTimeout(() => { goes = false; }, 1500); break;
     case "j": cards[Math.min(here + 1, cards.length - 1)]?.focus(); break;
     case "k": cards[Math.max(here - 1, 0)]?.focus(); break;

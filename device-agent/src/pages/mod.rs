@@ -22,6 +22,7 @@ mod frame;
 mod keys;
 mod live;
 mod overview;
+mod plot;
 mod runs;
 mod sessions;
 mod sign_in;
