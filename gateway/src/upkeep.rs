@@ -43,6 +43,8 @@ pub struct Round {
     pub lost: usize,
     /// Runs whose device was removed.
     pub removed: usize,
+    /// Runs that were ended or told to stop because their application was disabled.
+    pub disabled: usize,
     /// Resets whose device was removed.
     pub resets_failed: usize,
     /// Ended runs that were deleted because their time was over.
@@ -66,6 +68,7 @@ pub async fn run_once(store: &Store, retention: Duration) -> Result<Round, Error
         expired: store.expire_queued(retention).await?,
         lost: store.suspend_lost_runs().await?,
         removed: store.end_runs_of_revoked_devices(retention).await?,
+        disabled: store.tell_runs_of_disabled_applications(retention).await?,
         resets_failed: store.fail_resets_of_revoked_devices().await?,
         purged: purge(store).await?,
         forgotten: store.forget_purged_runs().await?,

@@ -3,6 +3,7 @@
 //! Each request is a type, and names the type of its reply ([`Call`]). A device sees and changes
 //! only what is its own; there is no such call on the public address.
 
+mod applications;
 mod conversations;
 mod operations;
 
@@ -15,6 +16,11 @@ use crate::operation::ControlOperation;
 use crate::run::{Run, RunEvent};
 use crate::time::Timestamp;
 
+pub use applications::{
+    Application, ApplicationState, CompleteDisabling, CreateApplication, CreatedApplication, DisableApplication,
+    DisablingPreview, ListApplications, ListRemoved, Outstanding, PreviewDisabling, RemoveApplication,
+    RemovedApplication, ShowApplication,
+};
 pub use conversations::{
     ConversationDetail, ConversationPage, ListConversations, OwnConversation, ResetConversation, ShowConversation,
 };
@@ -52,8 +58,10 @@ macro_rules! calls {
 calls! {
     /// A new application with its first key.
     CreateApplication => CreatedApplication;
-    /// The device's applications, oldest first.
+    /// The device's applications that were not removed, oldest first.
     ListApplications => Vec<Application>;
+    /// One application, removed or not.
+    ShowApplication => Application;
     /// One more key.
     CreateKey => CreatedKey;
     /// An application's keys, oldest first.
@@ -62,8 +70,16 @@ calls! {
     RevokeKey => Key;
     /// Replaces a key by a new one; the old one lives on for a chosen time.
     RollKey => CreatedKey;
-    /// Disables or enables an application with all its keys.
-    SetApplication => Application;
+    /// What disabling an application would end.
+    PreviewDisabling => DisablingPreview;
+    /// Ends an application's keys, runs and services for good.
+    DisableApplication => Application;
+    /// Says that disabling is done, if it is.
+    CompleteDisabling => Application;
+    /// Takes a disabled application off the list.
+    RemoveApplication => Application;
+    /// Removed applications of which something can still be read, the last removed first.
+    ListRemoved => Vec<RemovedApplication>;
     /// A checked service becomes callable, or a new version of it.
     PublishEndpoint => PublishedEndpoint;
     /// The device's published services, oldest first.
@@ -86,51 +102,6 @@ calls! {
     ResetConversation => ControlOperation;
     /// How a stop or a reset stands.
     ShowOperation => ControlOperation;
-}
-
-/// A new application with its first key, which has every scope.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CreateApplication {
-    /// A recognisable name, unique among the device's applications.
-    pub name: String,
-}
-
-/// The reply to [`CreateApplication`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CreatedApplication {
-    /// The application.
-    pub application: Application,
-    /// Its first key.
-    pub key: CreatedKey,
-}
-
-/// Lists applications.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ListApplications {}
-
-/// A business system that may call services.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Application {
-    /// Its identifier.
-    pub app_id: ApplicationId,
-    /// Its name.
-    pub name: String,
-    /// When it was created.
-    pub created_at: Timestamp,
-    /// How many of its keys are neither revoked nor expired.
-    pub live_keys: u32,
-    /// Since when its keys are refused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disabled_at: Option<Timestamp>,
-}
-
-/// Disables an application, so that every call with its keys is refused, or enables it again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SetApplication {
-    /// Which one.
-    pub app_id: ApplicationId,
-    /// Whether its keys are to be good.
-    pub enabled: bool,
 }
 
 /// Creates a key.
@@ -340,6 +311,9 @@ pub struct PublishedEndpoint {
     pub definition_sha256: Sha256Digest,
     /// When that version was published.
     pub published_at: Timestamp,
+    /// Since when nobody can call it, because its application was disabled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed_at: Option<Timestamp>,
 }
 
 /// Enables or pauses access.

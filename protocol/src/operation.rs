@@ -1,13 +1,11 @@
 //! Control operations: stop and reset as resources, confirmed by the device.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ConversationId, OperationId, RunId};
-use crate::run::{RunState, UnknownWord};
+use crate::run::RunState;
 use crate::time::Timestamp;
+use crate::words::words;
 
 /// A control operation as its owner sees it (http-api, section "Records").
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,44 +88,6 @@ impl OperationErrorCode {
         };
         OperationError { code: self, message: message.to_owned() }
     }
-}
-
-/// Gives an enum its words, each in one place.
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $variant:ident = $word:tt,)* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-        #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-        pub enum $name {
-            $($(#[$about])* #[serde(rename = $word)] $variant,)*
-        }
-
-        impl $name {
-            /// The word for it in the API and the tables.
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $word,)*
-                }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.as_str())
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = UnknownWord;
-
-            fn from_str(text: &str) -> Result<Self, UnknownWord> {
-                match text {
-                    $($word => Ok(Self::$variant),)*
-                    _ => Err(UnknownWord),
-                }
-            }
-        }
-    };
 }
 
 words! {

@@ -4,8 +4,12 @@ use clap::Subcommand;
 use deskgate_gateway::exit::{Exit, Failure};
 use deskgate_gateway::output::{Output, table};
 use deskgate_protocol::ApplicationId;
-use deskgate_protocol::management::{Application, CreateApplication, ListApplications, SetApplication};
+use deskgate_protocol::management::{
+    Application, ApplicationState, CompleteDisabling, CreateApplication, DisableApplication, DisablingPreview,
+    ListApplications, ListRemoved, PreviewDisabling, RemoveApplication, RemovedApplication, ShowApplication,
+};
 
+use super::consent::Consent;
 use super::socket::Agent;
 
 /// `deskgate app …`
@@ -16,18 +20,35 @@ pub(super) enum App {
         /// A recognisable name
         name: String,
     },
-    /// Every application
+    /// Every application that was not removed
     List,
-    /// Refuse every call with an application's keys
+    /// One application, and what its disabling waits for
+    Show {
+        /// Its name or identifier
+        app: String,
+    },
+    /// End an application's keys, services and runs for good
+    #[command(after_help = "Keys are never restored. Files that runs have changed stay changed.")]
     Disable {
         /// Its name or identifier
         app: String,
+        #[command(flatten)]
+        consent: Consent,
     },
-    /// Let a disabled application call again
-    Enable {
+    /// Complete disabling, once everything of the application has ended
+    CompleteDisabling {
         /// Its name or identifier
         app: String,
     },
+    /// Take a disabled application off the list; its history stays readable until it is deleted
+    Remove {
+        /// Its name or identifier
+        app: String,
+        #[command(flatten)]
+        consent: Consent,
+    },
+    /// Removed applications of which something is kept
+    Removed,
 }
 
 pub(super) async fn run(agent: Agent, command: App, out: Output) -> Result<(), Failure> {
@@ -41,24 +62,87 @@ pub(super) async fn run(agent: Agent, command: App, out: Output) -> Result<(), F
                 )
             });
         }
-        App::Disable { app } => set(&agent, &app, false, out).await?,
-        App::Enable { app } => set(&agent, &app, true, out).await?,
         App::List => {
             let applications = agent.manage(ListApplications {}).await?;
             out.result("apps/1", &serde_json::json!({ "applications": applications }), || list(&applications));
+        }
+        App::Show { app } => {
+            let app_id = find(&agent, &app).await?;
+            let application = agent.manage(ShowApplication { app_id }).await?;
+            out.result("app/1", &application, || describe(&application));
+        }
+        App::Disable { app, consent } => {
+            let app_id = find(&agent, &app).await?;
+            let preview = agent.manage(PreviewDisabling { app_id }).await?;
+            consent.ask(&question(&preview))?;
+            let application = agent.manage(DisableApplication { app_id }).await?;
+            out.result("app/1", &application, || describe(&application));
+        }
+        App::CompleteDisabling { app } => {
+            let app_id = find(&agent, &app).await?;
+            let application = agent.manage(CompleteDisabling { app_id }).await?;
+            out.result("app/1", &application, || describe(&application));
+        }
+        App::Remove { app, consent } => {
+            let app_id = find(&agent, &app).await?;
+            let name = agent.manage(ShowApplication { app_id }).await?.name;
+            consent
+                .ask(&format!("Remove {name:?} from the list? It cannot be put back; its history stays readable."))?;
+            let application = agent.manage(RemoveApplication { app_id }).await?;
+            out.result("app/1", &application, || describe(&application));
+        }
+        App::Removed => {
+            let removed = agent.manage(ListRemoved {}).await?;
+            out.result("apps-removed/1", &serde_json::json!({ "applications": removed }), || list_removed(&removed));
         }
     }
     Ok(())
 }
 
-async fn set(agent: &Agent, app: &str, enabled: bool, out: Output) -> Result<(), Failure> {
-    let app_id = find(agent, app).await?;
-    let application = agent.manage(SetApplication { app_id, enabled }).await?;
-    out.result("app/1", &application, || match enabled {
-        true => format!("{} may call again.", application.name),
-        false => format!("{} is disabled. Calls with its keys are refused within a second.", application.name),
-    });
-    Ok(())
+/// What is to be confirmed, with its numbers.
+fn question(preview: &DisablingPreview) -> String {
+    format!(
+        "Disable {:?}?\n  {} that stop working now; keys cannot be restored\n  {} that nobody can call any more\n  \
+         {} that will be cancelled\n  {} that will be stopped; what they changed stays changed\n  {} that nobody can \
+         go on with",
+        preview.application.name,
+        counted(preview.live_keys, "key"),
+        counted(preview.services, "service"),
+        counted(preview.runs_queued, "queued run"),
+        counted(preview.runs_in_progress, "run in progress"),
+        counted(preview.conversations, "conversation"),
+    )
+}
+
+fn counted(count: u32, noun: &str) -> String {
+    match (count, noun.strip_prefix("run ")) {
+        (1, _) => format!("1 {noun}"),
+        (_, Some(rest)) => format!("{count} runs {rest}"),
+        (_, None) => format!("{count} {noun}s"),
+    }
+}
+
+fn describe(app: &Application) -> String {
+    let head = format!("{} ({}): {}", app.name, app.app_id, app.state);
+    let rest = match (app.state, app.outstanding) {
+        (ApplicationState::Active, _) => format!("{} in use", counted(app.live_keys, "key")),
+        (ApplicationState::Disabling, Some(left)) if !left.is_none() => format!(
+            "its keys are refused; waits for {}, {} that you must settle, {}",
+            counted(left.runs_to_stop, "run"),
+            counted(left.runs_to_reconcile, "run"),
+            counted(left.resets, "reset")
+        ),
+        (ApplicationState::Disabling, _) => {
+            format!("its keys are refused; nothing is left: deskgate app complete-disabling {}", app.app_id)
+        }
+        (ApplicationState::Disabled, _) => {
+            format!("nothing of it works any more; deskgate app remove {} takes it off the list", app.app_id)
+        }
+        (ApplicationState::Removed, _) => {
+            format!("off the list; what is kept of it: deskgate runs list --app {}", app.app_id)
+        }
+    };
+    format!("{head}\n{rest}")
 }
 
 fn list(applications: &[Application]) -> String {
@@ -67,22 +151,37 @@ fn list(applications: &[Application]) -> String {
             .to_owned();
     }
     let row = |app: &Application| {
-        let state = if app.disabled_at.is_some() { "disabled" } else { "enabled" };
         let keys = app.live_keys.to_string();
-        vec![app.name.clone(), state.to_owned(), keys, app.created_at.to_string(), app.app_id.to_string()]
+        vec![app.name.clone(), app.state.to_string(), keys, app.created_at.to_string(), app.app_id.to_string()]
     };
     table(&["NAME", "STATE", "KEYS", "CREATED", "ID"], &applications.iter().map(row).collect::<Vec<_>>())
 }
 
-/// An application by its identifier or its name.
+fn list_removed(removed: &[RemovedApplication]) -> String {
+    if removed.is_empty() {
+        return "Applications that you remove appear here until the last of their runs is deleted.".to_owned();
+    }
+    let row = |RemovedApplication { application: app, runs, kept_until }: &RemovedApplication| {
+        let removed = app.removed_at.map(|at| at.to_string()).unwrap_or_default();
+        vec![app.name.clone(), removed, runs.to_string(), kept_until.to_string(), app.app_id.to_string()]
+    };
+    table(&["NAME", "REMOVED", "RUNS", "KEPT UNTIL", "ID"], &removed.iter().map(row).collect::<Vec<_>>())
+}
+
+/// An application by its identifier or its name. A name that none on the list has may be that of a removed one: the last
+/// that was removed.
 pub(super) async fn find(agent: &Agent, wanted: &str) -> Result<ApplicationId, Failure> {
     super::no_secret("application", wanted)?;
     if let Ok(app_id) = wanted.parse() {
         return Ok(app_id);
     }
-    let applications = agent.manage(ListApplications {}).await?;
-    let found = applications.iter().find(|app| app.name == wanted).map(|app| app.app_id);
-    found.ok_or_else(|| {
+    let listed = agent.manage(ListApplications {}).await?;
+    if let Some(app) = listed.iter().find(|app| app.name == wanted) {
+        return Ok(app.app_id);
+    }
+    let removed = agent.manage(ListRemoved {}).await?;
+    let found = removed.iter().find(|removed| removed.application.name == wanted);
+    found.map(|removed| removed.application.app_id).ok_or_else(|| {
         Failure::new(Exit::Failed, format!("there is no application {wanted:?}; see: deskgate app list"))
     })
 }

@@ -9,11 +9,11 @@ use deskgate_protocol::ids::{ApplicationId, ApprovalId, RunId};
 use deskgate_protocol::management::ListApplications;
 
 use super::socket::Agent;
-use super::visible::{block, line};
 use super::{call, no_secret};
 use crate::local::{
     ApprovalState, ApprovalView, DecideApproval, Decision, ListApprovals, ListAudit, ShowApproval, audit,
 };
+use crate::visible::{block, line};
 
 /// `deskgate approvals …`
 #[derive(Debug, Subcommand)]

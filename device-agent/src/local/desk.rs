@@ -5,17 +5,20 @@ use std::path::PathBuf;
 use deskgate_gateway::socket;
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::ids::RunId;
-use deskgate_protocol::management::GetAccess;
+use deskgate_protocol::management::{Call, GetAccess, ManagementRequest};
 use deskgate_protocol::{Timestamp, VERSION};
 use serde_json::Value;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::launch::Launch;
 use super::line::view;
-use super::no::failed;
+use super::no::{failed, refused};
 use super::orders::Order;
-use super::{AgentStatus, Ask, LineView, NewKey, No, NoCode, Reply, Request, SetMcpServer, SetProvider, Stop};
+use super::{
+    AgentStatus, Ask, Asker, LineView, NewKey, No, NoCode, OpenedPages, Reply, Request, SetMcpServer, SetProvider, Stop,
+};
 use crate::assistant::accounts::{AccountError, Accounts, Change};
 use crate::dispatcher::{DispatcherHandle, Standing};
 use crate::identity::DeviceKey;
@@ -60,16 +63,18 @@ pub struct Desk {
     pub engine: watch::Receiver<Option<Engine>>,
     /// Where orders go.
     pub orders: mpsc::Sender<Order>,
+    /// Where the management pages are, and what opens them.
+    pub launch: Launch,
 }
 
-pub(super) type Answer = Result<Value, No>;
+type Answer = Result<Value, No>;
 
 /// Answers until `stop`.
 pub async fn serve(listener: UnixListener, desk: Desk, stop: CancellationToken) {
     socket::serve(listener, false, stop, move |request: Request, peer| {
         let desk = desk.clone();
         async move {
-            match desk.answer(request, peer).await {
+            match desk.answer(request, Asker::Socket(peer)).await {
                 Ok(value) => Reply::Ok(value),
                 Err(no) => Reply::No(no),
             }
@@ -79,10 +84,23 @@ pub async fn serve(listener: UnixListener, desk: Desk, stop: CancellationToken) 
 }
 
 impl Desk {
-    async fn answer(&self, request: Request, peer: socket::Peer) -> Answer {
+    /// Answers a page, as the private socket answers the command line.
+    pub async fn ask<A: Ask>(&self, ask: A) -> Result<A::Answer, No> {
+        // Boxed: every page would hold the whole of every answer otherwise.
+        let answer = Box::pin(self.answer(ask.into(), Asker::Page)).await?;
+        serde_json::from_value(answer).map_err(|error| failed(error.to_string()))
+    }
+
+    /// Asks the gateway for a page.
+    pub async fn manage<C: Call + Send>(&self, call: C) -> Result<C::Reply, No> {
+        Ok(self.engine()?.dispatcher.call(call).await?)
+    }
+
+    async fn answer(&self, request: Request, asker: Asker) -> Answer {
         match request {
             Request::GetStatus(ask) => give(ask, self.status().await),
             Request::Stop(ask) => give(ask, self.stop(ask).await),
+            Request::OpenPages(ask) => give(ask, self.open_pages()),
             Request::GetIdentity(ask) => give(ask, self.identity().await),
             Request::GetConnection(ask) => give(ask, self.connection().await),
             Request::SaveConnection(ask) => give(ask.clone(), self.save(ask).await),
@@ -129,13 +147,13 @@ impl Desk {
             }
             Request::ListApprovals(ask) => give(ask, self.approvals(ask.all).await),
             Request::ShowApproval(ask) => give(ask, self.approval(ask).await),
-            Request::DecideApproval(ask) => give(ask.clone(), self.decide(ask, peer.uid).await),
+            Request::DecideApproval(ask) => give(ask.clone(), self.decide(ask, asker).await),
             Request::ListAudit(ask) => {
                 give(ask, self.store.audit().list(ask.run_id, ask.limit).await.map_err(No::from))
             }
             Request::ShowEvidence(ask) => give(ask, self.evidence(ask.run_id).await),
-            Request::ReconcileRun(ask) => give(ask, self.settle(ask, peer.uid).await),
-            Request::Manage { request } => self.manage(request).await,
+            Request::ReconcileRun(ask) => give(ask, self.settle(ask, asker).await),
+            Request::Manage { request } => self.pass_on(request).await,
         }
     }
 
@@ -194,7 +212,16 @@ impl Desk {
             access,
             work: engine.dispatcher.status().into(),
             kept_awake: engine.kept_awake.borrow().clone(),
+            pages: self.launch.address().map(|address| format!("http://{address}/")),
         })
+    }
+
+    fn open_pages(&self) -> Result<OpenedPages, No> {
+        let address = self
+            .launch
+            .address()
+            .ok_or_else(|| refused("the management pages are not up; the agent's log says why".to_owned()))?;
+        Ok(OpenedPages { link: format!("http://{address}/sign-in?code={}", self.launch.issue().as_str()) })
     }
 
     async fn device_name(&self) -> Result<String, No> {
@@ -215,6 +242,10 @@ impl Desk {
             let _ = ended.await;
         }
         Ok(asking)
+    }
+
+    async fn pass_on(&self, request: ManagementRequest) -> Answer {
+        Ok(self.engine()?.dispatcher.pass_on(request).await?)
     }
 }
 

@@ -86,6 +86,7 @@ impl AdmissionDesk {
                 self.replay(caller, run_id, fingerprint == request.fingerprint).await
             }
             Admission::NoSuchEndpoint => Err(Refusal::NotFound),
+            Admission::Disabled => Err(Refusal::ApplicationDisabled),
             Admission::Paused => Err(Refusal::AccessPaused),
             Admission::QueueFull => Err(no_room.unwrap_or_else(|| self.waiting.full())),
         }

@@ -56,6 +56,7 @@ pub async fn open(store: &Store, caller: &Caller, wanted: Wanted) -> Result<Ther
         Opened::There { conversation, made, replayed } => Ok(There { conversation, made, replayed }),
         Opened::Reused(existing) => Err(Refusal::IdempotencyKeyReused { existing: existing.into() }),
         Opened::NoSuchEndpoint => Err(Refusal::NotFound),
+        Opened::Disabled => Err(Refusal::ApplicationDisabled),
         Opened::Paused => Err(Refusal::AccessPaused),
         Opened::OverRate => Err(Refusal::RateLimited),
     }
@@ -118,6 +119,7 @@ impl AdmissionDesk {
                 self.replay(caller, run_id, fingerprint == request.fingerprint).await
             }
             Said::NoSuchConversation => Err(Refusal::NotFound),
+            Said::Disabled => Err(Refusal::ApplicationDisabled),
             Said::Paused => Err(Refusal::AccessPaused),
             Said::OtherGeneration { current } => Err(Refusal::GenerationMismatch { current_generation: current }),
             Said::Busy { active_run_id, operation_id } => {

@@ -1,18 +1,18 @@
 //! What a device may ask about its own applications, keys, services and runs.
 
+mod applications;
 mod orders;
 
 use std::time::Duration;
 
 use deskgate_protocol::management::{
-    Access, Application, CreateApplication, CreateKey, CreatedApplication, CreatedKey, Key, ListKeys, ListRuns,
-    ManagementError, ManagementErrorCode, PublishEndpoint, PublishedEndpoint, RevokeKey, RollKey, RunDetail, RunPage,
-    Scope, SetAccess, SetApplication, ShowRun,
+    Access, CreateKey, CreatedKey, Key, ListKeys, ListRuns, ManagementError, ManagementErrorCode, PublishEndpoint,
+    PublishedEndpoint, RevokeKey, RollKey, RunDetail, RunPage, Scope, SetAccess, ShowRun,
 };
 use deskgate_protocol::run::{Run, RunEvent};
 use deskgate_protocol::secret::ApplicationKey;
 use deskgate_protocol::service::{DESCRIPTION_LIMIT, check_name};
-use deskgate_protocol::{ApplicationId, DeviceId, KeyId};
+use deskgate_protocol::{DeviceId, KeyId};
 
 use super::runs::seen;
 use crate::networks::Network;
@@ -45,24 +45,6 @@ impl Desktop {
         Self { store, device_id, public_url, retention }
     }
 
-    /// Creates an application with a key that has every scope.
-    pub async fn create_application(&self, request: CreateApplication) -> Answer<CreatedApplication> {
-        check_name(&request.name).map_err(invalid)?;
-        let secret = ApplicationKey::generate(KeyId::new());
-        let key = new_key(&secret, "first key", &Scope::ALL);
-        let created = self.store.create_application(self.device_id, ApplicationId::new(), &request.name, &key).await?;
-        let (application, key) = created.ok_or_else(|| {
-            conflict(format!("there is already an application named {:?}; choose another name", request.name))
-        })?;
-        tracing::info!(app_id = %application.app_id, device_id = %self.device_id, "application created");
-        Ok(CreatedApplication { application, key: CreatedKey { key, text: secret.reveal().to_owned() } })
-    }
-
-    /// The applications, oldest first.
-    pub async fn applications(&self) -> Answer<Vec<Application>> {
-        Ok(self.store.applications(self.device_id).await?)
-    }
-
     /// Adds a key.
     pub async fn create_key(&self, request: CreateKey) -> Answer<CreatedKey> {
         check_name(&request.name).map_err(invalid)?;
@@ -91,7 +73,7 @@ impl Desktop {
             ..new_key(&secret, &request.name, &request.scopes)
         };
         let key = self.store.create_key(self.device_id, request.app_id, &key).await?;
-        let key = key.ok_or_else(|| not_found(format!("there is no application {}", request.app_id)))?;
+        let key = key.ok_or_else(|| not_found(format!("there is no active application {}", request.app_id)))?;
         Ok(CreatedKey { key, text: secret.reveal().to_owned() })
     }
 
@@ -121,13 +103,6 @@ impl Desktop {
         Ok(CreatedKey { key, text: secret.reveal().to_owned() })
     }
 
-    /// Disables or enables an application.
-    pub async fn set_application(&self, request: SetApplication) -> Answer<Application> {
-        let application = self.store.set_application(self.device_id, request.app_id, request.enabled).await?;
-        tracing::info!(app_id = %request.app_id, enabled = request.enabled, "application changed");
-        application.ok_or_else(|| not_found(format!("there is no application {}", request.app_id)))
-    }
-
     /// Publishes a version of a service.
     pub async fn publish(&self, request: PublishEndpoint) -> Answer<PublishedEndpoint> {
         check_name(&request.name).map_err(invalid)?;
@@ -137,6 +112,9 @@ impl Desktop {
         match self.store.publish(self.device_id, &request).await? {
             Publication::Published(endpoint) => Ok(endpoint),
             Publication::NoSuchApplication => Err(not_found(format!("there is no application {}", request.app_id))),
+            Publication::Disabled => {
+                Err(conflict("the application was disabled; nothing can be published for it any more".to_owned()))
+            }
             Publication::NameTaken => Err(conflict(format!(
                 "the application already has a service named {:?}; choose another name",
                 request.name

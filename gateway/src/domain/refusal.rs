@@ -18,7 +18,7 @@ pub enum Refusal {
         hint: String,
     },
     /// The desktop user disabled the application.
-    #[error("This application is disabled. Its owner can enable it again.")]
+    #[error("This application was disabled by its owner. Its keys are revoked for good.")]
     ApplicationDisabled,
     /// The key may not do this.
     #[error("This application key lacks the scope \"{0}\".")]

@@ -60,6 +60,8 @@ pub enum Admission {
     },
     /// The application has no such published service.
     NoSuchEndpoint,
+    /// The application was disabled after its key was checked.
+    Disabled,
     /// The desktop user paused access.
     Paused,
     /// The application's queue is full.
@@ -171,7 +173,8 @@ impl Store {
                 LEFT JOIN LATERAL (
                     SELECT r.run_id, r.fingerprint FROM runs r WHERE r.identity = s.identity LIMIT 1) k ON true
                 LEFT JOIN LATERAL (
-                    SELECT e.version, e.definition_sha256, e.device_id, d.access_enabled, {PRESENCE} AS presence
+                    SELECT e.version, e.definition_sha256, e.device_id, e.closed_at IS NULL AS open, d.access_enabled,
+                        {PRESENCE} AS presence
                     FROM endpoints e JOIN devices d ON d.device_id = e.device_id AND d.revoked_at IS NULL
                     WHERE e.endpoint_id = s.endpoint_id AND e.app_id = s.app_id LIMIT 1) t ON true
             ), admitted AS (
@@ -180,7 +183,7 @@ impl Store {
                 SELECT s.run_id, s.app_id, s.subject, s.endpoint_id, s.version, s.definition_sha256,
                     s.device_id, s.identity, s.fingerprint, s.input::json, s.metadata::json, s.max_duration_s,
                     s.traceparent, now() + make_interval(secs => s.queue_ttl_s)
-                FROM submitted s WHERE s.access_enabled AND s.queue_open AND s.known_run_id IS NULL
+                FROM submitted s WHERE s.open AND s.access_enabled AND s.queue_open AND s.known_run_id IS NULL
                 ORDER BY s.place
                 ON CONFLICT (identity) DO NOTHING
                 RETURNING run_id, created_at, queue_expires_at
@@ -190,7 +193,7 @@ impl Store {
                 FROM admitted a JOIN submitted s USING (run_id)
             )
             SELECT s.known_run_id, s.known_fingerprint, s.access_enabled, s.version, s.device_id, s.presence,
-                a.created_at, a.queue_expires_at
+                a.created_at, a.queue_expires_at, s.open
             FROM submitted s LEFT JOIN admitted a ON a.run_id = s.run_id
             ORDER BY s.place"
         );
@@ -248,6 +251,9 @@ fn judged(row: &tokio_postgres::Row, submission: &Submission) -> Result<Option<A
     let Some(access_enabled) = row.try_get::<_, Option<bool>>(2)? else {
         return Ok(Some(Admission::NoSuchEndpoint));
     };
+    if row.try_get::<_, Option<bool>>(8)? == Some(false) {
+        return Ok(Some(Admission::Disabled));
+    }
     if !access_enabled {
         return Ok(Some(Admission::Paused));
     }

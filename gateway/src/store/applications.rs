@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 
 use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::management::{Application, Key, Scope};
+use deskgate_protocol::management::{Application, ApplicationState, Key, Outstanding, Scope};
 use deskgate_protocol::{ApplicationId, DeviceId, EndpointId, KeyId, Timestamp};
 use tokio_postgres::Row;
 
+use super::disabling::{OPEN_RESETS, UNFINISHED};
 use super::runs::word;
 use super::{Error, Store};
 
@@ -17,7 +18,8 @@ pub struct StoredKey {
     pub key: Key,
     /// SHA-256 of the full text.
     pub digest: Sha256Digest,
-    /// Whether it is neither revoked nor expired, by the database's clock.
+    /// Whether it is neither revoked nor expired, by the database's clock; or would be, had not its application been
+    /// disabled.
     pub live: bool,
     /// Whether its application is disabled.
     pub disabled: bool,
@@ -25,10 +27,10 @@ pub struct StoredKey {
 
 const KEY: &str = "k.key_id, k.app_id, k.name, k.last4, k.scopes, k.endpoints, k.fixed_subject, k.created_at,
     k.expires_at, k.revoked_at, k.allowed_cidrs, k.last_used_at";
-const APPLICATION: &str = "a.app_id, a.name, a.created_at, a.disabled_at,
-    (SELECT count(*) FROM application_keys k WHERE k.app_id = a.app_id
-        AND k.revoked_at IS NULL AND coalesce(k.expires_at, 'infinity') > now()) AS live_keys";
 const LIVE: &str = "(k.revoked_at IS NULL AND coalesce(k.expires_at, 'infinity') > now())";
+/// Also keys that were good until their application was disabled: their callers are told that.
+const LIVE_OR_DISABLED: &str =
+    "(k.revoked_at IS NOT DISTINCT FROM a.disabled_at AND coalesce(k.expires_at, 'infinity') > now())";
 
 /// The secret part of a key to be stored.
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +79,7 @@ impl Store {
             "-- applications::create
             WITH created AS (
                 INSERT INTO applications (app_id, device_id, name) VALUES ($11, $10, $12)
-                ON CONFLICT (device_id, name) DO NOTHING RETURNING app_id, created_at
+                ON CONFLICT (device_id, name) WHERE state <> 'removed' DO NOTHING RETURNING app_id, created_at
             ), k AS (
                 INSERT INTO application_keys AS k (key_id, app_id, name, last4, digest, scopes, endpoints, fixed_subject, expires_at,
                     allowed_cidrs)
@@ -87,41 +89,37 @@ impl Store {
         let row = self.insert_key(&sql, key, &[&device_id.uuid(), &app_id.uuid(), &name]).await?;
         let Some(row) = row else { return Ok(None) };
         let created_at = row.try_get::<_, jiff::Timestamp>("app_created_at")?.into();
-        let application = Application { app_id, name: name.to_owned(), created_at, live_keys: 1, disabled_at: None };
+        let application = Application {
+            app_id,
+            name: name.to_owned(),
+            created_at,
+            live_keys: 1,
+            state: ApplicationState::Active,
+            disabled_at: None,
+            completed_at: None,
+            removed_at: None,
+            outstanding: None,
+        };
         Ok(Some((application, stored_key(&row)?)))
     }
 
-    /// Disables or enables an application of this device. `None` if it has no such application.
-    pub async fn set_application(
-        &self,
-        device_id: DeviceId,
-        app_id: ApplicationId,
-        enabled: bool,
-    ) -> Result<Option<Application>, Error> {
-        let sql = format!(
-            "-- applications::set
-            UPDATE applications a SET disabled_at = CASE WHEN $3 THEN NULL ELSE coalesce(a.disabled_at, now()) END
-            WHERE a.device_id = $1 AND a.app_id = $2 RETURNING {APPLICATION}"
-        );
-        self.durable_opt(&sql, &[&device_id.uuid(), &app_id.uuid(), &enabled])
-            .await?
-            .as_ref()
-            .map(application)
-            .transpose()
-    }
-
-    /// A device's applications, oldest first.
+    /// A device's applications that were not removed, oldest first.
     pub async fn applications(&self, device_id: DeviceId) -> Result<Vec<Application>, Error> {
-        let sql = format!(
-            "-- applications::of_device
-            SELECT {APPLICATION}
-            FROM applications a WHERE a.device_id = $1 ORDER BY a.created_at, a.app_id"
+        let sql = select(
+            "WHERE a.device_id = $1 AND a.state <> 'removed' ORDER BY a.created_at, a.app_id -- applications::of_device",
         );
         let rows = self.durable_rows(&sql, &[&device_id.uuid()]).await?;
         rows.iter().map(application).collect()
     }
 
-    /// Adds a key to an application of this device. `None` if it has no such application.
+    /// One application of this device, removed or not.
+    pub async fn application(&self, device_id: DeviceId, app_id: ApplicationId) -> Result<Option<Application>, Error> {
+        let sql = select("WHERE a.device_id = $1 AND a.app_id = $2 -- applications::one");
+        let row = self.durable_opt(&sql, &[&device_id.uuid(), &app_id.uuid()]).await?;
+        row.as_ref().map(application).transpose()
+    }
+
+    /// Adds a key to an active application of this device. `None` if it has none such.
     pub async fn create_key(
         &self,
         device_id: DeviceId,
@@ -130,10 +128,12 @@ impl Store {
     ) -> Result<Option<Key>, Error> {
         let sql = format!(
             "-- applications::create_key
+            WITH a AS (
+                -- Locked, so that whoever disables it revokes this key too, or comes first.
+                SELECT app_id FROM applications WHERE device_id = $10 AND app_id = $11 AND state = 'active' FOR SHARE)
             INSERT INTO application_keys AS k (key_id, app_id, name, last4, digest, scopes, endpoints, fixed_subject, expires_at,
                     allowed_cidrs)
-            SELECT $1, app_id, $2, $3, $4, $5, $6, $7, $8, $9 FROM applications WHERE device_id = $10 AND app_id = $11
-            RETURNING {KEY}"
+            SELECT $1, app_id, $2, $3, $4, $5, $6, $7, $8, $9 FROM a RETURNING {KEY}"
         );
         self.insert_key(&sql, key, &[&device_id.uuid(), &app_id.uuid()]).await?.as_ref().map(stored_key).transpose()
     }
@@ -195,7 +195,8 @@ impl Store {
             "-- applications::roll_key
             WITH old AS (
                 SELECT k.* FROM application_keys k JOIN applications a USING (app_id)
-                WHERE a.device_id = $1 AND k.key_id = $2 AND {LIVE} FOR UPDATE OF k
+                WHERE a.device_id = $1 AND k.key_id = $2 AND {LIVE} AND a.state = 'active'
+                FOR UPDATE OF k FOR SHARE OF a
             ), ending AS (
                 UPDATE application_keys k SET expires_at = least(k.expires_at, now() + make_interval(secs => $3))
                 FROM old WHERE k.key_id = old.key_id
@@ -223,7 +224,7 @@ impl Store {
     /// A key with all that is needed to check it.
     pub async fn key(&self, key_id: KeyId) -> Result<Option<StoredKey>, Error> {
         let sql = format!(
-            "SELECT {KEY}, k.digest, {LIVE} AS live, a.disabled_at IS NOT NULL AS disabled
+            "SELECT {KEY}, k.digest, {LIVE_OR_DISABLED} AS live, a.disabled_at IS NOT NULL AS disabled
             FROM application_keys k JOIN applications a USING (app_id) WHERE k.key_id = $1 -- applications::key"
         );
         let Some(row) = self.durable_opt(&sql, &[&key_id.uuid()]).await? else { return Ok(None) };
@@ -236,11 +237,12 @@ impl Store {
         }))
     }
 
-    /// Which of these keys are neither revoked nor expired at this moment, each with whether its application is disabled.
+    /// Which of these keys are neither revoked nor expired at this moment, or were not when their application was
+    /// disabled; each with whether it is.
     pub async fn live_keys(&self, key_ids: &[KeyId]) -> Result<HashMap<KeyId, bool>, Error> {
         let sql = format!(
             "SELECT k.key_id, a.disabled_at IS NOT NULL FROM application_keys k JOIN applications a USING (app_id)
-            WHERE k.key_id = ANY($1) AND {LIVE} -- applications::live_keys"
+            WHERE k.key_id = ANY($1) AND {LIVE_OR_DISABLED} -- applications::live_keys"
         );
         let key_ids: Vec<_> = key_ids.iter().map(|key_id| key_id.uuid()).collect();
         let rows = self.durable_rows(&sql, &[&key_ids]).await?;
@@ -248,14 +250,43 @@ impl Store {
     }
 }
 
-fn application(row: &Row) -> Result<Application, Error> {
+/// Reads applications `a`, each with what its disabling waits for.
+pub(super) fn select(more: &str) -> String {
+    format!(
+        "SELECT a.app_id, a.name, a.created_at, a.state, a.disabled_at, a.completed_at, a.removed_at, w.*,
+            (SELECT count(*) FROM application_keys k WHERE k.app_id = a.app_id AND {LIVE}) AS live_keys
+        FROM applications a LEFT JOIN LATERAL (
+            SELECT count(*) FILTER (WHERE u.state <> 'awaiting_reconciliation') AS runs_to_stop,
+                count(*) FILTER (WHERE u.state = 'awaiting_reconciliation') AS runs_to_reconcile,
+                (SELECT count(*) FROM {OPEN_RESETS} o) AS resets
+            FROM {UNFINISHED} u) w ON a.state = 'disabling' {more}"
+    )
+}
+
+pub(super) fn application(row: &Row) -> Result<Application, Error> {
+    let moment = |name| row.try_get::<_, Option<jiff::Timestamp>>(name).map(|time| time.map(Into::into));
+    let state: ApplicationState = word(row.try_get("state")?)?;
+    let outstanding = Outstanding {
+        runs_to_stop: count(row, "runs_to_stop")?,
+        runs_to_reconcile: count(row, "runs_to_reconcile")?,
+        resets: count(row, "resets")?,
+    };
     Ok(Application {
         app_id: row.try_get::<_, uuid::Uuid>("app_id")?.into(),
         name: row.try_get("name")?,
         created_at: row.try_get::<_, jiff::Timestamp>("created_at")?.into(),
-        live_keys: u32::try_from(row.try_get::<_, i64>("live_keys")?).unwrap_or(u32::MAX),
-        disabled_at: row.try_get::<_, Option<jiff::Timestamp>>("disabled_at")?.map(Into::into),
+        live_keys: count(row, "live_keys")?,
+        state,
+        disabled_at: moment("disabled_at")?,
+        completed_at: moment("completed_at")?,
+        removed_at: moment("removed_at")?,
+        outstanding: (state == ApplicationState::Disabling).then_some(outstanding),
     })
+}
+
+/// A count; of what was not counted there is none.
+pub(super) fn count(row: &Row, column: &str) -> Result<u32, Error> {
+    Ok(u32::try_from(row.try_get::<_, Option<i64>>(column)?.unwrap_or(0)).unwrap_or(u32::MAX))
 }
 
 fn stored_key(row: &Row) -> Result<Key, Error> {

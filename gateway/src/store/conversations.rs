@@ -59,6 +59,8 @@ pub enum Opened {
     Reused(Existing),
     /// The application has no such published service.
     NoSuchEndpoint,
+    /// The application was disabled after its key was checked.
+    Disabled,
     /// The desktop user paused access.
     Paused,
     /// It would be there, but the request is one too many.
@@ -155,7 +157,7 @@ async fn open(transaction: &Transaction<'_>, opening: &Opening) -> Result<Option
         INSERT INTO conversations (conversation_id, app_id, subject, endpoint_id, device_id, conversation_key)
         SELECT $1, e.app_id, $3, e.endpoint_id, e.device_id, $5
         FROM endpoints e JOIN devices d ON d.device_id = e.device_id AND d.revoked_at IS NULL
-        WHERE e.endpoint_id = $4 AND e.app_id = $2 AND d.access_enabled AND $6
+        WHERE e.endpoint_id = $4 AND e.app_id = $2 AND e.closed_at IS NULL AND d.access_enabled AND $6
         ON CONFLICT (app_id, subject, endpoint_id, conversation_key) DO NOTHING RETURNING *";
     let (id, app, endpoint) = (conversation_id.uuid(), app_id.uuid(), endpoint_id.uuid());
     let made = transaction.query_opt(sql, &[&id, &app, subject, &endpoint, conversation_key, within_rate]).await?;
@@ -170,11 +172,12 @@ async fn open(transaction: &Transaction<'_>, opening: &Opening) -> Result<Option
     };
     let Some(row) = made.as_ref().or(there.as_ref()) else {
         let sql = "-- conversations::why_not
-            SELECT d.access_enabled FROM endpoints e
+            SELECT d.access_enabled, e.closed_at IS NOT NULL FROM endpoints e
             JOIN devices d ON d.device_id = e.device_id AND d.revoked_at IS NULL
             WHERE e.endpoint_id = $1 AND e.app_id = $2";
         return Ok(match transaction.query_opt(sql, &[&endpoint, &app]).await? {
             None => Some(Opened::NoSuchEndpoint),
+            Some(row) if row.try_get(1)? => Some(Opened::Disabled),
             Some(row) if !row.try_get(0)? => Some(Opened::Paused),
             Some(_) if !within_rate => Some(Opened::OverRate),
             Some(_) => None,

@@ -15,6 +15,8 @@ pub enum Publication {
     Published(PublishedEndpoint),
     /// The device has no such application.
     NoSuchApplication,
+    /// The application was disabled.
+    Disabled,
     /// Another service of the application has this name.
     NameTaken,
     /// The published version is not the one before this.
@@ -24,17 +26,21 @@ pub enum Publication {
     },
 }
 
-const COLUMNS: &str = "endpoint_id, app_id, name, description, version, definition_sha256, published_at";
+const COLUMNS: &str = "endpoint_id, app_id, name, description, version, definition_sha256, published_at,
+    closed_at";
 
 impl Store {
     /// Publishes a version of a service of this device.
     pub async fn publish(&self, device_id: DeviceId, wanted: &PublishEndpoint) -> Result<Publication, Error> {
         let sql = format!(
             "-- endpoints::publish
+            WITH a AS (
+                -- Locked, so that whoever disables it closes this service too, or comes first.
+                SELECT app_id, device_id FROM applications
+                WHERE app_id = $3 AND device_id = $2 AND state = 'active' FOR SHARE)
             INSERT INTO endpoints AS e (endpoint_id, app_id, device_id, name, description, version, definition_sha256)
-            SELECT $1, a.app_id, a.device_id, $4, $5, $6, $7 FROM applications a
-            WHERE a.app_id = $3 AND a.device_id = $2
-                AND ($6 = 1 OR EXISTS (SELECT FROM endpoints o WHERE o.endpoint_id = $1))
+            SELECT $1, a.app_id, a.device_id, $4, $5, $6, $7 FROM a
+            WHERE ($6 = 1 OR EXISTS (SELECT FROM endpoints o WHERE o.endpoint_id = $1))
                 AND NOT EXISTS (SELECT FROM endpoints o WHERE o.app_id = $3 AND o.name = $4 AND o.endpoint_id <> $1)
             ON CONFLICT (endpoint_id) DO UPDATE SET name = $4, description = $5, version = $6, definition_sha256 = $7,
                 published_at = CASE WHEN e.version = $6 THEN e.published_at ELSE now() END
@@ -65,15 +71,16 @@ impl Store {
 
     async fn why_not_published(&self, device_id: DeviceId, wanted: &PublishEndpoint) -> Result<Publication, Error> {
         let sql = "-- endpoints::why_not_published
-            SELECT EXISTS (SELECT FROM applications WHERE app_id = $1 AND device_id = $2),
+            SELECT (SELECT state = 'active' FROM applications WHERE app_id = $1 AND device_id = $2),
                 EXISTS (SELECT FROM endpoints WHERE app_id = $1 AND name = $3 AND endpoint_id <> $4),
                 coalesce((SELECT version FROM endpoints WHERE endpoint_id = $4 AND device_id = $2), 0)";
         let (app, endpoint) = (wanted.app_id.uuid(), wanted.endpoint_id.uuid());
         let row = self.durable_one(sql, &[&app, &device_id.uuid(), &wanted.name, &endpoint]).await?;
         Ok(match (row.try_get(0)?, row.try_get(1)?) {
-            (false, _) => Publication::NoSuchApplication,
-            (true, true) => Publication::NameTaken,
-            (true, false) => Publication::WrongVersion { published: row.try_get::<_, i32>(2)?.unsigned_abs() },
+            (None, _) => Publication::NoSuchApplication,
+            (Some(false), _) => Publication::Disabled,
+            (Some(true), true) => Publication::NameTaken,
+            (Some(true), false) => Publication::WrongVersion { published: row.try_get::<_, i32>(2)?.unsigned_abs() },
         })
     }
 
@@ -91,7 +98,7 @@ impl Store {
             "-- endpoints::enabled
             SELECT e.endpoint_id, e.name, e.description, e.version, d.last_seen_at, {PRESENCE} AS presence
             FROM endpoints e JOIN devices d USING (device_id)
-            WHERE e.app_id = $1 AND d.access_enabled AND d.revoked_at IS NULL ORDER BY e.endpoint_id"
+            WHERE e.app_id = $1 AND e.closed_at IS NULL AND d.access_enabled AND d.revoked_at IS NULL ORDER BY e.endpoint_id"
         );
         self.durable_rows(&sql, &[&app_id.uuid()]).await?.iter().map(endpoint).collect()
     }
@@ -120,5 +127,6 @@ fn published(row: &Row) -> Result<PublishedEndpoint, Error> {
         version: row.try_get::<_, i32>("version")?.unsigned_abs(),
         definition_sha256: super::admissions::digest(row.try_get("definition_sha256")?)?,
         published_at: row.try_get::<_, jiff::Timestamp>("published_at")?.into(),
+        closed_at: row.try_get::<_, Option<jiff::Timestamp>>("closed_at")?.map(Into::into),
     })
 }

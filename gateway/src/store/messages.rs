@@ -38,6 +38,8 @@ pub enum Said {
     },
     /// The application and subject have no such conversation, or its service is gone.
     NoSuchConversation,
+    /// The application was disabled after its key was checked.
+    Disabled,
     /// The desktop user paused access.
     Paused,
     /// The conversation is in another generation.
@@ -87,7 +89,7 @@ impl Store {
                 FROM endpoints e JOIN devices d ON d.device_id = e.device_id AND d.revoked_at IS NULL
                 WHERE c.conversation_id = $2 AND c.app_id = $3 AND c.subject = $4 AND c.generation = $5
                     AND c.active_run_id IS NULL AND c.reset_operation_id IS NULL
-                    AND e.endpoint_id = c.endpoint_id AND d.access_enabled AND $6
+                    AND e.endpoint_id = c.endpoint_id AND e.closed_at IS NULL AND d.access_enabled AND $6
                     AND NOT EXISTS (SELECT FROM runs k WHERE k.identity = $7)
                 RETURNING c.endpoint_id, e.version, e.definition_sha256, e.device_id, {PRESENCE} AS presence,
                     c.updated_at AS moment
@@ -145,10 +147,12 @@ impl Store {
     /// Why a message was not admitted, in the order in which reasons count; `None` when none is left.
     async fn why_not_said(&self, message: &Message) -> Result<Option<Said>, Error> {
         let sql = "-- messages::why_not
-            SELECT k.run_id, k.fingerprint, d.access_enabled, c.generation, c.active_run_id, c.reset_operation_id
+            SELECT k.run_id, k.fingerprint, d.access_enabled, c.generation, c.active_run_id, c.reset_operation_id,
+                e.closed_at IS NOT NULL
             FROM (SELECT) request
             LEFT JOIN runs k ON k.identity = $4
             LEFT JOIN conversations c ON c.conversation_id = $1 AND c.app_id = $2 AND c.subject = $3
+            LEFT JOIN endpoints e ON e.endpoint_id = c.endpoint_id
             LEFT JOIN devices d ON d.device_id = c.device_id AND d.revoked_at IS NULL";
         let Message { submission: s, conversation_id, expected_generation } = message;
         let params: [&(dyn ToSql + Sync); 4] =
@@ -159,6 +163,7 @@ impl Store {
         }
         match row.try_get::<_, Option<bool>>(2)? {
             None => return Ok(Some(Said::NoSuchConversation)),
+            Some(_) if row.try_get(6)? => return Ok(Some(Said::Disabled)),
             Some(false) => return Ok(Some(Said::Paused)),
             Some(true) => {}
         }

@@ -24,6 +24,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 4, name: "sleep", sql: include_str!("../../migrations/0004_sleep.sql") },
     Migration { version: 5, name: "certificates", sql: include_str!("../../migrations/0005_certificates.sql") },
     Migration { version: 6, name: "approvals", sql: include_str!("../../migrations/0006_approvals.sql") },
+    Migration { version: 7, name: "application_life", sql: include_str!("../../migrations/0007_application_life.sql") },
 ];
 
 /// Any number that nobody else uses as an advisory lock in this database.

@@ -14,6 +14,7 @@
 //! | [`attempts`] | what devices do to runs: claim, start, events, finish |
 //! | [`devices`] | pairing, sessions, presence, access |
 //! | [`applications`] [`endpoints`] | what devices publish, and the keys to it |
+//! | `disabling` | the end of an application |
 //! | [`upkeep`] | time passing: offers, queue time, leases |
 //! | [`certificates`] | certificates of the public listener that all replicas share |
 //! | [`census`] | how things stand, for whoever operates the gateway |
@@ -31,6 +32,7 @@ pub mod cluster;
 mod confirmations;
 pub mod conversations;
 pub mod devices;
+mod disabling;
 pub mod endpoints;
 mod error;
 pub mod events;

@@ -9,6 +9,7 @@ mod conversations;
 mod credentials;
 mod database;
 mod desktop;
+mod disabling;
 mod document;
 mod events;
 mod hostile;

@@ -10,7 +10,7 @@ use deskgate_gateway::store::devices::SessionKey;
 use deskgate_gateway::wake::{Said, Topic};
 use deskgate_protocol::RunId;
 use deskgate_protocol::control::MessageDelta;
-use deskgate_protocol::management::{Scope, SetApplication};
+use deskgate_protocol::management::{DisableApplication, Scope};
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -176,8 +176,8 @@ async fn a_stream_whose_reading_takes_long_ends_when_the_gateway_drains_or_its_k
 async fn what_waits_with_a_key_of_an_application_that_is_disabled_is_told_so() {
     let source = Source::new().await;
     let waiting = source.streams.wait(&source.caller).expect("there is room");
-    let request = SetApplication { app_id: source.caller.app_id(), enabled: false };
-    source.shelf.desk.desktop.set_application(request).await.expect("set");
+    let request = DisableApplication { app_id: source.caller.app_id() };
+    source.shelf.desk.desktop.disable_application(request).await.expect("disabled");
     let told = tokio::time::timeout(Duration::from_secs(30), waiting.ended()).await.expect("it ends");
     assert_eq!(told, Refusal::ApplicationDisabled);
 }

@@ -49,13 +49,19 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
         CreateApplication: CreateApplication { name: name.clone() }
             => CreatedApplication { application: application(), key: created_key() };
         ListApplications: ListApplications {} => vec![application()];
+        ShowApplication: ShowApplication { app_id } => application();
         CreateKey: create_key => created_key();
         ListKeys: ListKeys { app_id } => vec![key(), short_key()];
         RevokeKey: RevokeKey { key_id: key_id() } => key();
         RollKey: RollKey { key_id: key_id(), overlap_s: 3600 } => created_key();
-        SetApplication: SetApplication { app_id, enabled: false } => application();
+        PreviewDisabling: PreviewDisabling { app_id } => preview();
+        DisableApplication: DisableApplication { app_id } => disabling();
+        CompleteDisabling: CompleteDisabling { app_id } => removed();
+        RemoveApplication: RemoveApplication { app_id } => removed();
+        ListRemoved: ListRemoved {}
+            => vec![RemovedApplication { application: removed(), runs: 412, kept_until: moment() }];
         PublishEndpoint: publish => published();
-        ListEndpoints: ListEndpoints {} => vec![published()];
+        ListEndpoints: ListEndpoints {} => vec![published(), PublishedEndpoint { closed_at: None, ..published() }];
         SetAccess: SetAccess { enabled: true } => access();
         GetAccess: GetAccess {} => Access { changed_at: None, ..access() };
         ListRuns: ListRuns { limit: 20, before: Some(run_id()) } => RunPage { runs: vec![young_run()], has_more: true };
@@ -78,7 +84,42 @@ fn application() -> Application {
         name: "invoices".to_owned(),
         created_at: moment(),
         live_keys: 2,
+        state: ApplicationState::Active,
+        disabled_at: None,
+        completed_at: None,
+        removed_at: None,
+        outstanding: None,
+    }
+}
+
+fn disabling() -> Application {
+    Application {
+        state: ApplicationState::Disabling,
+        live_keys: 0,
         disabled_at: Some(moment()),
+        outstanding: Some(Outstanding { runs_to_stop: 2, runs_to_reconcile: 1, resets: 0 }),
+        ..application()
+    }
+}
+
+fn removed() -> Application {
+    Application {
+        state: ApplicationState::Removed,
+        completed_at: Some(moment()),
+        removed_at: Some(moment()),
+        outstanding: None,
+        ..disabling()
+    }
+}
+
+fn preview() -> DisablingPreview {
+    DisablingPreview {
+        application: application(),
+        live_keys: 2,
+        services: 1,
+        runs_queued: 3,
+        runs_in_progress: 1,
+        conversations: 5,
     }
 }
 
@@ -120,6 +161,7 @@ fn published() -> PublishedEndpoint {
         version: 3,
         definition_sha256: digest(),
         published_at: moment(),
+        closed_at: Some(moment()),
     }
 }
 

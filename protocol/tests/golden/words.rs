@@ -28,6 +28,7 @@ fn every_word_is_written_and_read_as_ever() {
         ApprovalResolution { Approved Denied Expired Withdrawn }
         Half { Gateway Device }
         ManagementErrorCode { Invalid NotFound Conflict Unavailable }
+        ApplicationState { Active Disabling Disabled Removed }
         Scope { EndpointsRead RunsWrite RunsRead RunsControl ConversationsWrite ConversationsRead ConversationsControl }
         Phase { Accepted Started Final }
         RunState { Queued WaitingForDevice Running AwaitingApproval AwaitingReconciliation Cancelling Succeeded Failed

@@ -1,5 +1,6 @@
 //! What the product promises, with the real programs: one file for each group of promises.
 
+mod applications;
 mod approvals;
 mod asked;
 mod commands;

@@ -128,9 +128,9 @@ impl Code {
                 status: StatusCode::FORBIDDEN,
                 title: "Application disabled",
                 retry: Retry::No,
-                what: "The application that this key belongs to is switched off.",
-                why: "The owner of the desktop disabled it. Nothing is lost: its runs and keys are kept.",
-                next: "Ask the owner of the desktop. The same key works again once the application is enabled.",
+                what: "The application that this key belongs to was disabled.",
+                why: "The owner of the desktop disabled it. Its keys are revoked for good, and its runs were stopped.",
+                next: "Ask the owner of the desktop for a key of another application.",
                 members: &[],
             },
             Self::NotFound => &Facts {

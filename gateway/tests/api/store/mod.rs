@@ -16,7 +16,7 @@ use deskgate_gateway::store::devices::SessionKey;
 use deskgate_gateway::store::{self, Store};
 use deskgate_gateway::wake::Wake;
 use deskgate_protocol::run::{Effects, EventType, FinishReason, Outcome, RunError, RunErrorCode, RunResult, Usage};
-use deskgate_protocol::{ApprovalId, RunId, Timestamp};
+use deskgate_protocol::{ApprovalId, EndpointId, RunId, Timestamp};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -43,6 +43,11 @@ impl Shelf {
 
     /// A queued run, a moment older than every later one.
     pub(crate) async fn queue(&self) -> RunId {
+        self.queue_for(self.desk.endpoint).await
+    }
+
+    /// The same for another service.
+    pub(crate) async fn queue_for(&self, endpoint: EndpointId) -> RunId {
         let run_id = RunId::new();
         self.database
             .execute(&format!(
@@ -55,7 +60,7 @@ impl Shelf {
                 INSERT INTO run_events (run_id, sequence, event_id, type, data)
                 SELECT run_id, 1, gen_random_uuid(), 'run.accepted', '{{}}' FROM run",
                 run = run_id.uuid(),
-                endpoint = self.desk.endpoint.uuid(),
+                endpoint = endpoint.uuid(),
             ))
             .await;
         run_id

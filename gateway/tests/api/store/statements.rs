@@ -106,8 +106,8 @@ async fn every_statement_is_understood_by_the_database() {
     let new = NewSecret { key_id: KeyId::new(), last4: "efgh", digest };
     assert!(store.roll_key(desk.device_id, key.key_id, 60, &new).await.expect("roll_key").is_none());
     store.note_key_use(key.key_id).await.expect("note_key_use");
-    store.set_application(desk.device_id, desk.app.id, true).await.expect("set_application").expect("there");
-    done(&["applications::revoke_key", "applications::roll_key", "applications::note_key_use", "applications::set"]);
+    store.application(desk.device_id, desk.app.id).await.expect("application").expect("there");
+    done(&["applications::revoke_key", "applications::roll_key", "applications::note_key_use", "applications::one"]);
 
     let unknown = PublishEndpoint {
         app_id: ApplicationId::new(),
@@ -185,6 +185,11 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["operations::deliver", "confirmations::reset_done", "confirmations::stop_lost"]);
     done(&["confirmations::stop_forgotten"]);
     done(&["attempts::reconcile", "attempts::cancel", "upkeep::fail_resets_of_revoked_devices"]);
+
+    // Executed by the tests of disabling.
+    done(&["disabling::begin", "disabling::revoke_keys", "disabling::close_services", "disabling::is_to_tell"]);
+    done(&["disabling::writers", "disabling::tell_runs", "disabling::note_runs_told", "disabling::complete"]);
+    done(&["disabling::preview", "disabling::remove", "disabling::removed"]);
 
     assert_eq!(store.census().await.expect("census").len(), 1);
     assert!(store.applied_migration().await.expect("applied_migration") > 0);

@@ -1,0 +1,104 @@
+//! The life of a device's applications: created, disabled, completed, removed.
+
+use deskgate_protocol::management::{
+    Application, ApplicationState, CompleteDisabling, CreateApplication, CreatedApplication, CreatedKey,
+    DisableApplication, DisablingPreview, Outstanding, PreviewDisabling, RemoveApplication, RemovedApplication, Scope,
+    ShowApplication,
+};
+use deskgate_protocol::secret::ApplicationKey;
+use deskgate_protocol::service::check_name;
+use deskgate_protocol::{ApplicationId, KeyId};
+
+use super::{Answer, Desktop, conflict, invalid, new_key, not_found};
+
+impl Desktop {
+    /// Creates an application with a key that has every scope.
+    pub async fn create_application(&self, request: CreateApplication) -> Answer<CreatedApplication> {
+        check_name(&request.name).map_err(invalid)?;
+        let secret = ApplicationKey::generate(KeyId::new());
+        let key = new_key(&secret, "first key", &Scope::ALL);
+        let created = self.store.create_application(self.device_id, ApplicationId::new(), &request.name, &key).await?;
+        let (application, key) = created.ok_or_else(|| {
+            conflict(format!("there is already an application named {:?}; choose another name", request.name))
+        })?;
+        tracing::info!(app_id = %application.app_id, device_id = %self.device_id, "application created");
+        Ok(CreatedApplication { application, key: CreatedKey { key, text: secret.reveal().to_owned() } })
+    }
+
+    /// The applications that were not removed, oldest first.
+    pub async fn applications(&self) -> Answer<Vec<Application>> {
+        Ok(self.store.applications(self.device_id).await?)
+    }
+
+    /// One application.
+    pub async fn application(&self, request: ShowApplication) -> Answer<Application> {
+        self.store.application(self.device_id, request.app_id).await?.ok_or_else(|| unknown(request.app_id))
+    }
+
+    /// What disabling would end.
+    pub async fn preview_disabling(&self, request: PreviewDisabling) -> Answer<DisablingPreview> {
+        self.store.preview_disabling(self.device_id, request.app_id).await?.ok_or_else(|| unknown(request.app_id))
+    }
+
+    /// Ends an application's keys, services and runs for good.
+    pub async fn disable_application(&self, request: DisableApplication) -> Answer<Application> {
+        let disabled = self.store.disable_application(self.device_id, request.app_id, self.retention).await?;
+        let application = disabled.ok_or_else(|| unknown(request.app_id))?;
+        tracing::info!(app_id = %request.app_id, state = %application.state, "application disabled");
+        Ok(application)
+    }
+
+    /// Completes disabling, if nothing is outstanding.
+    pub async fn complete_disabling(&self, request: CompleteDisabling) -> Answer<Application> {
+        let completed = self.store.complete_disabling(self.device_id, request.app_id, self.retention).await?;
+        let application = completed.ok_or_else(|| unknown(request.app_id))?;
+        match (application.state, application.outstanding) {
+            (ApplicationState::Active, _) => {
+                Err(conflict(format!("{:?} is active; disable it first", application.name)))
+            }
+            (ApplicationState::Disabling, outstanding) => {
+                let waits = waits_for(&outstanding.unwrap_or_default());
+                Err(conflict(format!("disabling {:?} waits for {waits}", application.name)))
+            }
+            (ApplicationState::Disabled | ApplicationState::Removed, _) => Ok(application),
+        }
+    }
+
+    /// Takes a disabled application off the list.
+    pub async fn remove_application(&self, request: RemoveApplication) -> Answer<Application> {
+        let removed = self.store.remove_application(self.device_id, request.app_id).await?;
+        let application = removed.ok_or_else(|| unknown(request.app_id))?;
+        if application.state == ApplicationState::Removed {
+            tracing::info!(app_id = %request.app_id, "application removed");
+            return Ok(application);
+        }
+        Err(conflict(format!(
+            "{:?} is {}; only what is disabled can be removed, and an application is once its disabling is complete",
+            application.name, application.state
+        )))
+    }
+
+    /// The removed applications of which something can still be read, the last removed first.
+    pub async fn removed(&self) -> Answer<Vec<RemovedApplication>> {
+        Ok(self.store.removed_applications(self.device_id, self.retention).await?)
+    }
+}
+
+/// What is outstanding, in words.
+fn waits_for(outstanding: &Outstanding) -> String {
+    let Outstanding { runs_to_stop, runs_to_reconcile, resets } = *outstanding;
+    let parts = [
+        (runs_to_stop, "to stop (the desktop must be connected)", "run"),
+        (runs_to_reconcile, "to be settled by you (deskgate runs reconcile)", "run"),
+        (resets, "to be acknowledged by the desktop", "reset"),
+    ];
+    let parts = parts.iter().filter(|(count, ..)| *count > 0);
+    let words: Vec<_> = parts
+        .map(|(count, rest, noun)| format!("{count} {noun}{} {rest}", if *count == 1 { "" } else { "s" }))
+        .collect();
+    if words.is_empty() { "requests that were being accepted; try again".to_owned() } else { words.join(", ") }
+}
+
+fn unknown(app_id: ApplicationId) -> super::ManagementError {
+    not_found(format!("there is no application {app_id}"))
+}

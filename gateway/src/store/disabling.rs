@@ -1,0 +1,280 @@
+//! The end of an application: disabled, wound up, completed, removed.
+//!
+//! From the commit of `begin` on, its keys are revoked for good and its services take nothing. What was being accepted
+//! in that moment is waited for; then every run of it is ended, or told to stop. Nobody can add anything afterwards, so
+//! what is outstanding only becomes less.
+
+use std::time::Duration;
+
+use deskgate_protocol::management::{Application, DisablingPreview, RemovedApplication};
+use deskgate_protocol::run::{EventType, RunState};
+use deskgate_protocol::{ApplicationId, DeviceId, RunId};
+use tokio::time::{Instant, sleep};
+
+use super::applications::{application, count, select};
+use super::{Error, Store, patiently};
+use crate::wake::Topic;
+
+/// The runs of application `a` that have not ended, each found by an index of such runs.
+pub(super) const UNFINISHED: &str = "(
+    SELECT run_id, state, stop_operation_id FROM runs
+    WHERE device_id = a.device_id AND app_id = a.app_id AND state = 'queued' AND offered_until IS NULL
+    UNION ALL
+    SELECT run_id, state, stop_operation_id FROM runs
+    WHERE device_id = a.device_id AND app_id = a.app_id AND offered_until IS NOT NULL
+    UNION ALL
+    SELECT run_id, state, stop_operation_id FROM runs
+    WHERE device_id = a.device_id AND app_id = a.app_id
+        AND state IN ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling'))";
+
+/// The resets of application `a` that the device has not acknowledged.
+pub(super) const OPEN_RESETS: &str = "(
+    SELECT operation_id FROM control_operations
+    WHERE device_id = a.device_id AND app_id = a.app_id AND completed_at IS NULL AND kind = 'conversation.reset')";
+
+/// Whether nobody has asked for the stop of run `u`, or what was asked has ended without it.
+const UNTOLD: &str = "NOT EXISTS (SELECT FROM control_operations o
+    WHERE o.operation_id = u.stop_operation_id AND o.completed_at IS NULL)";
+
+/// Runs in one commit, so that none holds its locks for long.
+const BATCH: i64 = 500;
+/// Commits while somebody waits; upkeep goes on with the rest.
+const ROUNDS_AT_ONCE: usize = 40;
+/// How long what was being accepted is waited for: as long as its callers wait for it, and a moment more.
+const ACCEPTING: Duration = Duration::from_secs(3);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(10);
+
+impl Store {
+    /// What disabling an application of this device would end.
+    pub async fn preview_disabling(
+        &self,
+        device_id: DeviceId,
+        app_id: ApplicationId,
+    ) -> Result<Option<DisablingPreview>, Error> {
+        let sql = format!(
+            "-- disabling::preview
+            SELECT app.*, (SELECT count(*) FROM endpoints e WHERE e.app_id = app.app_id AND e.closed_at IS NULL) AS services,
+                (SELECT count(*) FROM conversations c WHERE c.app_id = app.app_id) AS conversations, n.*
+            FROM ({}) app JOIN applications a USING (app_id) CROSS JOIN LATERAL (
+                SELECT count(*) FILTER (WHERE u.state = 'queued') AS runs_queued,
+                    count(*) FILTER (WHERE u.state <> 'queued') AS runs_in_progress FROM {UNFINISHED} u) n",
+            select("WHERE a.device_id = $1 AND a.app_id = $2")
+        );
+        let Some(row) = self.durable_opt(&sql, &[&device_id.uuid(), &app_id.uuid()]).await? else { return Ok(None) };
+        let application = application(&row)?;
+        Ok(Some(DisablingPreview {
+            live_keys: application.live_keys,
+            application,
+            services: count(&row, "services")?,
+            runs_queued: count(&row, "runs_queued")?,
+            runs_in_progress: count(&row, "runs_in_progress")?,
+            conversations: count(&row, "conversations")?,
+        }))
+    }
+
+    /// Disables an application of this device, and completes that if nothing is outstanding. An application that is
+    /// not active stays as it is. `retention`: how long the runs that end by it are kept.
+    pub async fn disable_application(
+        &self,
+        device_id: DeviceId,
+        app_id: ApplicationId,
+        retention: Duration,
+    ) -> Result<Option<Application>, Error> {
+        if self.begin_disabling(device_id, app_id).await? {
+            self.complete_disabling(device_id, app_id, retention).await
+        } else {
+            self.application(device_id, app_id).await
+        }
+    }
+
+    /// Revokes the keys, closes the services and says so of the application, in one commit. False if it is not active.
+    async fn begin_disabling(&self, device_id: DeviceId, app_id: ApplicationId) -> Result<bool, Error> {
+        patiently(async {
+            let mut client = self.client().await?;
+            let transaction = client.transaction().await?;
+            let sql = "-- disabling::begin
+                UPDATE applications SET state = 'disabling', disabled_at = now()
+                WHERE device_id = $1 AND app_id = $2 AND state = 'active'";
+            let (device, app) = (device_id.uuid(), app_id.uuid());
+            if transaction.execute(sql, &[&device, &app]).await? == 0 {
+                transaction.rollback().await?;
+                client.give_back();
+                return Ok(false);
+            }
+            // Each with a view of its own, behind the lock: keys and services that were made meanwhile are seen.
+            let sql = "-- disabling::revoke_keys
+                UPDATE application_keys SET revoked_at = now() WHERE app_id = $1 AND revoked_at IS NULL";
+            transaction.execute(sql, &[&app]).await?;
+            let sql = "-- disabling::close_services
+                UPDATE endpoints SET closed_at = now() WHERE app_id = $1";
+            transaction.execute(sql, &[&app]).await?;
+            transaction.commit().await?;
+            client.give_back();
+            Ok(true)
+        })
+        .await
+    }
+
+    /// Winds an application of this device up, as far as that is still to be done, and completes its disabling if
+    /// nothing is outstanding. Tells how it stands then.
+    pub async fn complete_disabling(
+        &self,
+        device_id: DeviceId,
+        app_id: ApplicationId,
+        retention: Duration,
+    ) -> Result<Option<Application>, Error> {
+        self.wind_up(device_id, app_id, retention).await?;
+        let sql = format!(
+            "-- disabling::complete
+            UPDATE applications a SET state = 'disabled', completed_at = now()
+            WHERE device_id = $1 AND app_id = $2 AND state = 'disabling' AND runs_told
+                AND NOT EXISTS (SELECT FROM {UNFINISHED} u) AND NOT EXISTS (SELECT FROM {OPEN_RESETS} o)"
+        );
+        self.durable_rows(&sql, &[&device_id.uuid(), &app_id.uuid()]).await?;
+        self.application(device_id, app_id).await
+    }
+
+    async fn wind_up(&self, device_id: DeviceId, app_id: ApplicationId, retention: Duration) -> Result<(), Error> {
+        let sql = "-- disabling::is_to_tell
+            SELECT 1 FROM applications WHERE device_id = $1 AND app_id = $2 AND state = 'disabling' AND NOT runs_told";
+        let is_to_tell = self.durable_opt(sql, &[&device_id.uuid(), &app_id.uuid()]).await?.is_some();
+        if !is_to_tell || !self.accepted_meanwhile().await? {
+            return Ok(());
+        }
+        for _ in 0..ROUNDS_AT_ONCE {
+            let told = self.tell_runs_of_disabled_applications(retention).await?;
+            if told == 0 && self.note_runs_told(app_id).await? {
+                break;
+            }
+            if told == 0 {
+                // What somebody else is writing on was left to the next round.
+                sleep(PAUSE).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until everything that was writing runs has ended: whatever begins later sees what was committed before.
+    /// A statement holds its lock on the table from before it looks at anything until its commit. False if something takes
+    /// longer than any acceptance.
+    async fn accepted_meanwhile(&self) -> Result<bool, Error> {
+        let sql = "-- disabling::writers
+            SELECT virtualtransaction FROM pg_locks
+            WHERE locktype = 'relation' AND relation = 'runs'::regclass AND mode = 'RowExclusiveLock'
+                AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                AND ($1::text[] IS NULL OR virtualtransaction = ANY($1))";
+        let deadline = Instant::now() + ACCEPTING;
+        let mut waited_for: Option<Vec<String>> = None;
+        loop {
+            let rows = self.durable_rows(sql, &[&waited_for]).await?;
+            if rows.is_empty() {
+                return Ok(true);
+            }
+            if Instant::now() >= deadline {
+                return Ok(false);
+            }
+            waited_for = Some(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?);
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Ends what disabled applications had not started, and asks for the stop of what they had. Returns how many.
+    pub async fn tell_runs_of_disabled_applications(&self, retention: Duration) -> Result<usize, Error> {
+        let sql = format!(
+            "-- disabling::tell_runs
+            WITH untold AS (
+                SELECT u.run_id FROM applications a CROSS JOIN LATERAL {UNFINISHED} u
+                WHERE a.state = 'disabling' AND NOT a.runs_told AND {UNTOLD} LIMIT $2
+            ), next AS (
+                SELECT run_id, gen_random_uuid() AS operation_id FROM runs u
+                WHERE run_id IN (SELECT run_id FROM untold) AND finished_at IS NULL AND {UNTOLD}
+                FOR UPDATE SKIP LOCKED
+            ), told AS (
+                UPDATE runs r SET stop_operation_id = operation_id, stop_requested_at = now(),
+                    stop_requested_by = 'desktop_user', offered_until = NULL, last_sequence = last_sequence + 1,
+                    state = CASE state WHEN 'queued' THEN 'cancelled'
+                        WHEN 'awaiting_reconciliation' THEN state ELSE 'cancelling' END,
+                    finished_at = CASE state WHEN 'queued' THEN now() END,
+                    purge_at = CASE state WHEN 'queued' THEN now() + make_interval(secs => $1) END
+                FROM next WHERE r.run_id = next.run_id
+                RETURNING r.run_id, app_id, subject, endpoint_id, device_id, operation_id, last_sequence, finished_at
+            ), operations AS (
+                INSERT INTO control_operations (operation_id, app_id, subject, endpoint_id, device_id, kind, run_id,
+                    state, outcome, run_state, completed_at)
+                SELECT operation_id, app_id, subject, endpoint_id, device_id, 'run.stop', run_id,
+                    CASE WHEN finished_at IS NULL THEN 'pending' ELSE 'completed' END,
+                    CASE WHEN finished_at IS NOT NULL THEN 'stopped' END,
+                    CASE WHEN finished_at IS NOT NULL THEN 'cancelled' END, finished_at
+                FROM told
+            ), events AS (
+                INSERT INTO run_events (run_id, sequence, event_id, type, data)
+                SELECT run_id, last_sequence, gen_random_uuid(),
+                    CASE WHEN finished_at IS NULL THEN $3 ELSE $4 END,
+                    CASE WHEN finished_at IS NULL THEN json_build_object(
+                        'operation_id', 'op_' || replace(operation_id::text, '-', ''), 'requested_by', 'desktop_user')
+                    ELSE json_build_object('effects', 'none') END
+                FROM told)
+            SELECT run_id, device_id, finished_at IS NULL FROM told"
+        );
+        let (cancelling, cancelled) = (EventType::RunCancelling.as_str(), EventType::RunCancelled.as_str());
+        let rows = self.durable_rows(&sql, &[&retention.as_secs_f64(), &BATCH, &cancelling, &cancelled]).await?;
+        for row in &rows {
+            self.wake().changed(Topic::Run(RunId::from(row.try_get::<_, uuid::Uuid>(0)?)));
+            if row.try_get(2)? {
+                self.wake().changed(Topic::Control(row.try_get::<_, uuid::Uuid>(1)?.into()));
+            } else {
+                self.meters().run_ended(RunState::Cancelled.as_str(), None);
+            }
+        }
+        Ok(rows.len())
+    }
+
+    async fn note_runs_told(&self, app_id: ApplicationId) -> Result<bool, Error> {
+        let sql = format!(
+            "-- disabling::note_runs_told
+            UPDATE applications a SET runs_told = true
+            WHERE app_id = $1 AND state = 'disabling' AND NOT EXISTS (SELECT FROM {UNFINISHED} u WHERE {UNTOLD})
+            RETURNING 1"
+        );
+        Ok(self.durable_opt(&sql, &[&app_id.uuid()]).await?.is_some())
+    }
+
+    /// Takes a disabled application of this device off the list. One that is not disabled stays as it is.
+    pub async fn remove_application(
+        &self,
+        device_id: DeviceId,
+        app_id: ApplicationId,
+    ) -> Result<Option<Application>, Error> {
+        let sql = "-- disabling::remove
+            UPDATE applications SET state = 'removed', removed_at = now()
+            WHERE device_id = $1 AND app_id = $2 AND state = 'disabled'";
+        self.durable_rows(sql, &[&device_id.uuid(), &app_id.uuid()]).await?;
+        self.application(device_id, app_id).await
+    }
+
+    /// This device's removed applications of which something is kept, the last removed first.
+    pub async fn removed_applications(
+        &self,
+        device_id: DeviceId,
+        retention: Duration,
+    ) -> Result<Vec<RemovedApplication>, Error> {
+        let sql = format!(
+            "-- disabling::removed
+            SELECT app.*, n.runs, app.completed_at + make_interval(secs => $2) AS kept_until
+            FROM ({}) app CROSS JOIN LATERAL (
+                SELECT count(*) AS runs FROM (SELECT FROM runs r WHERE r.app_id = app.app_id LIMIT 10000) kept) n
+            WHERE n.runs > 0 OR app.completed_at + make_interval(secs => $2) > now() ORDER BY app.removed_at DESC",
+            select("WHERE a.device_id = $1 AND a.state = 'removed'")
+        );
+        let rows = self.durable_rows(&sql, &[&device_id.uuid(), &retention.as_secs_f64()]).await?;
+        let removed = rows.iter().map(|row| {
+            Ok(RemovedApplication {
+                application: application(row)?,
+                runs: count(row, "runs")?,
+                kept_until: row.try_get::<_, jiff::Timestamp>("kept_until")?.into(),
+            })
+        });
+        removed.collect()
+    }
+}
