@@ -18,6 +18,14 @@ document.addEventListener("click", async (event) => {
     say("Copied");
     return;
   }
+  const save = event.target.closest("[data-save]");
+  if (save) {
+    const file = new Blob([`${byId(save.dataset.save).textContent.trim()}\n`], { type: "text/plain" });
+    const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(file), download: save.dataset.name });
+    link.click();
+    URL.revokeObjectURL(link.href);
+    return;
+  }
   const opens = event.target.closest("a[data-dialog]");
   if (opens && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
     event.preventDefault();

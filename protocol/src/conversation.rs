@@ -1,11 +1,10 @@
 //! Conversations: runs of one subject with one service that see what was said before.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ConversationId, EndpointId, RunId};
 use crate::time::Timestamp;
+use crate::words::words;
 
 /// A conversation as its owner sees it (http-api, section "Records").
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,32 +29,14 @@ pub struct Conversation {
     pub updated_at: Timestamp,
 }
 
-/// Where a conversation stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum ConversationState {
-    /// A message is accepted.
-    Idle,
-    /// One of its runs is not final yet.
-    Busy,
-    /// A reset was accepted and is not yet acknowledged by the device.
-    Resetting,
-}
-
-impl ConversationState {
-    /// The word for it in the API and on every page.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Busy => "busy",
-            Self::Resetting => "resetting",
-        }
-    }
-}
-
-impl fmt::Display for ConversationState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+words! {
+    /// Where a conversation stands.
+    ConversationState {
+        /// A message is accepted.
+        Idle = "idle",
+        /// One of its runs is not final yet.
+        Busy = "busy",
+        /// A reset was accepted and is not yet acknowledged by the device.
+        Resetting = "resetting",
     }
 }

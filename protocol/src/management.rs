@@ -6,14 +6,15 @@
 mod applications;
 mod conversations;
 mod operations;
+mod overview;
+mod runs;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::canonical::Sha256Digest;
-use crate::ids::{ApplicationId, EndpointId, KeyId, RunId};
+use crate::ids::{ApplicationId, EndpointId, KeyId};
 use crate::operation::ControlOperation;
-use crate::run::{Run, RunEvent};
 use crate::time::Timestamp;
 
 pub use applications::{
@@ -25,6 +26,8 @@ pub use conversations::{
     ConversationDetail, ConversationPage, ListConversations, OwnConversation, ResetConversation, ShowConversation,
 };
 pub use operations::{ShowOperation, StopRun};
+pub use overview::{ApplicationNumbers, Day, GetOverview, Hour, Needs, Overview, Took};
+pub use runs::{ListRuns, RunDetail, RunPage, ShowRun};
 
 /// A request with the reply that belongs to it.
 pub trait Call: Serialize + Into<ManagementRequest> {
@@ -88,6 +91,8 @@ calls! {
     SetAccess => Access;
     /// Whether access is enabled.
     GetAccess => Access;
+    /// The numbers of the overview.
+    GetOverview => Overview;
     /// Runs of the device's applications, newest first.
     ListRuns => RunPage;
     /// One run with its stored events.
@@ -337,48 +342,6 @@ pub struct Access {
     pub changed_at: Option<Timestamp>,
     /// The public address of the gateway, including `/api/v1`.
     pub address: String,
-}
-
-/// Lists runs of the device's applications.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ListRuns {
-    /// At most so many, 1 to 100.
-    pub limit: u32,
-    /// Only runs older than this one: the last of the page before.
-    #[serde(default)]
-    pub before: Option<RunId>,
-}
-
-/// A page of runs, newest first, without their inputs and results.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RunPage {
-    /// The runs.
-    pub runs: Vec<Run>,
-    /// Whether older ones exist.
-    pub has_more: bool,
-}
-
-/// Shows one run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ShowRun {
-    /// Which run.
-    pub run_id: RunId,
-    /// Events after this sequence only.
-    #[serde(default)]
-    pub after: u64,
-    /// Wait up to so many seconds, at most 60, until there is an event after `after`.
-    #[serde(default)]
-    pub wait_s: u32,
-}
-
-/// The reply to [`ShowRun`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RunDetail {
-    /// The run.
-    pub run: Run,
-    /// Its stored events after the sequence asked for, oldest first; at most 1,000, and about 1 MiB.
-    /// There are more while the last one's sequence is below the run's.
-    pub events: Vec<RunEvent>,
 }
 
 /// Why a management request was not done.

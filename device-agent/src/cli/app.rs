@@ -168,6 +168,14 @@ fn list_removed(removed: &[RemovedApplication]) -> String {
     table(&["NAME", "REMOVED", "RUNS", "KEPT UNTIL", "ID"], &removed.iter().map(row).collect::<Vec<_>>())
 }
 
+/// The same for an application that may have been named.
+pub(super) async fn find_given(agent: &Agent, wanted: Option<String>) -> Result<Option<ApplicationId>, Failure> {
+    match wanted {
+        Some(wanted) => find(agent, &wanted).await.map(Some),
+        None => Ok(None),
+    }
+}
+
 /// An application by its identifier or its name. A name that none on the list has may be that of a removed one: the last
 /// that was removed.
 pub(super) async fn find(agent: &Agent, wanted: &str) -> Result<ApplicationId, Failure> {

@@ -6,14 +6,15 @@ use clap::Subcommand;
 use deskgate_gateway::exit::Failure;
 use deskgate_gateway::output::{Output, table};
 use deskgate_protocol::ConversationId;
+use deskgate_protocol::conversation::ConversationState;
 use deskgate_protocol::management::{
     ConversationDetail, ListConversations, OwnConversation, ResetConversation, ShowConversation,
 };
 use deskgate_protocol::run::Run;
 
-use super::operation;
-use super::runs::{duration, first_line};
+use super::runs::{duration, first_line, older};
 use super::socket::Agent;
+use super::{app, operation};
 
 /// `deskgate conversations …`
 #[derive(Debug, Subcommand)]
@@ -26,6 +27,12 @@ pub(super) enum Conversations {
         /// Only conversations older than this one
         #[arg(long, value_name = "CONVERSATION")]
         before: Option<ConversationId>,
+        /// Only in this state: idle, busy or resetting
+        #[arg(long, value_name = "STATE")]
+        state: Option<ConversationState>,
+        /// Only of this application: its name or identifier, removed or not
+        #[arg(long, value_name = "APP")]
+        app: Option<String>,
     },
     /// One conversation with its newest messages
     Show {
@@ -48,9 +55,10 @@ pub(super) enum Conversations {
 
 pub(super) async fn run(agent: Agent, command: Conversations, out: Output) -> Result<(), Failure> {
     match command {
-        Conversations::List { limit, before } => {
-            let page = agent.manage(ListConversations { limit, before }).await?;
-            out.result("conversations/1", &page, || list(&page.conversations));
+        Conversations::List { limit, before, state, app } => {
+            let app_id = app::find_given(&agent, app).await?;
+            let page = agent.manage(ListConversations { limit, before, app_id, state }).await?;
+            out.result("conversations/1", &page, || list(&page.conversations) + &older(page.next));
             Ok(())
         }
         Conversations::Show { conversation } => {
@@ -75,7 +83,7 @@ pub(super) async fn run(agent: Agent, command: Conversations, out: Output) -> Re
 
 fn list(conversations: &[OwnConversation]) -> String {
     if conversations.is_empty() {
-        return "No conversation yet.".to_owned();
+        return "No conversation here.".to_owned();
     }
     let row = |OwnConversation { subject, conversation, .. }: &OwnConversation| {
         vec![

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use clap::Subcommand;
 use deskgate_gateway::exit::{Exit, Failure};
 use deskgate_gateway::output::{Output, table};
-use deskgate_protocol::RunId;
 use deskgate_protocol::management::{ListRuns, RunDetail, ShowRun, StopRun};
 use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
+use deskgate_protocol::{EndpointId, RunId};
 
 use super::socket::Agent;
-use super::{call, operation};
+use super::{app, call, operation};
 use crate::local::{Evidence, Finding, ReconcileRun, ShowEvidence};
 
 /// `deskgate runs …`
@@ -24,6 +24,18 @@ pub(super) enum Runs {
         /// Only runs older than this one
         #[arg(long, value_name = "RUN")]
         before: Option<RunId>,
+        /// Only in this state, as in running; may be repeated
+        #[arg(long, value_name = "STATE")]
+        state: Vec<RunState>,
+        /// Only of this application: its name or identifier, removed or not
+        #[arg(long, value_name = "APP")]
+        app: Option<String>,
+        /// Only of this published service
+        #[arg(long, value_name = "ENDPOINT")]
+        service: Option<EndpointId>,
+        /// Only what this run, conversation or stop is about
+        #[arg(long, value_name = "ID")]
+        find: Option<String>,
     },
     /// One run with its events
     Show {
@@ -68,9 +80,11 @@ pub(super) enum Runs {
 
 pub(super) async fn run(agent: Agent, command: Runs, out: Output) -> Result<(), Failure> {
     match command {
-        Runs::List { limit, before } => {
-            let page = agent.manage(ListRuns { limit, before }).await?;
-            out.result("runs/1", &page, || list(&page.runs));
+        Runs::List { limit, before, state, app, service, find } => {
+            let app_id = app::find_given(&agent, app).await?;
+            let request = ListRuns { limit, before, states: state, app_id, endpoint_id: service, find };
+            let page = agent.manage(request).await?;
+            out.result("runs/1", &page, || list(&page.runs) + &older(page.next));
             Ok(())
         }
         Runs::Show { run, wait } => show(agent, run, wait, out).await,
@@ -167,9 +181,14 @@ fn verdict(run: &Run) -> Result<(), Failure> {
     }
 }
 
+/// How to go on with a list.
+pub(super) fn older(next: Option<impl std::fmt::Display>) -> String {
+    next.map(|next| format!("\nOlder ones: --before {next}")).unwrap_or_default()
+}
+
 fn list(runs: &[Run]) -> String {
     if runs.is_empty() {
-        return "No run yet.".to_owned();
+        return "No run here.".to_owned();
     }
     let row = |run: &Run| {
         let ended = run.finished_at.map(|time| time.to_string()).unwrap_or_default();

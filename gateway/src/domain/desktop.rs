@@ -1,15 +1,17 @@
 //! What a device may ask about its own applications, keys, services and runs.
 
 mod applications;
+mod lists;
 mod orders;
+mod overview;
 
 use std::time::Duration;
 
 use deskgate_protocol::management::{
-    Access, CreateKey, CreatedKey, Key, ListKeys, ListRuns, ManagementError, ManagementErrorCode, PublishEndpoint,
-    PublishedEndpoint, RevokeKey, RollKey, RunDetail, RunPage, Scope, SetAccess, ShowRun,
+    Access, CreateKey, CreatedKey, Key, ListKeys, ManagementError, ManagementErrorCode, PublishEndpoint,
+    PublishedEndpoint, RevokeKey, RollKey, RunDetail, Scope, SetAccess, ShowRun,
 };
-use deskgate_protocol::run::{Run, RunEvent};
+use deskgate_protocol::run::RunEvent;
 use deskgate_protocol::secret::ApplicationKey;
 use deskgate_protocol::service::{DESCRIPTION_LIMIT, check_name};
 use deskgate_protocol::{DeviceId, KeyId};
@@ -149,16 +151,6 @@ impl Desktop {
         })
     }
 
-    /// A page of runs, newest first.
-    pub async fn runs(&self, request: ListRuns) -> Answer<RunPage> {
-        let limit = page_size(request.limit);
-        let mut runs = self.store.runs_of_device(self.device_id, request.before, limit as i64 + 1).await?;
-        let has_more = runs.len() > limit;
-        runs.truncate(limit);
-        let short = |stored| Run { input: None, result: None, ..seen(stored) };
-        Ok(RunPage { runs: runs.into_iter().map(short).collect(), has_more })
-    }
-
     /// One run with its events. With `wait_s`, waits until there is an event to show.
     pub async fn run(&self, request: ShowRun) -> Answer<RunDetail> {
         let mut watcher = self.store.wake().watch(Topic::Run(request.run_id));
@@ -182,11 +174,6 @@ impl Desktop {
             let _ = tokio::time::timeout_at(look_again, watcher.changed()).await;
         }
     }
-}
-
-/// How much a page shows at most, whatever is asked for.
-fn page_size(limit: u32) -> usize {
-    limit.clamp(1, 100) as usize
 }
 
 fn new_key<'a>(secret: &'a ApplicationKey, name: &'a str, scopes: &'a [Scope]) -> NewKey<'a> {

@@ -113,20 +113,6 @@ impl Store {
         row.as_ref().map(own).transpose()
     }
 
-    /// This device's conversations, newest first by their identifiers, older than `before`.
-    pub async fn conversations_of_device(
-        &self,
-        device_id: DeviceId,
-        before: Option<ConversationId>,
-        limit: i64,
-    ) -> Result<Vec<OwnConversation>, Error> {
-        let sql = "-- conversations::of_device
-            SELECT * FROM conversations WHERE device_id = $1 AND conversation_id < $2
-            ORDER BY conversation_id DESC LIMIT $3";
-        let before = before.map_or(uuid::Uuid::max(), ConversationId::uuid);
-        self.durable_rows(sql, &[&device_id.uuid(), &before, &limit]).await?.iter().map(own).collect()
-    }
-
     /// A page of a caller's conversations, newest first.
     pub async fn conversations_of_caller(&self, sought: &Sought<'_>, limit: u32) -> Result<Page<Conversation>, Error> {
         let sql = "-- conversations::of_caller
@@ -208,7 +194,7 @@ async fn replay(
     Ok(there.map(|conversation| Opened::There { conversation, made: known.made, replayed: true }))
 }
 
-fn own(row: &Row) -> Result<OwnConversation, Error> {
+pub(super) fn own(row: &Row) -> Result<OwnConversation, Error> {
     let app_id = row.try_get::<_, uuid::Uuid>("app_id")?.into();
     Ok(OwnConversation { app_id, subject: row.try_get("subject")?, conversation: conversation(row)? })
 }

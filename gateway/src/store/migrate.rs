@@ -25,6 +25,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 5, name: "certificates", sql: include_str!("../../migrations/0005_certificates.sql") },
     Migration { version: 6, name: "approvals", sql: include_str!("../../migrations/0006_approvals.sql") },
     Migration { version: 7, name: "application_life", sql: include_str!("../../migrations/0007_application_life.sql") },
+    Migration { version: 8, name: "run_counts", sql: include_str!("../../migrations/0008_run_counts.sql") },
 ];
 
 /// Any number that nobody else uses as an advisory lock in this database.

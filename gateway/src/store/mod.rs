@@ -8,6 +8,7 @@
 //! | [`admissions`] | the shared commit that stands before every 202 |
 //! | [`runs`] [`run_list`] [`events`] | reading runs, lists of them, and their events |
 //! | `page` | pages of lists |
+//! | [`own_lists`] [`counts`] | what a desktop user's lists and overview show |
 //! | [`conversations`] [`messages`] | conversations, and the runs that are their messages |
 //! | [`operations`] | stops and resets: asked for, delivered, confirmed |
 //! | [`requests`] | what a repeated request is answered with, when it made no run |
@@ -31,6 +32,7 @@ pub mod certificates;
 pub mod cluster;
 mod confirmations;
 pub mod conversations;
+pub mod counts;
 pub mod devices;
 mod disabling;
 pub mod endpoints;
@@ -40,6 +42,7 @@ pub mod listen;
 pub mod messages;
 pub mod migrate;
 pub mod operations;
+pub mod own_lists;
 mod page;
 mod pool;
 pub mod requests;

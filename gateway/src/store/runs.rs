@@ -63,20 +63,6 @@ impl Store {
         row.as_ref().map(stored_run).transpose()
     }
 
-    /// This device's runs, newest first by their identifiers, older than `before`.
-    pub async fn runs_of_device(
-        &self,
-        device_id: DeviceId,
-        before: Option<RunId>,
-        limit: i64,
-    ) -> Result<Vec<StoredRun>, Error> {
-        let sql =
-            select("WHERE r.device_id = $1 AND r.run_id < $2 ORDER BY r.run_id DESC LIMIT $3 -- runs::runs_of_device");
-        let before = before.map_or(uuid::Uuid::max(), RunId::uuid);
-        let rows = self.durable_rows(&sql, &[&device_id.uuid(), &before, &limit]).await?;
-        rows.iter().map(stored_run).collect()
-    }
-
     /// The newest messages of a conversation, without inputs, results and positions in the queue.
     pub async fn runs_of_conversation(&self, of: &OwnConversation, limit: i64) -> Result<Vec<StoredRun>, Error> {
         // A conversation's messages are all of its application and subject.

@@ -59,7 +59,10 @@ async fn a_desktop_user_sees_the_conversations_of_all_subjects_with_their_messag
     let of_berta: ConversationId =
         opening.send().await.json()["conversation_id"].as_str().expect("text").parse().expect("id");
     let page = async |before, limit| {
-        let page = desktop.conversations(ListConversations { limit, before }).await.expect("listed");
+        let page = desktop
+            .conversations(ListConversations { limit, before, ..ListConversations::default() })
+            .await
+            .expect("listed");
         let shown = page.conversations.into_iter().map(|own| (own.conversation.conversation_id, own.subject));
         (shown.collect::<Vec<_>>(), page.has_more)
     };
@@ -126,7 +129,11 @@ async fn another_device_sees_and_orders_nothing_of_it() {
     let operation = world.desk.desktop.stop_run(StopRun { run_id }).await.expect("asked for");
     let other = Desk::pair(world.store()).await.desktop;
     assert_eq!(
-        other.conversations(ListConversations { limit: 9, before: None }).await.expect("listed").conversations,
+        other
+            .conversations(ListConversations { limit: 9, ..ListConversations::default() })
+            .await
+            .expect("listed")
+            .conversations,
         []
     );
     let (stranger, nobody) =

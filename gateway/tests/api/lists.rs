@@ -301,7 +301,9 @@ async fn the_desktops_own_list_goes_page_by_page_through_all_subjects() {
         let key = format!("{subject}-{}", submitted.len());
         submitted.insert(0, world.submission(&key).subject(subject).send().await.run_id());
     }
-    let page = async |before| world.desk.desktop.runs(ListRuns { limit: 2, before }).await.expect("listed");
+    let page = async |before| {
+        world.desk.desktop.runs(ListRuns { limit: 2, before, ..ListRuns::default() }).await.expect("listed")
+    };
     let first = page(None).await;
     let shown = |runs: &[deskgate_protocol::run::Run]| runs.iter().map(|run| run.run_id).collect::<Vec<_>>();
     assert_eq!((shown(&first.runs), first.has_more), (submitted[..2].to_vec(), true));

@@ -19,6 +19,8 @@ mod lists;
 mod operations;
 mod ops;
 mod order;
+mod overview;
+mod own_lists;
 mod pages;
 mod proxies;
 mod rates;

@@ -2,27 +2,36 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::conversation::Conversation;
+use crate::conversation::{Conversation, ConversationState};
 use crate::ids::{ApplicationId, ConversationId};
 use crate::run::Run;
 
-/// Lists conversations of the device's applications.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Lists conversations of the device's applications, removed ones included. Filters narrow it down together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListConversations {
     /// At most so many, 1 to 100.
     pub limit: u32,
-    /// Only conversations older than this one: the last of the page before.
+    /// Only conversations older than this one: the `next` of the page before.
     #[serde(default)]
     pub before: Option<ConversationId>,
+    /// Only conversations of this application.
+    #[serde(default)]
+    pub app_id: Option<ApplicationId>,
+    /// Only conversations in this state.
+    #[serde(default)]
+    pub state: Option<ConversationState>,
 }
 
 /// A page of conversations, newest first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConversationPage {
-    /// The conversations.
+    /// The conversations. With filters that few conversations fit a page may be short, or empty, and go on all the same.
     pub conversations: Vec<OwnConversation>,
-    /// Whether older ones exist.
+    /// Whether there may be older ones.
     pub has_more: bool,
+    /// Where the page after this one begins: its `before`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<ConversationId>,
 }
 
 /// A conversation as the owner of its service sees it: with who holds it.

@@ -1,6 +1,8 @@
 //! What the desktop asks of its gateway, and the replies.
 
+use deskgate_protocol::conversation::ConversationState;
 use deskgate_protocol::management::*;
+use deskgate_protocol::run::RunState;
 
 use crate::file::Golden;
 use crate::samples::*;
@@ -45,6 +47,20 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
         expires_at: Some(moment()),
         allowed_cidrs: vec!["10.0.0.0/8".to_owned()],
     };
+    let list_runs = ListRuns {
+        limit: 20,
+        before: Some(run_id()),
+        states: vec![RunState::Queued, RunState::WaitingForDevice],
+        app_id: Some(app_id),
+        endpoint_id: Some(endpoint_id()),
+        find: Some("conv_00000000000000000000000000000008".to_owned()),
+    };
+    let list_conversations = ListConversations {
+        limit: 20,
+        before: Some(id(8)),
+        app_id: Some(app_id),
+        state: Some(ConversationState::Busy),
+    };
     every_call!(file, {
         CreateApplication: CreateApplication { name: name.clone() }
             => CreatedApplication { application: application(), key: created_key() };
@@ -64,12 +80,13 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
         ListEndpoints: ListEndpoints {} => vec![published(), PublishedEndpoint { closed_at: None, ..published() }];
         SetAccess: SetAccess { enabled: true } => access();
         GetAccess: GetAccess {} => Access { changed_at: None, ..access() };
-        ListRuns: ListRuns { limit: 20, before: Some(run_id()) } => RunPage { runs: vec![young_run()], has_more: true };
+        GetOverview: GetOverview {} => overview();
+        ListRuns: list_runs => RunPage { runs: vec![young_run()], has_more: true, next: Some(run_id()) };
         ShowRun: ShowRun { run_id: run_id(), after: 5, wait_s: 30 }
             => RunDetail { run: old_run(), events: vec![run_event()] };
         StopRun: StopRun { run_id: run_id() } => stop_operation();
-        ListConversations: ListConversations { limit: 20, before: Some(id(8)) }
-            => ConversationPage { conversations: vec![own_conversation()], has_more: true };
+        ListConversations: list_conversations
+            => ConversationPage { conversations: vec![own_conversation()], has_more: true, next: Some(id(8)) };
         ShowConversation: ShowConversation { conversation_id: id(8) }
             => ConversationDetail { conversation: own_conversation(), messages: vec![young_run()] };
         ResetConversation: ResetConversation { conversation_id: id(8), expected_generation: 4 } => reset_operation();
@@ -109,6 +126,25 @@ fn removed() -> Application {
         removed_at: Some(moment()),
         outstanding: None,
         ..disabling()
+    }
+}
+
+fn overview() -> Overview {
+    let took = Took { runs: 5, p50_ms: 41_000, p95_ms: 190_000 };
+    Overview {
+        at: moment(),
+        waiting: 1,
+        in_progress: 2,
+        needs: Needs {
+            approvals: 2,
+            oldest_approval_at: Some(moment()),
+            reconciliations: 1,
+            oldest_reconciliation_at: Some(moment()),
+        },
+        hours: vec![Hour { began_at: moment(), accepted: 3, waiting: 1 }],
+        days: vec![Day { began_at: moment(), succeeded: 4, failed: 1, cancelled: 0, expired: 2, took: Some(took) }],
+        took: Some(took),
+        applications: vec![ApplicationNumbers { app_id: app_id(), last_call_at: Some(moment()), accepted: vec![3] }],
     }
 }
 

@@ -3,14 +3,11 @@
 use std::time::Duration;
 
 use deskgate_protocol::OperationId;
-use deskgate_protocol::management::{
-    ConversationDetail, ConversationPage, ListConversations, ResetConversation, ShowConversation, ShowOperation,
-    StopRun,
-};
+use deskgate_protocol::management::{ConversationDetail, ResetConversation, ShowConversation, ShowOperation, StopRun};
 use deskgate_protocol::operation::ControlOperation;
 use tokio::time::Instant;
 
-use super::{Answer, Desktop, LONGEST_WAIT, conflict, not_found, page_size, seen};
+use super::{Answer, Desktop, LONGEST_WAIT, conflict, not_found, seen};
 use crate::store::operations::{self, Asked, By, What};
 use crate::wake::Topic;
 
@@ -23,16 +20,6 @@ impl Desktop {
         let (run_id, retention) = (request.run_id, self.retention);
         let what = What::Stop { run_id, expected_attempt: None, reason: None, retention };
         self.order(what, format!("there is no run {run_id}")).await
-    }
-
-    /// A page of conversations, newest first.
-    pub async fn conversations(&self, request: ListConversations) -> Answer<ConversationPage> {
-        let limit = page_size(request.limit);
-        let more = limit as i64 + 1;
-        let mut conversations = self.store.conversations_of_device(self.device_id, request.before, more).await?;
-        let has_more = conversations.len() > limit;
-        conversations.truncate(limit);
-        Ok(ConversationPage { conversations, has_more })
     }
 
     /// One conversation with its newest messages.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use deskgate_gateway::store::attempts::{Recorded, What};
 use deskgate_gateway::store::devices::SessionKey;
+use deskgate_gateway::store::own_lists::SoughtRuns;
 use deskgate_protocol::management::StopRun;
 use deskgate_protocol::operation::OutcomeCode;
 use deskgate_protocol::run::{EventType, Phase, RunEvent, RunState};
@@ -419,7 +420,8 @@ impl History<'_> {
     }
 
     async fn compare(&self) {
-        let mut stored = self.shelf.store.runs_of_device(self.shelf.desk.device_id, None, 1000).await.expect("read");
+        let (store, all) = (&self.shelf.store, SoughtRuns::default());
+        let mut stored = store.runs_of_device(self.shelf.desk.device_id, &all, 1000).await.expect("read").entries;
         stored.sort_by_key(|stored| stored.run.run_id);
         let stored: Vec<_> = stored
             .into_iter()

@@ -1,5 +1,6 @@
 //! What a desktop user looks at is found by an index of its own, however much there is of others.
 
+use deskgate_gateway::store::own_lists::SoughtConversations;
 use deskgate_protocol::ConversationId;
 
 use super::{Shelf, quoted};
@@ -24,7 +25,8 @@ async fn a_devices_conversations_and_their_messages_are_found_without_reading_th
         );
         database.execute(&rows).await;
     }
-    let page = store.conversations_of_device(desk.device_id, None, 10).await.expect("read");
+    let page =
+        store.conversations_of_device(desk.device_id, &SoughtConversations::default(), 10).await.expect("read").entries;
     assert_eq!(page.len(), 2);
     let first: ConversationId = page[0].conversation.conversation_id;
     let said = format!(

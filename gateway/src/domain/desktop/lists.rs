@@ -1,0 +1,49 @@
+//! The desktop's lists of runs and conversations.
+
+use deskgate_protocol::management::{ConversationPage, ListConversations, ListRuns, RunPage};
+use deskgate_protocol::run::Run;
+
+use super::{Answer, Desktop, invalid, seen};
+use crate::store::own_lists::{About, SoughtConversations, SoughtRuns};
+
+impl Desktop {
+    /// A page of runs, newest first.
+    pub async fn runs(&self, request: ListRuns) -> Answer<RunPage> {
+        let ListRuns { limit, before, states, app_id, endpoint_id, find } = request;
+        let about = find.as_deref().map(about).transpose()?;
+        let sought = SoughtRuns { before, states, app_id, endpoint_id, about };
+        let page = self.store.runs_of_device(self.device_id, &sought, page_size(limit)).await?;
+        let short = |stored| Run { input: None, result: None, ..seen(stored) };
+        let runs = page.entries.into_iter().map(short).collect();
+        Ok(RunPage { runs, has_more: page.next.is_some(), next: page.next.map(Into::into) })
+    }
+
+    /// A page of conversations, newest first.
+    pub async fn conversations(&self, request: ListConversations) -> Answer<ConversationPage> {
+        let ListConversations { limit, before, app_id, state } = request;
+        let sought = SoughtConversations { before, app_id, state };
+        let page = self.store.conversations_of_device(self.device_id, &sought, page_size(limit)).await?;
+        let next = page.next.map(Into::into);
+        Ok(ConversationPage { conversations: page.entries, has_more: next.is_some(), next })
+    }
+}
+
+/// What an identifier is about.
+fn about(text: &str) -> Answer<About> {
+    let text = text.trim();
+    let found = text
+        .parse()
+        .map(About::Run)
+        .or_else(|_| text.parse().map(About::Conversation))
+        .or_else(|_| text.parse().map(About::Operation));
+    found.map_err(|_| {
+        invalid(
+            "runs are found by the identifier of a run (run_…), a conversation (conv_…) or a stop (op_…)".to_owned(),
+        )
+    })
+}
+
+/// How much a page shows at most, whatever is asked for.
+fn page_size(limit: u32) -> u32 {
+    limit.clamp(1, 100)
+}

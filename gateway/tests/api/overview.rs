@@ -1,0 +1,118 @@
+//! The overview's numbers are those of the runs, whatever ended them.
+
+use std::time::Instant;
+
+use deskgate_gateway::store::attempts::{Recorded, What};
+use deskgate_protocol::ApprovalId;
+use deskgate_protocol::management::{Overview, StopRun};
+
+use crate::store::{Shelf, failed, opened, succeeded};
+use crate::support::until;
+use crate::support::world::{Desk, LEASE};
+
+async fn overview(shelf: &Shelf) -> Overview {
+    shelf.desk.desktop.overview().await.expect("answered")
+}
+
+#[tokio::test]
+async fn the_overview_counts_every_run_once_whether_it_has_ended_or_not_and_whatever_ended_it() {
+    let shelf = Shelf::new().await;
+    let desk = &shelf.desk;
+    let other = desk.application("other").await;
+    let elsewhere = desk.service(&other, "theirs").await;
+    let (session, _) = desk.connect().await;
+    let (done, broken) = (shelf.started(session).await, shelf.started(session).await);
+    assert_eq!(shelf.one(session, done, 1, succeeded(1)).await, Recorded::Done);
+    assert_eq!(shelf.one(session, broken, 1, failed(1)).await, Recorded::Done);
+    let (asking, lost) = (shelf.started(session).await, shelf.started(session).await);
+    shelf.one(session, asking, 1, opened(1, ApprovalId::new())).await;
+    shelf.one(session, lost, 1, What::Lose).await;
+    let stopped = shelf.queue().await;
+    desk.desktop.stop_run(StopRun { run_id: stopped }).await.expect("stopped");
+    let expiring = shelf.queue().await;
+    let expire = format!("UPDATE runs SET queue_expires_at = now() WHERE run_id = '{}'", expiring.uuid());
+    shelf.database.execute(&expire).await;
+    assert_eq!(shelf.store.expire_queued(LEASE).await.expect("done"), 1);
+    shelf.queue().await;
+    shelf.queue_for(elsewhere).await;
+
+    let numbers = overview(&shelf).await;
+    assert_eq!((numbers.waiting, numbers.in_progress), (2, 2));
+    assert_eq!((numbers.needs.approvals, numbers.needs.reconciliations), (1, 1));
+    let since = [numbers.needs.oldest_approval_at, numbers.needs.oldest_reconciliation_at];
+    assert!(since.iter().all(|since| since.is_some_and(|since| since <= numbers.at)));
+    assert_eq!((numbers.hours.len(), numbers.days.len()), (24, 7));
+    // The hour or the day may have turned in between.
+    let sum = |of: fn(&deskgate_protocol::management::Day) -> u32| numbers.days.iter().map(of).sum::<u32>();
+    let ended = [sum(|day| day.succeeded), sum(|day| day.failed), sum(|day| day.cancelled), sum(|day| day.expired)];
+    assert_eq!(ended, [1, 1, 1, 1]);
+    assert_eq!(numbers.took.map(|took| took.runs), Some(2), "what never started took no time");
+    assert_eq!(numbers.accepted_since(numbers.hours[0].began_at), 8);
+    assert_eq!(numbers.hours[23].waiting, 2);
+    let accepted: Vec<u32> = numbers.applications.iter().map(|app| app.accepted.iter().sum()).collect();
+    assert_eq!(accepted, [7, 1]);
+    let stranger = Desk::pair(&shelf.store).await.desktop.overview().await.expect("answered");
+    assert_eq!((stranger.waiting, stranger.accepted_since(stranger.hours[0].began_at)), (0, 0));
+}
+
+#[tokio::test]
+async fn the_queue_of_each_hour_follows_from_when_runs_came_and_left() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let (early, late) = (shelf.started(session).await, shelf.queue().await);
+    assert_eq!(shelf.one(session, early, 1, succeeded(1)).await, Recorded::Done);
+    // One waited from five hours ago until two hours ago, the other waits since three hours ago. What ended is counted
+    // anew, as if it had ended now.
+    shelf
+        .database
+        .execute(&format!(
+            "DELETE FROM run_counts;
+            UPDATE runs SET created_at = now() - interval '5 hours', started_at = now() - interval '2 hours',
+                state = 'running', finished_at = NULL, purge_at = NULL, result = NULL WHERE run_id = '{early}';
+            UPDATE runs SET state = 'failed', error = '{{}}', finished_at = now(), purge_at = now() WHERE run_id = '{early}';
+            UPDATE runs SET created_at = now() - interval '3 hours' WHERE run_id = '{late}'",
+            early = early.uuid(),
+            late = late.uuid()
+        ))
+        .await;
+    let numbers = overview(&shelf).await;
+    let waiting: Vec<u32> = numbers.hours.iter().rev().take(7).map(|hour| hour.waiting).collect();
+    assert_eq!(waiting, [1, 1, 1, 2, 1, 1, 0]);
+    let accepted: Vec<u32> = numbers.hours.iter().rev().take(7).map(|hour| hour.accepted).collect();
+    assert_eq!(accepted, [0, 0, 0, 1, 0, 1, 0]);
+    let took = numbers.took.expect("one");
+    assert!((took.p50_ms as f64 / 7_200_000.0 - 1.0).abs() < 0.06, "{took:?}");
+}
+
+#[tokio::test]
+async fn the_overview_reads_none_of_a_hundred_thousand_runs_that_have_ended() {
+    let shelf = Shelf::new().await;
+    let run_id = shelf.queue().await;
+    shelf.desk.desktop.stop_run(StopRun { run_id }).await.expect("stopped");
+    // Copied as they ended, and counted as the migration counts what it finds.
+    let alike = "INSERT INTO runs SELECT r.* FROM runs d, generate_series(1, 100000) n,
+        jsonb_populate_record(d, jsonb_build_object('run_id', gen_random_uuid(), 'identity',
+            '\\x' || encode(sha256(n::text::bytea), 'hex'), 'state', 'failed', 'error', '{}'::jsonb,
+            'finished_at', now() - random() * interval '6 days', 'started_at', now() - interval '7 days',
+            'created_at', now() - random() * interval '24 hours')) r;
+        INSERT INTO run_counts SELECT r.device_id, n.what, n.began_at, r.app_id, n.bucket, floor(random() * 16)::integer, count(*)
+            FROM runs r CROSS JOIN LATERAL counts_of(r) n WHERE r.state = 'failed' GROUP BY 1, 2, 3, 4, 5, 6";
+    shelf.database.execute(alike).await;
+    shelf.database.execute("VACUUM ANALYZE runs").await;
+    let read =
+        "SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables WHERE relname = 'runs'";
+    let before: u64 = shelf.database.value(read).await.parse().expect("a number");
+    for _ in 0..5 {
+        let began = Instant::now();
+        let numbers = overview(&shelf).await;
+        println!("an overview within {:?}", began.elapsed());
+        assert_eq!(numbers.days.iter().map(|day| day.failed).sum::<u32>(), 100_000);
+    }
+    let database = shelf.database;
+    let scans = "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'run_counts_pkey'";
+    // Closed connections have told the server everything they did.
+    drop((shelf.store, shelf.desk));
+    until("what was read is known", async || database.value(scans).await != "0").await;
+    let after: u64 = database.value(read).await.parse().expect("a number");
+    assert!(after - before < 100, "{} runs were read", after - before);
+}

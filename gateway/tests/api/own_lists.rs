@@ -1,0 +1,148 @@
+//! The desktop's lists find what is asked for, however much there is of the rest.
+
+use std::time::Instant;
+
+use deskgate_gateway::store::attempts::{Recorded, What};
+use deskgate_protocol::RunId;
+use deskgate_protocol::conversation::ConversationState;
+use deskgate_protocol::management::{ListConversations, ListRuns, ManagementErrorCode, StopRun};
+use deskgate_protocol::run::RunState;
+
+use crate::conversations::Talk;
+use crate::store::{Shelf, succeeded};
+use crate::support::world::{Desk, World};
+
+/// What a list shows on all of its pages.
+async fn all(desk: &Desk, request: ListRuns) -> Vec<RunId> {
+    let (mut shown, mut before) = (Vec::new(), None);
+    loop {
+        let page = desk.desktop.runs(ListRuns { limit: 2, before, ..request.clone() }).await.expect("listed");
+        assert_eq!(page.has_more, page.next.is_some());
+        assert!(page.runs.len() <= 2);
+        shown.extend(page.runs.iter().map(|run| run.run_id));
+        before = page.next;
+        if before.is_none() {
+            return shown;
+        }
+    }
+}
+
+#[tokio::test]
+async fn runs_are_found_by_what_callers_see_of_their_state_by_application_and_by_service() {
+    let shelf = Shelf::new().await;
+    let desk = &shelf.desk;
+    let other = desk.application("other").await;
+    let elsewhere = desk.service(&other, "theirs").await;
+    let (session, _) = desk.connect().await;
+    let (running, done) = (shelf.started(session).await, shelf.started(session).await);
+    assert_eq!(shelf.one(session, done, 1, succeeded(1)).await, Recorded::Done);
+    let offered = shelf.queue().await;
+    desk.claim(session, 1).await;
+    let (queued, theirs) = (shelf.queue().await, shelf.queue_for(elsewhere).await);
+
+    let of = async |states: &[RunState]| all(desk, ListRuns { states: states.to_vec(), ..ListRuns::default() }).await;
+    assert_eq!(of(&[]).await, [theirs, queued, offered, done, running]);
+    assert_eq!(of(&[RunState::Queued]).await, [theirs, queued, offered], "the device is connected");
+    assert_eq!(of(&[RunState::WaitingForDevice]).await, []);
+    assert_eq!(of(&[RunState::Running, RunState::Queued]).await, [theirs, queued, offered, running]);
+    assert_eq!(of(&[RunState::Succeeded, RunState::Running]).await, [done, running]);
+    shelf.store.end_session(session).await.expect("ended");
+    assert_eq!(of(&[RunState::Queued]).await, []);
+    assert_eq!(of(&[RunState::WaitingForDevice]).await, [theirs, queued, offered]);
+
+    let app = |app_id| ListRuns { app_id: Some(app_id), ..ListRuns::default() };
+    assert_eq!(all(desk, app(other.id)).await, [theirs]);
+    assert_eq!(all(desk, ListRuns { states: vec![RunState::Running], ..app(desk.app.id) }).await, [running]);
+    assert_eq!(all(desk, ListRuns { states: vec![RunState::Running], ..app(other.id) }).await, []);
+    let service = ListRuns { endpoint_id: Some(desk.endpoint), ..ListRuns::default() };
+    assert_eq!(all(desk, service).await, [queued, offered, done, running]);
+    let stranger = Desk::pair(&shelf.store).await;
+    assert_eq!(all(&stranger, app(desk.app.id)).await, [], "another device sees nothing of it");
+    assert_eq!(all(&stranger, ListRuns { find: Some(queued.to_string()), ..ListRuns::default() }).await, []);
+}
+
+#[tokio::test]
+async fn runs_are_found_by_themselves_by_their_conversation_and_by_their_stop() {
+    let world = World::new().await;
+    let talk = Talk::open(&world, "case").await;
+    let message = talk.message("one", 1).send().await.run_id();
+    let single = world.submit("two").await;
+    let stop = world.desk.desktop.stop_run(StopRun { run_id: single }).await.expect("stopped");
+    let find = async |text: String| all(&world.desk, ListRuns { find: Some(text), ..ListRuns::default() }).await;
+    assert_eq!(find(single.to_string()).await, [single]);
+    assert_eq!(find(format!(" {} ", talk.id)).await, [message]);
+    assert_eq!(find(stop.operation_id.to_string()).await, [single]);
+    assert_eq!(find(RunId::new().to_string()).await, []);
+    let no = world.desk.desktop.runs(ListRuns { find: Some("dgk_x".to_owned()), ..ListRuns::default() }).await;
+    let no = no.expect_err("no identifier");
+    assert_eq!(no.code, ManagementErrorCode::Invalid);
+    assert!(!no.message.contains("dgk_x"), "a pasted key is not repeated: {no}");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn conversations_are_found_by_application_and_state() {
+    let world = World::new().await;
+    let (idle, busy) = (Talk::open(&world, "idle").await, Talk::open(&world, "busy").await);
+    let resetting = Talk::open(&world, "resetting").await;
+    busy.message("one", 1).send().await.run_id();
+    resetting.reset("two", 1).send().await;
+    let of = async |request: ListConversations| {
+        let page = world.desk.desktop.conversations(ListConversations { limit: 9, ..request }).await.expect("listed");
+        page.conversations.into_iter().map(|own| own.conversation.conversation_id).collect::<Vec<_>>()
+    };
+    let state = |state| ListConversations { state: Some(state), ..ListConversations::default() };
+    assert_eq!(of(state(ConversationState::Idle)).await, [idle.id]);
+    assert_eq!(of(state(ConversationState::Busy)).await, [busy.id]);
+    assert_eq!(of(state(ConversationState::Resetting)).await, [resetting.id]);
+    let app = |app_id| ListConversations { app_id: Some(app_id), ..ListConversations::default() };
+    assert_eq!(of(app(world.desk.app.id)).await, [resetting.id, busy.id, idle.id]);
+    assert_eq!(of(app(deskgate_protocol::ApplicationId::new())).await, []);
+    world.stop().await;
+}
+
+/// A filter that few runs fit: each page looks at 10,000 at most, and together they find everything.
+#[tokio::test]
+async fn a_page_of_few_among_a_hundred_thousand_runs_is_short_and_the_next_one_goes_on_behind_it() {
+    let shelf = Shelf::new().await;
+    let desk = &shelf.desk;
+    let (session, _) = desk.connect().await;
+    let oldest = shelf.started(session).await;
+    assert_eq!(shelf.one(session, oldest, 1, succeeded(1)).await, Recorded::Done);
+    let cancelled = shelf.queue().await;
+    desk.desktop.stop_run(StopRun { run_id: cancelled }).await.expect("stopped");
+    // Newer by their identifiers than the two, and all alike.
+    shelf
+        .database
+        .execute(&format!(
+            "INSERT INTO runs SELECT r.* FROM runs d, generate_series(1, 100000) n, jsonb_populate_record(d, jsonb_build_object(
+                'run_id', ('f' || lpad(to_hex(n), 31, '0'))::uuid, 'identity', '\\x' || encode(sha256(n::text::bytea), 'hex')))
+                r WHERE d.run_id = '{}'",
+            oldest.uuid()
+        ))
+        .await;
+    shelf.database.execute("ANALYZE runs").await;
+    let running = shelf.started(session).await;
+    assert_eq!(shelf.one(session, running, 1, What::Lose).await, Recorded::Done);
+
+    let request = ListRuns { limit: 20, states: vec![RunState::Cancelled], ..ListRuns::default() };
+    let (mut pages, mut found, mut before) = (0, Vec::new(), None);
+    loop {
+        let began = Instant::now();
+        let page = desk.desktop.runs(ListRuns { before, ..request.clone() }).await.expect("listed");
+        println!("a page without a fitting run: {:?}", began.elapsed());
+        pages += 1;
+        found.extend(page.runs.iter().map(|run| run.run_id));
+        before = page.next;
+        if before.is_none() {
+            break;
+        }
+    }
+    assert_eq!((pages, found), (11, vec![cancelled]));
+    for states in [vec![], vec![RunState::AwaitingReconciliation], vec![RunState::Succeeded]] {
+        let began = Instant::now();
+        let page = desk.desktop.runs(ListRuns { limit: 20, states: states.clone(), ..ListRuns::default() }).await;
+        println!("{states:?}: {:?}", began.elapsed());
+        assert_eq!(page.expect("listed").runs.len(), if states == [RunState::AwaitingReconciliation] { 1 } else { 20 });
+    }
+}

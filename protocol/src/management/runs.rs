@@ -1,0 +1,64 @@
+//! The runs of the device's applications, as their owner sees them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{ApplicationId, EndpointId, RunId};
+use crate::run::{Run, RunEvent, RunState};
+
+/// Lists runs of the device's applications, removed ones included. Filters narrow it down together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListRuns {
+    /// At most so many, 1 to 100.
+    pub limit: u32,
+    /// Only runs older than this one: the `next` of the page before.
+    #[serde(default)]
+    pub before: Option<RunId>,
+    /// Only runs in one of these states; empty: in any.
+    #[serde(default)]
+    pub states: Vec<RunState>,
+    /// Only runs of this application.
+    #[serde(default)]
+    pub app_id: Option<ApplicationId>,
+    /// Only runs of this service.
+    #[serde(default)]
+    pub endpoint_id: Option<EndpointId>,
+    /// Only what this identifier is about: a run (`run_…`), the messages of a conversation (`conv_…`), or the run that was to
+    /// be stopped (`op_…`).
+    #[serde(default)]
+    pub find: Option<String>,
+}
+
+/// A page of runs, newest first, without their inputs and results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunPage {
+    /// The runs. With filters that few runs fit a page may be short, or empty, and go on all the same.
+    pub runs: Vec<Run>,
+    /// Whether there may be older ones.
+    pub has_more: bool,
+    /// Where the page after this one begins: its `before`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<RunId>,
+}
+
+/// Shows one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShowRun {
+    /// Which run.
+    pub run_id: RunId,
+    /// Events after this sequence only.
+    #[serde(default)]
+    pub after: u64,
+    /// Wait up to so many seconds, at most 60, until there is an event after `after`.
+    #[serde(default)]
+    pub wait_s: u32,
+}
+
+/// The reply to [`ShowRun`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunDetail {
+    /// The run.
+    pub run: Run,
+    /// Its stored events after the sequence asked for, oldest first; at most 1,000, and about 1 MiB.
+    /// There are more while the last one's sequence is below the run's.
+    pub events: Vec<RunEvent>,
+}
