@@ -43,7 +43,9 @@ async fn a_person_sees_the_whole_call_and_their_yes_lets_it_run_once() {
     device.standing(&run_id, "awaiting_approval").await;
     let id = text(&request, "/approval_id");
     let shown = device.plain_cli(&["approvals", "show", id]).await;
-    for part in ["reply.txt", "+Dear customer", "shop", "customer-1\n", "I save it.", "nobody verified", "expires", "once"] {
+    for part in
+        ["reply.txt", "+Dear customer", "shop", "customer-1\n", "I save it.", "nobody verified", "expires", "once"]
+    {
         assert!(shown.stdout.contains(part), "{part:?} is missing in:\n{}", shown.stdout);
     }
     assert_eq!(written(&folder), None);
