@@ -102,7 +102,7 @@ pub(super) async fn show(State(pages): State<Pages>, visitor: Visitor) -> Result
         Frame::new(&pages, &visitor, Section::Overview, "Overview"),
         Names::new(&pages),
         desk.ask(ListServices {}),
-        desk.manage(ListRuns { limit: SHOWN, before: None }),
+        desk.manage(ListRuns { limit: SHOWN, ..ListRuns::default() }),
         desk.manage(ListApplications {}),
     );
     let services = services.unwrap_or_default();

@@ -45,8 +45,8 @@ pub(super) async fn list(
     Query(filter): Query<Filter>,
 ) -> Result<Response, Trouble> {
     let (frame, names) = tokio::join!(Frame::new(&pages, &visitor, Section::Runs, "Runs"), Names::new(&pages));
-    let page = pages.desk().manage(ListRuns { limit: PAGE, before: filter.before }).await?;
-    let older = page.runs.last().filter(|_| page.has_more).map(|run| run.run_id);
+    let page = pages.desk().manage(ListRuns { limit: PAGE, before: filter.before, ..ListRuns::default() }).await?;
+    let older = page.next;
     let rows = page.runs.into_iter().map(|run| names.row(run)).collect();
     Ok(super::html(StatusCode::OK, &List { frame, rows, older, first: filter.before.is_none() }))
 }
