@@ -19,6 +19,7 @@ mod conversations;
 mod door;
 mod fields;
 mod frame;
+mod help;
 mod keys;
 mod live;
 mod overview;
@@ -139,6 +140,8 @@ pub fn router(pages: Pages) -> Router {
         .route("/conversations", get(conversations::list))
         .route("/conversations/{id}", get(conversations::show))
         .route("/conversations/{id}/reset", get(conversations::ask_reset).post(conversations::reset))
+        .route("/deliveries", get(help::deliveries))
+        .route("/help", get(help::help))
         .route("/live", get(live::stream))
         .route("/removed", get(applications::removed))
         .route("/runs", get(runs::list))
