@@ -250,7 +250,8 @@ impl Store {
     }
 }
 
-/// Reads applications `a`, each with what its disabling waits for.
+/// Reads applications `a`, each with what its disabling waits for. The condition stands inside, so that runs of other
+/// applications are not even counted.
 pub(super) fn select(more: &str) -> String {
     format!(
         "SELECT a.app_id, a.name, a.created_at, a.state, a.disabled_at, a.completed_at, a.removed_at, w.*,
@@ -259,7 +260,7 @@ pub(super) fn select(more: &str) -> String {
             SELECT count(*) FILTER (WHERE u.state <> 'awaiting_reconciliation') AS runs_to_stop,
                 count(*) FILTER (WHERE u.state = 'awaiting_reconciliation') AS runs_to_reconcile,
                 (SELECT count(*) FROM {OPEN_RESETS} o) AS resets
-            FROM {UNFINISHED} u) w ON a.state = 'disabling' {more}"
+            FROM {UNFINISHED} u WHERE a.state = 'disabling') w ON true {more}"
     )
 }
 
