@@ -104,6 +104,11 @@ impl Home {
         self.0.join("agent.log")
     }
 
+    /// The page that leads a browser to the management pages.
+    pub fn opener(&self) -> PathBuf {
+        self.0.join("open.html")
+    }
+
     /// The private socket.
     pub fn socket(&self) -> PathBuf {
         self.0.join("agent.sock")

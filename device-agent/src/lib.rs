@@ -11,19 +11,23 @@ pub mod identity;
 pub mod link;
 pub mod local;
 pub mod mcp;
+pub mod pages;
 pub mod power;
 pub mod secrets;
 pub mod services;
 pub mod settings;
 pub mod store;
 pub mod tools;
+pub mod visible;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use deskgate_gateway::domain::devices as gateway_devices;
 use deskgate_gateway::exit::{Exit, Failure};
+use deskgate_gateway::http::server::{self, Entrance};
 use deskgate_gateway::{Gateway, Settings, StartError, socket, token};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::identity::IdentityFile;
@@ -39,13 +43,23 @@ use dispatcher::{Dispatcher, DispatcherHandle, Execute};
 use identity::{DeviceKey, KeyFileError};
 use link::{BuiltIn, Connector, Credentials, Link};
 use local::desk::{Desk, Engine};
+use local::launch::Launch;
 use local::orders::{Leaving, Order};
 use mcp::Servers;
 use mcp::connections::Connections;
+use pages::Pages;
 use power::KeptAwake;
 use services::Gateway as _;
 use settings::{Connection, Mode, Unusable};
 use store::Store;
+
+/// What the management pages' listener bears: a few browsers of one person.
+const PAGE_LIMITS: server::Limits = server::Limits {
+    connections: 128,
+    connections_per_source: 128,
+    drain: Duration::from_secs(2),
+    ..server::Limits::DEFAULT
+};
 
 /// Why an agent did not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -137,8 +151,10 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
         own: home.path().to_owned(),
         engine,
         orders,
+        launch: Launch::default(),
     };
     let close = CancellationToken::new();
+    let pages = AbortOnDropHandle::new(tokio::spawn(serve_pages(desk.clone(), close.clone())));
     let office = AbortOnDropHandle::new(tokio::spawn(local::desk::serve(listener, desk, close.clone())));
     let mut agent = Agent { home: home.clone(), store, key, servers, engines, ordered, signals };
     let ended = agent.work().await;
@@ -147,9 +163,26 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
     drop(agent);
     // Whoever asked for the stop has the answer now, or gets it while the socket closes.
     close.cancel();
-    let _ = office.await;
+    let _ = tokio::join!(office, pages);
     let _ = std::fs::remove_file(path);
     ended
+}
+
+/// The management pages. Without them the agent does its work all the same, and says what is missing.
+async fn serve_pages(desk: Desk, stop: CancellationToken) {
+    let settings = desk.store.settings();
+    let listener = match pages::listen(&settings).await {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "no port of 127.0.0.1 is free for the management pages"),
+    };
+    let pages = match listener.local_addr() {
+        Ok(address) => Pages::new(desk, address, stop.clone()).await,
+        Err(error) => return tracing::error!(%error, "the management pages have no address"),
+    };
+    match pages {
+        Ok(pages) => server::serve(listener, Entrance::default(), pages::router(pages), PAGE_LIMITS, stop).await,
+        Err(error) => tracing::error!(%error, "the management pages cannot be shown"),
+    }
 }
 
 /// The first name is the computer's own.

@@ -3,15 +3,14 @@
 //! One private file for each, so that a key is never beside another address than the one it was given for.
 //! A service names an account; the key never enters a definition.
 
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::remote::Account;
-use crate::secrets::{self, Secret, SecretError};
+pub use crate::secrets::KeyChange;
+use crate::secrets::{Cabinet, FileError, Secret, SecretError, is_short_name};
 
 /// The name that stands for the assistant without an account.
 pub const SCRIPTED: &str = "scripted";
@@ -70,17 +69,6 @@ pub struct Change {
     pub key: KeyChange,
 }
 
-/// What is to be done with the key.
-#[derive(Clone, Debug)]
-pub enum KeyChange {
-    /// The saved one stays.
-    Keep,
-    /// No key any more.
-    Forget,
-    /// This one from now on.
-    Replace(Secret),
-}
-
 /// Why an account cannot be used or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
@@ -109,96 +97,63 @@ pub enum AccountError {
     Secret(#[from] SecretError),
 }
 
+impl From<FileError> for AccountError {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::Unknown(name) => Self::Unknown(name),
+            FileError::Damaged(path) => Self::Damaged(path),
+            FileError::Secret(error) => Self::Secret(error),
+        }
+    }
+}
+
 /// The accounts of this device. Every call does file work and may block. Clones share their lock.
 #[derive(Clone, Debug)]
-pub struct Accounts {
-    folder: PathBuf,
-    changing: Arc<Mutex<()>>,
-}
+pub struct Accounts(Cabinet<Written>);
 
 impl Accounts {
     /// The accounts in a folder, which is made when it is first needed.
     pub fn new(folder: PathBuf) -> Self {
-        Self { folder, changing: Arc::default() }
+        Self(Cabinet::new(folder, is_name))
     }
 
     /// All, by name.
     pub fn list(&self) -> Result<Vec<Configured>, AccountError> {
-        let entries = match std::fs::read_dir(&self.folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(source) => return Err(SecretError::Io { path: self.folder.clone(), source }.into()),
-        };
-        let names = entries.flatten().filter_map(|entry| {
-            Some(entry.file_name().to_str()?.strip_suffix(".json")?.to_owned()).filter(|name| check_name(name).is_ok())
-        });
-        let mut names: Vec<_> = names.collect();
-        names.sort();
-        names.into_iter().map(|name| Ok(shown(&name, &self.read(&name)?))).collect()
+        Ok(self.0.all()?.iter().map(|(name, written)| shown(name, written)).collect())
     }
 
     /// Adds an account or changes it; what is not said stays. A saved key never moves to another place.
     pub fn set(&self, name: &str, change: Change) -> Result<Configured, AccountError> {
         check_name(name)?;
-        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let saved = match self.read(name) {
-            Ok(saved) => Some(saved),
-            Err(AccountError::Unknown(_)) => None,
-            // Said anew as a whole, it needs nothing of what was there.
-            Err(AccountError::Damaged(_)) if change.kind.is_some() => None,
-            Err(error) => return Err(error),
-        };
-        let kind = change.kind.or(saved.as_ref().map(|saved| saved.kind)).ok_or(AccountError::KindMissing)?;
-        let (place, key) = saved.map(|Written { kind, base_url, key }| ((kind, base_url), key)).unzip();
-        let kept = || place.as_ref().filter(|(saved, _)| *saved == kind).map(|(_, base_url)| base_url.clone());
-        let base_url = change.base_url.or_else(kept).unwrap_or(kind.base_url().to_owned());
-        let base_url = check_base_url(&base_url)?;
-        let key = match (change.key, key.flatten()) {
-            (KeyChange::Replace(key), _) => Some(Zeroizing::new(key.reveal().to_owned())),
-            (KeyChange::Forget, _) | (KeyChange::Keep, None) => None,
-            (KeyChange::Keep, Some(key)) => match place {
-                Some((saved, at)) if saved != kind || at != base_url => {
-                    return Err(AccountError::KeyOfAnotherPlace(at));
-                }
-                _ => Some(key),
-            },
-        };
-        let written = Written { kind, base_url, key };
-        let mut folder = std::fs::DirBuilder::new();
-        let made = folder.recursive(true).mode(0o700).create(&self.folder);
-        made.map_err(|source| SecretError::Io { path: self.folder.clone(), source })?;
-        let text = Zeroizing::new(serde_json::to_vec_pretty(&written).expect("words are JSON"));
-        secrets::write_private(&self.file(name), &text)?;
+        let written = self.0.change(name, change.kind.is_some(), |saved| change.of(saved))?;
         Ok(shown(name, &written))
     }
 
     /// Removes an account and its key. Services that name it cannot run any more.
     pub fn remove(&self, name: &str) -> Result<(), AccountError> {
-        check_name(name).map_err(|_| unknown(name))?;
-        let path = self.file(name);
-        std::fs::remove_file(&path).map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound => unknown(name),
-            _ => SecretError::Io { path, source }.into(),
-        })
+        Ok(self.0.remove(name)?)
     }
 
     /// What a call needs.
     pub(super) fn open(&self, name: &str) -> Result<(Kind, Account), AccountError> {
-        let Written { kind, base_url, key } = self.read(name)?;
+        let Written { kind, base_url, key } = self.0.read(name)?;
         let key = key.map(|key| Secret::new(&key)).transpose()?;
         Ok((kind, Account { base_url, key }))
     }
+}
 
-    fn read(&self, name: &str) -> Result<Written, AccountError> {
-        check_name(name).map_err(|_| unknown(name))?;
-        let path = self.file(name);
-        let text = secrets::read_private(&path)?.ok_or_else(|| unknown(name))?;
-        // Not shown: it may be a key that does not stand where it should.
-        serde_json::from_str(&text).map_err(|_| AccountError::Damaged(path))
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.folder.join(format!("{name}.json"))
+impl Change {
+    /// What is in force after it.
+    fn of(self, saved: Option<Written>) -> Result<Written, AccountError> {
+        let kind = self.kind.or(saved.as_ref().map(|saved| saved.kind)).ok_or(AccountError::KindMissing)?;
+        let (place, key) = saved.map(|Written { kind, base_url, key }| ((kind, base_url), key)).unzip();
+        let kept = || place.as_ref().filter(|(saved, _)| *saved == kind).map(|(_, base_url)| base_url.clone());
+        let base_url = self.base_url.or_else(kept).unwrap_or(kind.base_url().to_owned());
+        let base_url = check_base_url(&base_url)?;
+        let moved = place.filter(|(saved, at)| *saved != kind || *at != base_url);
+        let moved = moved.map(|(_, at)| AccountError::KeyOfAnotherPlace(at));
+        let key = self.key.of(key.flatten(), moved, |key| Ok(Zeroizing::new(key.reveal().to_owned())))?;
+        Ok(Written { kind, base_url, key })
     }
 }
 
@@ -207,15 +162,13 @@ fn shown(name: &str, written: &Written) -> Configured {
     Configured { name: name.to_owned(), kind: *kind, base_url: base_url.clone(), has_key: key.is_some() }
 }
 
-fn unknown(name: &str) -> AccountError {
-    AccountError::Unknown(name.chars().take(100).collect())
-}
-
 /// A name is also a part of a file's name.
 pub fn check_name(name: &str) -> Result<(), AccountError> {
-    let characters = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'));
-    let is_one = characters && (1..=32).contains(&name.len()) && name != SCRIPTED;
-    if is_one { Ok(()) } else { Err(AccountError::Name) }
+    if is_name(name) { Ok(()) } else { Err(AccountError::Name) }
+}
+
+fn is_name(text: &str) -> bool {
+    is_short_name(text, 32) && text != SCRIPTED
 }
 
 /// HTTPS, or plain HTTP to this computer itself. Returned without a slash at its end.
@@ -281,34 +234,13 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_named_without_its_content_and_can_be_set_anew() {
+    fn a_damaged_account_can_be_set_anew_by_whoever_says_its_kind() {
         let folder = tempfile::tempdir().expect("a folder");
         let accounts = Accounts::new(folder.path().to_owned());
-        secrets::write_private(&folder.path().join("work.json"), b"{ sk-canary").expect("written");
-        let error = accounts.list().expect_err("damaged").to_string();
-        assert!(error.contains("work.json") && !error.contains("canary"), "{error}");
+        crate::secrets::write_private(&folder.path().join("work.json"), b"{ sk-canary").expect("written");
         assert!(accounts.set("work", change(None, None, key())).is_err(), "of what kind nobody knows any more");
         assert!(accounts.set("work", change(Some(Kind::Openai), None, key())).expect("anew").has_key);
         assert_eq!(accounts.list().expect("sound").len(), 1);
-    }
-
-    #[test]
-    fn changes_at_once_leave_one_of_them_whole() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let accounts = Accounts::new(folder.path().to_owned());
-        std::thread::scope(|scope| {
-            for kind in [Kind::Openai, Kind::Anthropic] {
-                let accounts = accounts.clone();
-                scope.spawn(move || {
-                    for _ in 0..50 {
-                        let key = KeyChange::Replace(Secret::new(kind.base_url()).expect("visible characters"));
-                        accounts.set("work", change(Some(kind), None, key)).expect("saved");
-                        let (kind, account) = accounts.open("work").expect("whole");
-                        assert_eq!(account.key.expect("there").reveal(), kind.base_url());
-                    }
-                });
-            }
-        });
     }
 
     #[test]
@@ -330,11 +262,10 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_never_a_path_and_never_the_scripted_one() {
-        let accounts = Accounts::new(PathBuf::from("/nonexistent"));
-        for name in ["", "..", "a/b", "A", "scripted", &"x".repeat(33)] {
+    fn a_name_is_short_and_never_the_scripted_one() {
+        for name in ["", "a/b", "scripted", &"x".repeat(33)] {
             assert!(check_name(name).is_err(), "{name}");
-            assert!(matches!(accounts.open(name), Err(AccountError::Unknown(_))), "{name}");
         }
+        assert!(check_name("work-2").is_ok());
     }
 }

@@ -55,7 +55,11 @@ impl Dialect for Anthropic {
 
     fn on(&mut self, event: &sse::Event) -> Result<Vec<ModelEvent>, ModelError> {
         match serde_json::from_str(&event.data).map_err(|_| senseless())? {
-            Said::MessageStart { message } => self.usage = message.usage.tokens(),
+            Said::MessageStart { message } => {
+                self.usage = message.usage.tokens();
+                // Of a call that is stopped nothing else is ever said. What was written by then is in the text.
+                return Ok(vec![ModelEvent::Usage(TokenUsage { output_tokens: 0, ..self.usage })]);
+            }
             Said::ContentBlockStart { index, content_block: Block::ToolUse { id, name } } => {
                 self.calls.begin(index, id, name)?;
             }

@@ -198,7 +198,7 @@ async fn an_answer_with_text_and_tool_calls_is_understood_however_its_bytes_arri
         usage(27, 15),
         ModelEvent::End(StopReason::Completed),
     ];
-    let anthropic: Vec<_> = [text("Größe "), text("prüfen")].into_iter().chain(calls).collect();
+    let anthropic: Vec<_> = [usage(27, 0), text("Größe "), text("prüfen")].into_iter().chain(calls).collect();
     let calls = [
         call("call_a", "Grep", json!({ "pattern": "size" })),
         call("call_b", "Glob", json!({ "pattern": "*" })),
@@ -274,6 +274,17 @@ async fn an_answer_that_was_cut_anywhere_never_ends_as_a_whole_one() {
             assert!(!heard.iter().any(is_whole), "cut at {cut}: {heard:?}");
         }
     }
+}
+
+#[tokio::test]
+async fn what_a_call_read_is_known_before_its_first_word_so_that_a_stopped_one_counts() {
+    let (address, _served) = server(ok(ANTHROPIC), 4096).await;
+    let (_folder, assistant) = opened(Kind::Anthropic, &address);
+    let mut heard = assistant.respond(request());
+    assert_eq!(heard.next().await, Some(usage(27, 0)));
+    let broken = &ANTHROPIC[..ANTHROPIC.find("event: content_block_stop").expect("there")];
+    let heard = events(Kind::Anthropic, ok(broken)).await;
+    assert_eq!(heard.first(), Some(&usage(27, 0)), "{heard:?}");
 }
 
 #[tokio::test]

@@ -9,11 +9,11 @@ use deskgate_protocol::ids::{ApplicationId, ApprovalId, RunId};
 use deskgate_protocol::management::ListApplications;
 
 use super::socket::Agent;
-use super::visible::{block, line};
 use super::{call, no_secret};
 use crate::local::{
     ApprovalState, ApprovalView, DecideApproval, Decision, ListApprovals, ListAudit, ShowApproval, audit,
 };
+use crate::visible::{block, line};
 
 /// `deskgate approvals …`
 #[derive(Debug, Subcommand)]
@@ -107,6 +107,11 @@ fn application(view: &ApprovalView, names: &HashMap<ApplicationId, String>) -> S
     }
 }
 
+/// For whom the application asked, in its own words.
+fn subject(view: &ApprovalView) -> String {
+    view.approval.subject.as_deref().map_or_else(|| "unknown".to_owned(), line)
+}
+
 fn place(view: &ApprovalView) -> String {
     let plan = view.approval.plan.as_ref();
     plan.and_then(|plan| plan.place.as_deref()).map(line).unwrap_or_default()
@@ -125,21 +130,24 @@ fn list(requests: &[ApprovalView], names: &HashMap<ApplicationId, String>) -> St
             state => state.as_str().to_owned(),
         };
         let (tool, service) = (line(&request.tool), line(&request.service));
-        vec![state, tool, place(view), service, application(view, names), request.approval_id.to_string()]
+        let (application, id) = (application(view, names), request.approval_id.to_string());
+        vec![state, tool, place(view), service, application, subject(view), id]
     };
-    table(&["STATE", "TOOL", "PLACE", "SERVICE", "APPLICATION", "ID"], &requests.iter().map(row).collect::<Vec<_>>())
+    let heads = ["STATE", "TOOL", "PLACE", "SERVICE", "APPLICATION", "SUBJECT", "ID"];
+    table(&heads, &requests.iter().map(row).collect::<Vec<_>>())
 }
 
 fn show(view: &ApprovalView, names: &HashMap<ApplicationId, String>) -> String {
     let request = &view.approval;
     let mut text = format!(
-        "{} {}\nrequest       {}, {}\nservice       {}, for the application {}\nrun           {} (attempt {}, {})\nasked         {}\nexpires       {}, and counts as denied then\ndigest        {}\n",
+        "{} {}\nrequest       {}, {}\nservice       {}, for the application {}\nsubject       {}\nrun           {} (attempt {}, {})\nasked         {}\nexpires       {}, and counts as denied then\ndigest        {}\n",
         line(&request.tool),
         place(view),
         request.approval_id,
         request.state.as_str(),
         line(&request.service),
         application(view, names),
+        subject(view),
         request.run_id,
         request.attempt,
         request.call_id,

@@ -237,6 +237,9 @@ fn show(status: &AgentStatus) -> String {
          identity   {}",
         status.version, status.device_name, status.mode, status.pid, status.work.slots, status.fingerprint
     );
+    if let Some(pages) = &status.pages {
+        text += &format!("\npages      {pages} (open them with: deskgate open)");
+    }
     for run_id in runs_that(status, "awaiting_approval") {
         text += &format!("\nasks       {run_id} waits for your decision: deskgate approvals list");
     }
@@ -293,6 +296,7 @@ mod tests {
             access,
             work: WorkView { slots: 4, stopping: false, problem: None, runs: serde_json::json!([]) },
             kept_awake: KeptAwake::NotNeeded,
+            pages: Some("http://127.0.0.1:7420/".to_owned()),
         }
     }
 

@@ -1,14 +1,13 @@
 //! `mcp`: servers elsewhere whose tools services may use.
 
-use std::path::PathBuf;
-
 use clap::{Args, Subcommand};
 use deskgate_gateway::exit::{Exit, Failure};
 use deskgate_gateway::output::{Output, table};
 
+use super::key_file::KeyFile;
+use super::no_secret;
 use super::socket::Agent;
-use super::{no_secret, provider};
-use crate::local::{ListMcpServers, NewKey, RemoveMcpServer, SetMcpServer};
+use crate::local::{ListMcpServers, RemoveMcpServer, SetMcpServer};
 use crate::mcp::connections::Configured;
 use crate::services::McpServer;
 
@@ -34,15 +33,11 @@ pub(super) struct Set {
     /// Its address, https:// only
     #[arg(long)]
     url: Option<String>,
-    /// A file with the key; - for standard input. Without it the saved one stays
-    #[arg(long, value_name = "FILE", conflicts_with = "no_key")]
-    key_file: Option<PathBuf>,
+    #[command(flatten)]
+    key: KeyFile,
     /// The header that the key travels in [default: Authorization, behind the word Bearer]
     #[arg(long, requires = "key_file")]
     header: Option<String>,
-    /// Forget the saved key, for a server that asks for none
-    #[arg(long)]
-    no_key: bool,
 }
 
 pub(super) async fn run(agent: Agent, command: Mcp, out: Output) -> Result<(), Failure> {
@@ -91,11 +86,7 @@ fn request(set: Set) -> Result<SetMcpServer, Failure> {
     for (what, text) in [("NAME", Some(&set.name)), ("--url", set.url.as_ref()), ("--header", set.header.as_ref())] {
         no_secret(what, text.map(String::as_str).unwrap_or_default())?;
     }
-    let key = match &set.key_file {
-        None if set.no_key => NewKey::Forget,
-        None => NewKey::Keep,
-        Some(path) => provider::key_in(path)?,
-    };
+    let key = set.key.read()?;
     Ok(SetMcpServer { name: set.name, url: set.url, header: set.header, key })
 }
 

@@ -11,14 +11,15 @@ mod conversations;
 mod daemon;
 mod identity;
 mod key;
+mod key_file;
 mod mcp;
+mod open;
 mod operation;
 mod provider;
 mod rules;
 mod runs;
 mod service;
 mod socket;
-mod visible;
 
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -58,6 +59,8 @@ enum Command {
     Stop(daemon::Stop),
     /// How the agent, its line and its runs are
     Status,
+    /// Open the management pages in your browser
+    Open(open::Open),
     /// This device's identity
     #[command(subcommand)]
     Identity(identity::Identity),
@@ -146,6 +149,7 @@ async fn run(command: Command, out: Output, run_agent: RunAgent) -> Result<(), F
         Command::Start(start) => daemon::start(start, out, run_agent).await,
         Command::Stop(stop) => daemon::stop(Agent::find()?, stop, out).await,
         Command::Status => daemon::status(Agent::find()?, out).await,
+        Command::Open(open) => open::run(Agent::find()?, open, out).await,
         Command::Identity(command) => identity::run(Agent::find()?, command, out).await,
         Command::Connection(command) => connection::run(Agent::find()?, command, out).await,
         Command::App(command) => app::run(Agent::find()?, command, out).await,

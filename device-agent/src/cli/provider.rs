@@ -1,12 +1,11 @@
 //! `provider`: the model providers that services may name.
 
-use std::path::{Path, PathBuf};
-
 use clap::{Args, Subcommand, ValueEnum};
 use deskgate_gateway::exit::{Exit, Failure};
 use deskgate_gateway::output::{Output, table};
 use deskgate_protocol::secret::SecretKind;
 
+use super::key_file::KeyFile;
 use super::no_secret;
 use super::socket::Agent;
 use crate::assistant::accounts::{Configured, Kind};
@@ -37,12 +36,8 @@ pub(super) struct Set {
     /// Its address [default: the kind's own]
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
-    /// A file with the key; - for standard input. Without it the saved one stays
-    #[arg(long, value_name = "FILE", conflicts_with = "no_key")]
-    key_file: Option<PathBuf>,
-    /// Forget the saved key, for a server that asks for none
-    #[arg(long)]
-    no_key: bool,
+    #[command(flatten)]
+    key: KeyFile,
 }
 
 /// The kinds.
@@ -85,11 +80,7 @@ fn request(set: Set) -> Result<SetProvider, Failure> {
     for (what, text) in [("NAME", Some(&set.name)), ("--base-url", set.base_url.as_ref())] {
         no_secret(what, text.map(String::as_str).unwrap_or_default())?;
     }
-    let key = match &set.key_file {
-        None if set.no_key => NewKey::Forget,
-        None => NewKey::Keep,
-        Some(path) => key_in(path)?,
-    };
+    let key = set.key.read()?;
     if let NewKey::Replace(text) = &key
         && let Some(kind) = SecretKind::of(text.trim()).filter(|kind| *kind != SecretKind::ModelProviderKey)
     {
@@ -100,16 +91,6 @@ fn request(set: Set) -> Result<SetProvider, Failure> {
         KindName::Openai => Kind::Openai,
     });
     Ok(SetProvider { name: set.name, kind, base_url: set.base_url, key })
-}
-
-/// The key in a file; `-` is standard input.
-pub(super) fn key_in(path: &Path) -> Result<NewKey, Failure> {
-    let text = match path.as_os_str() == "-" {
-        true => std::io::read_to_string(std::io::stdin()),
-        false => std::fs::read_to_string(path),
-    };
-    let failed = |error| Failure::new(Exit::Failed, format!("{}: {error}", path.display()));
-    text.map(NewKey::Replace).map_err(failed)
 }
 
 fn list(providers: &[Configured]) -> String {

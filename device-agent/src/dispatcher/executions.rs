@@ -120,11 +120,16 @@ impl<L: Link> Dispatcher<L> {
             && !matches!(self.stop, Stop::No)
             && matches!(outcome, None | Some(Outcome::Cancelled { .. }));
         let Some(outcome) = outcome.filter(|_| !cut_off) else {
-            info!(%run_id, attempt = run.attempt, ?effects, "execution was cut off; the next start decides how it goes on");
+            let attempt = run.attempt;
+            info!(%run_id, attempt, ?effects, "execution was cut off; the next start decides how it goes on");
             run.stage = match effects {
                 Effects::None => Stage::Interrupted,
                 _ => Stage::Unknown { settled: None, numbered: false },
             };
+            // A gentle stop ends no other execution than one that waits for a person.
+            if let Stop::Graceful { .. } = self.stop {
+                self.give_back(run_id, attempt).await;
+            }
             return;
         };
         let mut outdated = None;
@@ -142,6 +147,12 @@ impl<L: Link> Dispatcher<L> {
             self.pause(run_id, why).await;
         }
         self.journal_finish(run_id).await;
+    }
+
+    async fn give_back(&mut self, run_id: RunId, attempt: u32) {
+        if let Err(error) = self.journal.give_back(run_id, attempt).await {
+            warn!(%run_id, %error, "a run that only waited counts as cut off: the journal could not be written");
+        }
     }
 
     pub(super) async fn journal_finish(&mut self, run_id: RunId) {

@@ -140,11 +140,9 @@ impl DispatcherHandle {
     pub async fn resume(&self) {
         let _ = self.commands.send(Command::Resume).await;
     }
-}
 
-impl Gateway for DispatcherHandle {
-    async fn call<C: Call + Send>(&self, request: C) -> Result<C::Reply, CallError> {
-        let request: ManagementRequest = request.into();
+    /// Asks the gateway; what comes back is as it came.
+    pub async fn pass_on(&self, request: ManagementRequest) -> Result<Value, CallError> {
         let limit = CALL_LIMIT
             + match &request {
                 ManagementRequest::ShowRun(show) => Duration::from_secs(show.wait_s.into()),
@@ -156,10 +154,16 @@ impl Gateway for DispatcherHandle {
             self.commands.send(Command::Call { request, answer }).await.map_err(|_| CallError::Stopped)?;
             reply.await.map_err(|_| CallError::Stopped)?
         };
-        let value = match tokio::time::timeout(limit, asked).await {
-            Ok(result) => result?,
-            Err(_) => return Err(CallError::TimedOut { seconds: limit.as_secs() }),
-        };
+        match tokio::time::timeout(limit, asked).await {
+            Ok(result) => result,
+            Err(_) => Err(CallError::TimedOut { seconds: limit.as_secs() }),
+        }
+    }
+}
+
+impl Gateway for DispatcherHandle {
+    async fn call<C: Call + Send>(&self, request: C) -> Result<C::Reply, CallError> {
+        let value = self.pass_on(request.into()).await?;
         serde_json::from_value(value).map_err(|error| CallError::Unreadable(error.to_string()))
     }
 }

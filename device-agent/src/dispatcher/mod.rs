@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_protocol::control::{ByeCode, DeviceFrame, GatewayFrame, InFlight, InFlightStatus, Order};
-use deskgate_protocol::ids::{OperationId, RunId};
+use deskgate_protocol::ids::{EndpointId, OperationId, RunId};
 use deskgate_protocol::run::Outcome;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -109,6 +109,8 @@ pub struct Dispatcher<L: Link> {
     /// Slots declared in this session that the gateway has not used.
     credit: u32,
     withheld: Withheld,
+    /// The services that the gateway was told to offer nothing of.
+    named: Vec<EndpointId>,
     /// The gateway stops: nothing is declared in this session any more.
     draining: bool,
     /// The computer is about to sleep, or sleeps: nothing is declared or taken until it is awake.
@@ -187,6 +189,7 @@ impl<L: Link> Dispatcher<L> {
             commands,
             credit: 0,
             withheld: Withheld::default(),
+            named: Vec::new(),
             draining: false,
             asleep: false,
             window: FIRST_WINDOW,
@@ -311,8 +314,7 @@ impl<L: Link> Dispatcher<L> {
 
     fn resume(&mut self) {
         if std::mem::take(&mut self.asleep) {
-            // What was refused because of the sleep fits now.
-            self.withheld = Withheld::default();
+            self.withheld.awake();
             self.line.send(DeviceFrame::Resume);
         }
     }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use deskgate_protocol::control::{DeviceFrame, Offer, RefuseCode};
-use deskgate_protocol::ids::{EndpointId, RunId};
+use deskgate_protocol::ids::RunId;
 use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::run::{Run, Stage};
+use super::withheld::Why;
 use super::{Dispatcher, Link, Stop, UNSETTLED, orders};
 use crate::executor::Exchange;
 use crate::services::Definition;
@@ -61,14 +62,14 @@ impl<L: Link> Dispatcher<L> {
             }
             Err(error) => {
                 self.definition_failed(offer.run_id, offer.endpoint_id, &error);
-                return self.refuse_busy(&offer, Some(offer.endpoint_id));
+                return self.refuse_busy(&offer, Why::Unreadable(offer.endpoint_id));
             }
         };
         if self.asleep || !matches!(self.stop, Stop::No) || !(has_a_slot || self.has_slot_for(&offer)) {
-            return self.refuse_busy(&offer, None);
+            return self.refuse_busy(&offer, Why::Everything);
         }
         if !(has_a_slot || self.service_has_place_for(&offer, &definition)) {
-            return self.refuse_busy(&offer, Some(offer.endpoint_id));
+            return self.refuse_busy(&offer, Why::Full(offer.endpoint_id));
         }
         match self.journal.take(&offer).await {
             Ok(Taken::Fresh) => {
@@ -86,11 +87,11 @@ impl<L: Link> Dispatcher<L> {
             }
             Ok(Taken::Stale) => {
                 debug!(run_id = %offer.run_id, attempt = offer.attempt, "an echo of an old offer");
-                self.refuse_busy(&offer, None);
+                self.refuse_busy(&offer, Why::Everything);
             }
             Err(error) => {
                 self.journal_failed(offer.run_id, &error);
-                self.refuse_busy(&offer, None);
+                self.refuse_busy(&offer, Why::Everything);
             }
         }
     }
@@ -110,13 +111,13 @@ impl<L: Link> Dispatcher<L> {
             Stage::Running { stop, revoked, .. } if newer => {
                 *revoked = true;
                 stop.cancel();
-                self.refuse_busy(offer, None);
+                self.refuse_busy(offer, Why::Everything);
             }
-            Stage::Ended { journalled: false, .. } => self.refuse_busy(offer, None),
+            Stage::Ended { journalled: false, .. } => self.refuse_busy(offer, Why::Everything),
             stage if newer && stage.may_run_again() => return false,
             Stage::Unknown { .. } => {
                 warn!(%run_id, attempt, "refused: nobody has said yet what became of this run");
-                self.refuse_busy(offer, None);
+                self.refuse_busy(offer, Why::Everything);
             }
             _ if newer => return false,
             Stage::Taken { .. } | Stage::Running { .. } => self.line.send(DeviceFrame::Accept { run_id, attempt }),
@@ -144,10 +145,9 @@ impl<L: Link> Dispatcher<L> {
         self.runs.iter().filter(move |(id, run)| **id != run_id && run.occupies_slot()).map(|(_, run)| run)
     }
 
-    /// Declared again at once, the slot would bring the same run back at once. `service`: only runs
-    /// of this one are refused.
-    fn refuse_busy(&mut self, offer: &Offer, service: Option<EndpointId>) {
-        self.withheld.refused(service, Instant::now());
+    /// Declared again as it was, the slot would bring the same run back at once.
+    fn refuse_busy(&mut self, offer: &Offer, why: Why) {
+        self.withheld.refused(why, Instant::now());
         self.refuse(offer, RefuseCode::Busy);
     }
 

@@ -13,7 +13,7 @@ impl<L: Link> Dispatcher<L> {
     pub(super) fn begin_session(&mut self, welcome: &Welcome) {
         info!(device_id = %welcome.device_id, epoch = welcome.epoch, "the session began");
         self.credit = 0;
-        self.withheld = Withheld::default();
+        (self.withheld, self.named) = (Withheld::default(), Vec::new());
         self.draining = false;
         // To the gateway a new session is awake.
         if self.asleep {
@@ -61,15 +61,17 @@ impl<L: Link> Dispatcher<L> {
         self.declare_slots();
     }
 
-    /// Declares what is free beyond what the gateway may still use.
+    /// Declares what is free beyond what the gateway may still use, and the services that it is not free for.
     fn declare_slots(&mut self) {
         if self.draining || self.asleep || !matches!(self.stop, Stop::No) || !self.line.has_room() {
             return;
         }
-        let free = self.free_slots().saturating_sub(self.withheld.count());
-        if free > self.credit {
-            self.line.send(DeviceFrame::Ready { slots: free - self.credit });
-            self.credit = free;
+        let free = self.free_slots().saturating_sub(self.withheld.slots());
+        let (slots, full) = (free.saturating_sub(self.credit), self.withheld.services());
+        if slots > 0 || full != self.named {
+            self.line.send(DeviceFrame::Ready { slots, full: full.clone() });
+            self.credit += slots;
+            self.named = full;
         }
     }
 

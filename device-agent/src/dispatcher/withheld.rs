@@ -1,15 +1,17 @@
-//! Slots that are free and yet not declared for a moment, because the run that they would bring was
-//! just refused.
+//! What this device has no room for, though it has free slots.
 //!
-//! A slot says nothing about which run it is for: as long as the oldest runs of the queue belong to
-//! a service that is busy here, every slot brings one of them, and runs of other services behind
-//! them wait. Only a `ready` that names the services which are full could change that. What can be
-//! done here is to spare everybody the turning over of attempts: the slot waits for a run of *that*
-//! service to end, or, in case this device counts wrong, for a while that grows.
+//! A slot says nothing about which run it is for. As long as a service is full here, the gateway is told with `ready` to
+//! leave its runs in the queue: every slot would bring one of them, to be refused, while runs of other services wait behind
+//! them. A service counts as full from the first run of it that had to be refused until one of it ends.
+//!
+//! A run that was refused for a reason that concerns every run would come back at once with the slot that it used up. That
+//! slot is not declared for a while, which grows. So is it with a service that cannot be read, whose runs may fit later
+//! without any of them ending.
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use deskgate_protocol::control::MAX_FULL;
 use deskgate_protocol::ids::EndpointId;
 use tokio::time::Instant;
 
@@ -20,51 +22,79 @@ const LONGEST: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct Withheld {
-    general: u32,
-    by_service: HashMap<EndpointId, u32>,
+    slots: u32,
+    full: BTreeSet<EndpointId>,
+    unreadable: BTreeSet<EndpointId>,
     pause: Duration,
     until: Option<Instant>,
 }
 
+/// Why an offered run is not taken now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// For a reason that concerns every run.
+    Everything,
+    /// Its service has as many as it may have.
+    Full(EndpointId),
+    /// Its service cannot be read.
+    Unreadable(EndpointId),
+}
+
 impl Default for Withheld {
     fn default() -> Self {
-        Self { general: 0, by_service: HashMap::new(), pause: FIRST, until: None }
+        let (full, unreadable) = (BTreeSet::new(), BTreeSet::new());
+        Self { slots: 0, full, unreadable, pause: FIRST, until: None }
     }
 }
 
 impl Withheld {
     /// How many slots are not declared.
-    pub(super) fn count(&self) -> u32 {
-        self.by_service.values().fold(self.general, |sum, count| sum.saturating_add(*count))
+    pub(super) fn slots(&self) -> u32 {
+        self.slots
     }
 
-    /// When they are declared again at the latest.
+    /// The services of which nothing is to be offered, as many as one frame may name.
+    pub(super) fn services(&self) -> Vec<EndpointId> {
+        self.full.union(&self.unreadable).take(MAX_FULL).copied().collect()
+    }
+
+    /// When all but full services is offered again at the latest.
     pub(super) fn until(&self) -> Option<Instant> {
         self.until
     }
 
-    /// A run was refused just now: because its service is busy, or for a reason that concerns every run.
-    pub(super) fn refused(&mut self, busy: Option<EndpointId>, now: Instant) {
-        let count = match busy {
-            Some(service) => self.by_service.entry(service).or_default(),
-            None => &mut self.general,
-        };
-        *count = count.saturating_add(1);
+    /// A run was refused just now.
+    pub(super) fn refused(&mut self, why: Why, now: Instant) {
+        match why {
+            Why::Everything => self.slots = self.slots.saturating_add(1),
+            Why::Unreadable(service) => drop(self.unreadable.insert(service)),
+            Why::Full(service) => {
+                self.full.insert(service);
+                return;
+            }
+        }
         self.until.get_or_insert(now + self.pause);
     }
 
     /// A run of this service gave its slot back: one that was refused may fit now.
     pub(super) fn ended(&mut self, service: EndpointId) {
-        self.general = 0;
-        self.by_service.remove(&service);
-        if self.count() == 0 {
-            *self = Self::default();
+        self.slots = 0;
+        self.full.remove(&service);
+        if self.unreadable.is_empty() {
+            (self.pause, self.until) = (FIRST, None);
         }
     }
 
-    /// The pause is over: everything is declared again.
+    /// The pause is over.
     pub(super) fn release(&mut self) {
-        *self = Self { pause: (self.pause * 2).min(LONGEST), ..Self::default() };
+        self.slots = 0;
+        self.unreadable.clear();
+        (self.pause, self.until) = ((self.pause * 2).min(LONGEST), None);
+    }
+
+    /// What was refused because of the computer's sleep fits now.
+    pub(super) fn awake(&mut self) {
+        *self = Self { full: std::mem::take(&mut self.full), ..Self::default() };
     }
 }
 
@@ -73,22 +103,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_of_a_busy_service_waits_for_that_service_and_the_pauses_grow() {
-        let (busy, other, now) = (EndpointId::new(), EndpointId::new(), Instant::now());
+    fn a_full_service_costs_no_slot_and_is_named_until_a_run_of_it_ends() {
+        let (full, other, now) = (EndpointId::new(), EndpointId::new(), Instant::now());
         let mut withheld = Withheld::default();
-        withheld.refused(Some(busy), now);
-        withheld.refused(Some(busy), now);
-        withheld.refused(None, now);
+        withheld.refused(Why::Full(full), now);
+        withheld.refused(Why::Full(full), now);
+        assert_eq!((withheld.slots(), withheld.services(), withheld.until()), (0, vec![full], None));
+        withheld.refused(Why::Everything, now);
+        withheld.release();
         withheld.ended(other);
-        assert_eq!(withheld.count(), 2, "only what concerns every run is declared again");
-        withheld.ended(busy);
-        assert_eq!((withheld.count(), withheld.until()), (0, None));
-        let pauses = (0..4).map(|_| {
-            withheld.refused(Some(busy), now);
-            let pause = withheld.until().expect("withheld").duration_since(now);
-            withheld.release();
-            pause.as_secs()
-        });
-        assert_eq!(pauses.collect::<Vec<_>>(), [1, 2, 4, 5]);
+        withheld.awake();
+        assert_eq!((withheld.slots(), withheld.services()), (0, vec![full]), "no time and no other run makes room");
+        withheld.ended(full);
+        assert_eq!(withheld.services(), []);
+    }
+
+    #[test]
+    fn what_may_fit_later_by_itself_is_offered_again_after_pauses_that_grow() {
+        let (damaged, now) = (EndpointId::new(), Instant::now());
+        for why in [Why::Everything, Why::Unreadable(damaged)] {
+            let mut withheld = Withheld::default();
+            let pauses = (0..4).map(|_| {
+                withheld.refused(why, now);
+                let pause = withheld.until().expect("withheld").duration_since(now);
+                withheld.release();
+                assert_eq!((withheld.slots(), withheld.services()), (0, vec![]));
+                pause.as_secs()
+            });
+            assert_eq!(pauses.collect::<Vec<_>>(), [1, 2, 4, 5], "{why:?}");
+        }
     }
 }

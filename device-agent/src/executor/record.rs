@@ -20,6 +20,7 @@ pub(super) struct Record {
     ledger: Ledger,
     endpoint_id: EndpointId,
     service: String,
+    subject: Option<String>,
     expiry: Duration,
     /// Nobody's decision is waited for any more.
     leaving: CancellationToken,
@@ -31,6 +32,7 @@ impl Record {
             ledger,
             endpoint_id: job.offer.endpoint_id,
             service: job.definition.name.clone(),
+            subject: job.offer.subject.clone(),
             expiry: Duration::from_secs(job.definition.approvals.expiry_s.into()),
             leaving: job.leaving.clone(),
         }
@@ -44,10 +46,10 @@ impl Record {
 
     pub(super) fn ask(&self, request: Request) -> BoxFuture<'static, Event> {
         let Request { call, why, again } = request;
-        let (endpoint_id, service, expiry) = (self.endpoint_id, self.service.clone(), self.expiry);
-        let ledger = self.ledger.clone();
+        let (endpoint_id, expiry, ledger) = (self.endpoint_id, self.expiry, self.ledger.clone());
+        let (service, subject) = (self.service.clone(), self.subject.clone());
         async move {
-            let asking = Asking { endpoint_id, service, why, again, expiry };
+            let asking = Asking { endpoint_id, service, subject, why, again, expiry };
             written(ledger.ask(call, asking).await, |(approval_id, expires_at)| Event::Asked {
                 approval_id,
                 expires_at,
@@ -106,7 +108,13 @@ impl Record {
             Basis::Approval(approval_id) => By::Approval(approval_id),
             Basis::Grant(approval_id) => By::Grant(approval_id),
         };
-        async move { written(ledger.begin(call, by).await, |()| Event::Begun) }.boxed()
+        async move {
+            match ledger.begin(call, by).await {
+                Err(Error::AsksFirst) => Event::AsksFirst,
+                begun => written(begun, |()| Event::Begun),
+            }
+        }
+        .boxed()
     }
 
     pub(super) fn note(&self, call_id: String, ok: bool) -> BoxFuture<'static, Event> {

@@ -68,6 +68,8 @@ pub(super) enum Event {
     Answered(Answer),
     /// The call is in the journal: it may run.
     Begun,
+    /// The journal says that only a person lets the call begin. Nothing was written.
+    AsksFirst,
     ToolFinished(ToolResult),
     /// What came of the call is in the journal.
     Noted,

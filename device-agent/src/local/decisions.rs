@@ -7,7 +7,7 @@ use deskgate_protocol::ids::{ApplicationId, EndpointId, RunId};
 
 use super::approvals::{ApprovalView, DecideApproval, Evidence, OnDisk, ReconcileRun, ShowApproval};
 use super::desk::{Desk, refused};
-use super::{No, NoCode};
+use super::{Asker, No, NoCode};
 use crate::dispatcher::ReconcileError;
 use crate::services::Network;
 use crate::store::approvals::{ApprovalState, Decided, Decision};
@@ -36,7 +36,7 @@ impl Desk {
         Ok(ApprovalView::new(approval, app_id))
     }
 
-    pub(super) async fn decide(&self, ask: DecideApproval, uid: u32) -> Result<ApprovalView, No> {
+    pub(super) async fn decide(&self, ask: DecideApproval, asker: Asker) -> Result<ApprovalView, No> {
         let show = ShowApproval { approval_id: ask.approval_id };
         if let Decision::Deny { reason: Some(reason) } = &ask.decision
             && reason.chars().count() > REASON_LIMIT
@@ -44,7 +44,7 @@ impl Desk {
             let message = format!("--reason: at most {REASON_LIMIT} characters");
             return Err(No { code: NoCode::Invalid, message });
         }
-        match self.store.approvals().decide(ask.approval_id, ask.decision, &user(uid)).await? {
+        match self.store.approvals().decide(ask.approval_id, ask.decision, &who(asker)).await? {
             Decided::Counts => self.approval(show).await,
             Decided::Unknown => Err(unknown(&show)),
             Decided::TooLate(state) => {
@@ -89,9 +89,9 @@ impl Desk {
         })
     }
 
-    pub(super) async fn settle(&self, ask: ReconcileRun, uid: u32) -> Result<(), No> {
+    pub(super) async fn settle(&self, ask: ReconcileRun, asker: Asker) -> Result<(), No> {
         let dispatcher = self.engine()?.dispatcher;
-        dispatcher.reconcile(ask.run_id, ask.finding, user(uid)).await.map_err(|error| {
+        dispatcher.reconcile(ask.run_id, ask.finding, who(asker)).await.map_err(|error| {
             let code = match error {
                 ReconcileError::NotWaiting(_) | ReconcileError::Settled(_) | ReconcileError::Stopped => NoCode::Refused,
                 ReconcileError::Store(_) => NoCode::Failed,
@@ -126,6 +126,14 @@ fn on_disk(workspace: &Workspace, intent: &Intent) -> OnDisk {
 fn unknown(ask: &ShowApproval) -> No {
     let message = format!("there is no request {}; list them with: deskgate approvals list", ask.approval_id);
     No { code: NoCode::NotFound, message }
+}
+
+/// Who asked, for the audit.
+fn who(asker: Asker) -> String {
+    match asker {
+        Asker::Socket(peer) => user(peer.uid),
+        Asker::Page => format!("{}, on the page", user(rustix::process::geteuid().as_raw())),
+    }
 }
 
 /// A local user for the audit: the number, which the kernel vouches for, and the name that belongs to it today.

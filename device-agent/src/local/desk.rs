@@ -7,12 +7,7 @@ use deskgate_gateway::socket;
 use deskgate_protocol::control::RefusedCode;
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::ids::RunId;
-use deskgate_protocol::management::{
-    CompleteDisabling, CreateApplication, CreateKey, DisableApplication, GetAccess, GetOverview, ListApplications,
-    ListConversations, ListEndpoints, ListKeys, ListRemoved, ListRuns, ManagementErrorCode, ManagementRequest,
-    PreviewDisabling, PublishEndpoint, RemoveApplication, ResetConversation, RevokeKey, RollKey, SetAccess,
-    ShowApplication, ShowConversation, ShowOperation, ShowRun, StopRun,
-};
+use deskgate_protocol::management::{Call, GetAccess, ManagementErrorCode, ManagementRequest, SetAccess};
 use deskgate_protocol::secret::ControlToken;
 use deskgate_protocol::{Timestamp, VERSION};
 use serde_json::Value;
@@ -20,10 +15,11 @@ use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::launch::Launch;
 use super::orders::Order;
 use super::{
-    AgentStatus, Ask, LineView, NewKey, No, NoCode, Reply, Request, SaveConnection, SetMcpServer, SetProvider, Stop,
-    TestConnection, Tested,
+    AgentStatus, Ask, Asker, LineView, NewKey, No, NoCode, OpenedPages, Reply, Request, SaveConnection, SetMcpServer,
+    SetProvider, Stop, TestConnection, Tested,
 };
 use crate::assistant::accounts::{AccountError, Accounts, Change, KeyChange};
 use crate::dispatcher::{DispatcherHandle, Standing};
@@ -69,6 +65,8 @@ pub struct Desk {
     pub engine: watch::Receiver<Option<Engine>>,
     /// Where orders go.
     pub orders: mpsc::Sender<Order>,
+    /// Where the management pages are, and what opens them.
+    pub launch: Launch,
 }
 
 type Answer = Result<Value, No>;
@@ -81,7 +79,7 @@ pub async fn serve(listener: UnixListener, desk: Desk, stop: CancellationToken) 
     socket::serve(listener, false, stop, move |request: Request, peer| {
         let desk = desk.clone();
         async move {
-            match desk.answer(request, peer).await {
+            match desk.answer(request, Asker::Socket(peer)).await {
                 Ok(value) => Reply::Ok(value),
                 Err(no) => Reply::No(no),
             }
@@ -91,10 +89,23 @@ pub async fn serve(listener: UnixListener, desk: Desk, stop: CancellationToken) 
 }
 
 impl Desk {
-    async fn answer(&self, request: Request, peer: socket::Peer) -> Answer {
+    /// Answers a page, as the private socket answers the command line.
+    pub async fn ask<A: Ask>(&self, ask: A) -> Result<A::Answer, No> {
+        // Boxed: every page would hold the whole of every answer otherwise.
+        let answer = Box::pin(self.answer(ask.into(), Asker::Page)).await?;
+        serde_json::from_value(answer).map_err(|error| failed(error.to_string()))
+    }
+
+    /// Asks the gateway for a page.
+    pub async fn manage<C: Call + Send>(&self, call: C) -> Result<C::Reply, No> {
+        Ok(self.engine()?.dispatcher.call(call).await?)
+    }
+
+    async fn answer(&self, request: Request, asker: Asker) -> Answer {
         match request {
             Request::GetStatus(ask) => give(ask, self.status().await),
             Request::Stop(ask) => give(ask, self.stop(ask).await),
+            Request::OpenPages(ask) => give(ask, self.open_pages()),
             Request::GetIdentity(ask) => give(ask, self.identity().await),
             Request::GetConnection(ask) => give(ask, self.connection().await),
             Request::SaveConnection(ask) => give(ask.clone(), self.save(ask).await),
@@ -131,7 +142,7 @@ impl Desk {
             Request::SetMcpServer(ask) => {
                 let SetMcpServer { name, url, header, key } = ask.clone();
                 let set = move |servers: &Connections| {
-                    servers.set(&name, connections::Change { url, key: server_key(header, &key)? })
+                    servers.set(&name, connections::Change { url, header, key: key_change(&key)? })
                 };
                 give(ask, self.with_servers(set).await)
             }
@@ -141,13 +152,13 @@ impl Desk {
             }
             Request::ListApprovals(ask) => give(ask, self.approvals(ask.all).await),
             Request::ShowApproval(ask) => give(ask, self.approval(ask).await),
-            Request::DecideApproval(ask) => give(ask.clone(), self.decide(ask, peer.uid).await),
+            Request::DecideApproval(ask) => give(ask.clone(), self.decide(ask, asker).await),
             Request::ListAudit(ask) => {
                 give(ask, self.store.audit().list(ask.run_id, ask.limit).await.map_err(No::from))
             }
             Request::ShowEvidence(ask) => give(ask, self.evidence(ask.run_id).await),
-            Request::ReconcileRun(ask) => give(ask, self.settle(ask, peer.uid).await),
-            Request::Manage { request } => self.manage(request).await,
+            Request::ReconcileRun(ask) => give(ask, self.settle(ask, asker).await),
+            Request::Manage { request } => self.pass_on(request).await,
         }
     }
 
@@ -206,7 +217,16 @@ impl Desk {
             access,
             work: engine.dispatcher.status().into(),
             kept_awake: engine.kept_awake.borrow().clone(),
+            pages: self.launch.address().map(|address| format!("http://{address}/")),
         })
+    }
+
+    fn open_pages(&self) -> Result<OpenedPages, No> {
+        let address = self
+            .launch
+            .address()
+            .ok_or_else(|| refused("the management pages are not up; the agent's log says why".to_owned()))?;
+        Ok(OpenedPages { link: format!("http://{address}/sign-in?code={}", self.launch.issue().as_str()) })
     }
 
     async fn device_name(&self) -> Result<String, No> {
@@ -337,42 +357,8 @@ impl Desk {
         })
     }
 
-    async fn manage(&self, request: ManagementRequest) -> Answer {
-        use ManagementRequest as Pass;
-        let engine = self.engine()?;
-        let dispatcher = &engine.dispatcher;
-        macro_rules! pass {
-            ($request:expr, $kind:ty) => {{
-                let reply = dispatcher.call::<$kind>($request).await?;
-                serde_json::to_value(reply).map_err(|error| failed(error.to_string()))
-            }};
-        }
-        match request {
-            Pass::CreateApplication(request) => pass!(request, CreateApplication),
-            Pass::ListApplications(request) => pass!(request, ListApplications),
-            Pass::ShowApplication(request) => pass!(request, ShowApplication),
-            Pass::CreateKey(request) => pass!(request, CreateKey),
-            Pass::ListKeys(request) => pass!(request, ListKeys),
-            Pass::RevokeKey(request) => pass!(request, RevokeKey),
-            Pass::RollKey(request) => pass!(request, RollKey),
-            Pass::PreviewDisabling(request) => pass!(request, PreviewDisabling),
-            Pass::DisableApplication(request) => pass!(request, DisableApplication),
-            Pass::CompleteDisabling(request) => pass!(request, CompleteDisabling),
-            Pass::RemoveApplication(request) => pass!(request, RemoveApplication),
-            Pass::ListRemoved(request) => pass!(request, ListRemoved),
-            Pass::PublishEndpoint(request) => pass!(request, PublishEndpoint),
-            Pass::ListEndpoints(request) => pass!(request, ListEndpoints),
-            Pass::SetAccess(request) => pass!(request, SetAccess),
-            Pass::GetAccess(request) => pass!(request, GetAccess),
-            Pass::GetOverview(request) => pass!(request, GetOverview),
-            Pass::ListRuns(request) => pass!(request, ListRuns),
-            Pass::ShowRun(request) => pass!(request, ShowRun),
-            Pass::StopRun(request) => pass!(request, StopRun),
-            Pass::ListConversations(request) => pass!(request, ListConversations),
-            Pass::ShowConversation(request) => pass!(request, ShowConversation),
-            Pass::ResetConversation(request) => pass!(request, ResetConversation),
-            Pass::ShowOperation(request) => pass!(request, ShowOperation),
-        }
+    async fn pass_on(&self, request: ManagementRequest) -> Answer {
+        Ok(self.engine()?.dispatcher.pass_on(request).await?)
     }
 }
 
@@ -458,15 +444,6 @@ fn key_change(key: &NewKey) -> Result<KeyChange, SecretError> {
         NewKey::Keep => KeyChange::Keep,
         NewKey::Forget => KeyChange::Forget,
         NewKey::Replace(text) => KeyChange::Replace(Secret::new(text)?),
-    })
-}
-
-/// The same for an MCP server, whose key travels in a header of its own.
-fn server_key(header: Option<String>, key: &NewKey) -> Result<connections::KeyChange, SecretError> {
-    Ok(match key {
-        NewKey::Keep => connections::KeyChange::Keep,
-        NewKey::Forget => connections::KeyChange::Forget,
-        NewKey::Replace(text) => connections::KeyChange::Replace { header, key: Secret::new(text)? },
     })
 }
 

@@ -5,6 +5,7 @@
 //! | here | the requests and answers |
 //! | [`approvals`] | those about approvals and unsettled runs |
 //! | [`desk`] | answers them, inside the agent |
+//! | [`launch`] | the codes that open the management pages |
 //! | `decisions` | answers those about approvals |
 //! | [`orders`] | what the agent is told as a whole, and who waits for it |
 //!
@@ -14,8 +15,10 @@
 pub mod approvals;
 mod decisions;
 pub mod desk;
+pub mod launch;
 pub mod orders;
 
+use deskgate_gateway::socket;
 use deskgate_protocol::control::Refused;
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::ids::RunId;
@@ -75,6 +78,8 @@ requests! {
     GetStatus => AgentStatus;
     /// End the agent. Answered when it has ended its work, with the runs that waited for a decision and were cut off.
     Stop => Vec<RunId>;
+    /// A link that opens the management pages, once and within a minute.
+    OpenPages => OpenedPages;
     /// The public half of the device's identity, signed afresh.
     GetIdentity => IdentityFile;
     /// How the gateway is reached.
@@ -187,6 +192,8 @@ pub struct AgentStatus {
     pub work: WorkView,
     /// Whether the computer is kept from falling asleep by itself while it works.
     pub kept_awake: KeptAwake,
+    /// Where the management pages are; absent while they are not up.
+    pub pages: Option<String>,
 }
 
 /// How the line to the gateway stands.
@@ -246,6 +253,32 @@ pub struct Stop {
     /// Whether runs in progress are cut off instead of waited for. They start again with the agent. One that waits for a
     /// person's decision always is.
     pub now: bool,
+}
+
+/// Asks for a link to the management pages.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct OpenPages {}
+
+/// A link to the management pages.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct OpenedPages {
+    /// The link, which signs one browser in.
+    pub link: String,
+}
+
+impl std::fmt::Debug for OpenedPages {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OpenedPages { link: … }")
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asker {
+    /// Whoever the kernel names at the other end of the private socket.
+    Socket(socket::Peer),
+    /// A signed-in browser, which is the agent's own user.
+    Page,
 }
 
 /// Asks for the device's identity.

@@ -3,15 +3,14 @@
 //! One private file for each, as for model providers, so that a key is never beside another address than the one it was
 //! given for. A service names a server and its address; the key never enters a definition.
 
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use crate::secrets::{self, Secret, SecretError};
+pub use crate::secrets::KeyChange;
+use crate::secrets::{Cabinet, FileError, Secret, SecretError, is_short_name};
 
 /// The most bytes of an address.
 const URL_LIMIT: usize = 2000;
@@ -48,24 +47,10 @@ struct Key {
 pub struct Change {
     /// Where; `None` keeps it.
     pub url: Option<String>,
+    /// The header that a new key travels in; `None` is `Authorization`, behind the word `Bearer`.
+    pub header: Option<String>,
     /// What happens to its key.
     pub key: KeyChange,
-}
-
-/// What is to be done with the key.
-#[derive(Clone, Debug)]
-pub enum KeyChange {
-    /// The saved one stays.
-    Keep,
-    /// No key any more.
-    Forget,
-    /// This one from now on.
-    Replace {
-        /// The header it travels in; `None` is `Authorization`, behind the word `Bearer`.
-        header: Option<String>,
-        /// The key.
-        key: Secret,
-    },
 }
 
 /// Why a server's connection cannot be used or changed.
@@ -116,97 +101,65 @@ pub(super) struct Connection {
     pub(super) header: Option<(HeaderName, HeaderValue)>,
 }
 
+impl From<FileError> for ConnectionError {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::Unknown(name) => Self::Unknown(name),
+            FileError::Damaged(path) => Self::Damaged(path),
+            FileError::Secret(error) => Self::Secret(error),
+        }
+    }
+}
+
 /// The MCP servers of this device. Every call does file work and may block. Clones share their lock.
 #[derive(Clone, Debug)]
-pub struct Connections {
-    folder: PathBuf,
-    changing: Arc<Mutex<()>>,
-}
+pub struct Connections(Cabinet<Written>);
 
 impl Connections {
     /// The servers in a folder, which is made when it is first needed.
     pub fn new(folder: PathBuf) -> Self {
-        Self { folder, changing: Arc::default() }
+        Self(Cabinet::new(folder, is_name))
     }
 
     /// All, by name.
     pub fn list(&self) -> Result<Vec<Configured>, ConnectionError> {
-        let entries = match std::fs::read_dir(&self.folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(source) => return Err(SecretError::Io { path: self.folder.clone(), source }.into()),
-        };
-        let names = entries.flatten().filter_map(|entry| {
-            Some(entry.file_name().to_str()?.strip_suffix(".json")?.to_owned()).filter(|name| check_name(name).is_ok())
-        });
-        let mut names: Vec<_> = names.collect();
-        names.sort();
-        names.into_iter().map(|name| Ok(shown(&name, &self.read(&name)?))).collect()
+        Ok(self.0.all()?.iter().map(|(name, written)| shown(name, written)).collect())
     }
 
     /// Adds a server or changes it; what is not said stays. A saved key never moves to another place.
     pub fn set(&self, name: &str, change: Change) -> Result<Configured, ConnectionError> {
         check_name(name)?;
-        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let saved = match self.read(name) {
-            Ok(saved) => Some(saved),
-            Err(ConnectionError::Unknown(_)) => None,
-            // Said anew as a whole, it needs nothing of what was there.
-            Err(ConnectionError::Damaged(_)) if change.url.is_some() => None,
-            Err(error) => return Err(error),
-        };
-        let (place, saved_key) = saved.map(|Written { url, key }| (url, key)).unzip();
-        let url = change.url.as_deref().or(place.as_deref()).ok_or(ConnectionError::UrlMissing)?;
-        let url = check_url(url)?;
-        let key = match (change.key, saved_key.flatten()) {
-            (KeyChange::Replace { header, key }, _) => Some(Key::new(header, &key)?),
-            (KeyChange::Forget, _) | (KeyChange::Keep, None) => None,
-            (KeyChange::Keep, Some(key)) => match place {
-                Some(at) if at != url => return Err(ConnectionError::KeyOfAnotherPlace(at)),
-                _ => Some(key),
-            },
-        };
-        let written = Written { url, key };
-        let mut folder = std::fs::DirBuilder::new();
-        let made = folder.recursive(true).mode(0o700).create(&self.folder);
-        made.map_err(|source| SecretError::Io { path: self.folder.clone(), source })?;
-        let text = Zeroizing::new(serde_json::to_vec_pretty(&written).expect("words are JSON"));
-        secrets::write_private(&self.file(name), &text)?;
+        let written = self.0.change(name, change.url.is_some(), |saved| change.of(saved))?;
         Ok(shown(name, &written))
     }
 
     /// Removes a server and its key. Services that name it cannot run any more.
     pub fn remove(&self, name: &str) -> Result<(), ConnectionError> {
-        check_name(name).map_err(|_| unknown(name))?;
-        let path = self.file(name);
-        std::fs::remove_file(&path).map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound => unknown(name),
-            _ => SecretError::Io { path, source }.into(),
-        })
+        Ok(self.0.remove(name)?)
     }
 
     pub(super) fn open(&self, name: &str) -> Result<Connection, ConnectionError> {
-        let Written { url, key } = self.read(name)?;
-        let header = key.map(|Key { header, value }| {
-            let wrong = |_| ConnectionError::Damaged(self.file(name));
-            let header = HeaderName::try_from(header).map_err(|_| wrong(()))?;
-            let mut value = HeaderValue::try_from(value.as_str()).map_err(|_| wrong(()))?;
-            value.set_sensitive(true);
-            Ok::<_, ConnectionError>((header, value))
-        });
-        Ok(Connection { url, header: header.transpose()? })
+        let Written { url, key } = self.0.read(name)?;
+        let Some(Key { header, value }) = key else { return Ok(Connection { url, header: None }) };
+        match (HeaderName::try_from(header), HeaderValue::try_from(value.as_str())) {
+            (Ok(header), Ok(mut value)) => {
+                value.set_sensitive(true);
+                Ok(Connection { url, header: Some((header, value)) })
+            }
+            _ => Err(ConnectionError::Damaged(self.0.file(name)?)),
+        }
     }
+}
 
-    fn read(&self, name: &str) -> Result<Written, ConnectionError> {
-        check_name(name).map_err(|_| unknown(name))?;
-        let path = self.file(name);
-        let text = secrets::read_private(&path)?.ok_or_else(|| unknown(name))?;
-        // Not shown: it may be a key that does not stand where it should.
-        serde_json::from_str(&text).map_err(|_| ConnectionError::Damaged(path))
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.folder.join(format!("{name}.json"))
+impl Change {
+    /// What is in force after it.
+    fn of(self, saved: Option<Written>) -> Result<Written, ConnectionError> {
+        let (place, key) = saved.map(|Written { url, key }| (url, key)).unzip();
+        let url = self.url.as_deref().or(place.as_deref()).ok_or(ConnectionError::UrlMissing)?;
+        let url = check_url(url)?;
+        let moved = place.filter(|at| *at != url).map(ConnectionError::KeyOfAnotherPlace);
+        let key = self.key.of(key.flatten(), moved, |key| Key::new(self.header, &key))?;
+        Ok(Written { url, key })
     }
 }
 
@@ -234,14 +187,13 @@ fn shown(name: &str, written: &Written) -> Configured {
     Configured { name: name.to_owned(), url: written.url.clone(), header }
 }
 
-fn unknown(name: &str) -> ConnectionError {
-    ConnectionError::Unknown(name.chars().take(100).collect())
-}
-
 /// A name is a part of a file's name and of the names of tools.
 pub fn check_name(name: &str) -> Result<(), ConnectionError> {
-    let characters = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'));
-    if characters && (1..=24).contains(&name.len()) { Ok(()) } else { Err(ConnectionError::Name) }
+    if is_name(name) { Ok(()) } else { Err(ConnectionError::Name) }
+}
+
+fn is_name(text: &str) -> bool {
+    is_short_name(text, 24)
 }
 
 /// HTTPS and nothing else, also on this computer. Returned as it is used.
@@ -274,12 +226,15 @@ mod tests {
     use super::*;
 
     fn change(url: Option<&str>, key: KeyChange) -> Change {
-        Change { url: url.map(str::to_owned), key }
+        Change { url: url.map(str::to_owned), header: None, key }
     }
 
-    fn key(header: Option<&str>) -> KeyChange {
-        let key = Secret::new("key-canary").expect("a key");
-        KeyChange::Replace { header: header.map(str::to_owned), key }
+    fn key() -> KeyChange {
+        KeyChange::Replace(Secret::new("key-canary").expect("a key"))
+    }
+
+    fn key_in(header: &str) -> Change {
+        Change { header: Some(header.to_owned()), ..change(None, key()) }
     }
 
     #[test]
@@ -287,9 +242,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let servers = Connections::new(folder.path().join("mcp"));
         assert_eq!(servers.list().expect("no folder is no server"), []);
-        assert!(matches!(servers.set("crm", change(None, key(None))), Err(ConnectionError::UrlMissing)));
+        assert!(matches!(servers.set("crm", change(None, key())), Err(ConnectionError::UrlMissing)));
         let place = "https://tools.example.com/mcp";
-        let set = servers.set("crm", change(Some(place), key(None))).expect("saved");
+        let set = servers.set("crm", change(Some(place), key())).expect("saved");
         assert_eq!((set.url.as_str(), set.header.as_deref()), (place, Some("authorization")));
         let opened = servers.open("crm").expect("whole");
         assert!(!format!("{opened:?}").contains("canary"), "{opened:?}");
@@ -298,7 +253,7 @@ mod tests {
         let moved = servers.set("crm", change(Some("https://other.example.com/mcp"), KeyChange::Keep));
         let error = moved.expect_err("the key belongs to the old place").to_string();
         assert!(error.contains("--key-file") && !error.contains("canary"), "{error}");
-        let other = servers.set("crm", change(None, key(Some("X-Api-Key")))).expect("another header");
+        let other = servers.set("crm", key_in("X-Api-Key")).expect("another header");
         assert_eq!(servers.list().expect("listed"), [other]);
         assert_eq!(servers.set("crm", change(None, KeyChange::Forget)).expect("changed").header, None);
         servers.remove("crm").expect("removed");
@@ -327,15 +282,15 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_never_a_path_and_a_header_never_one_of_the_protocols_own() {
+    fn a_name_is_short_and_a_header_never_one_of_the_protocols_own() {
         let folder = tempfile::tempdir().expect("a folder");
         let servers = Connections::new(folder.path().to_owned());
-        for name in ["", "..", "a/b", "A", "a_b", &"x".repeat(25)] {
-            assert!(matches!(servers.open(name), Err(ConnectionError::Unknown(_))), "{name}");
+        for name in ["", "a_b", &"x".repeat(25)] {
             assert!(servers.set(name, change(Some("https://x.example"), KeyChange::Keep)).is_err(), "{name}");
         }
         for header in ["Host", "Mcp-Session-Id", "content-type", "two words", ""] {
-            let set = servers.set("crm", change(Some("https://x.example"), key(Some(header))));
+            let url = Some("https://x.example".to_owned());
+            let set = servers.set("crm", Change { url, ..key_in(header) });
             assert!(matches!(set, Err(ConnectionError::Header(..))), "{header}");
         }
     }

@@ -124,6 +124,9 @@ pub struct Approval {
     pub endpoint_id: EndpointId,
     /// ... and its name.
     pub service: String,
+    /// For whom the application submitted it; absent once the run is settled.
+    #[serde(default)]
+    pub subject: Option<String>,
     /// Which call of the run.
     pub call_id: String,
     /// The tool.
@@ -284,7 +287,7 @@ pub(super) fn withdraw_all(tx: &Transaction<'_>, run_id: Option<RunId>) -> Resul
 
 /// What a settled run's requests were about leaves the disk.
 pub(super) fn forget_content(tx: &Transaction<'_>, run_id: RunId) -> Result<(), Error> {
-    tx.prepare_cached("UPDATE approval SET arguments = NULL, plan = NULL, why = '' WHERE run_id = ?1")?
+    tx.prepare_cached("UPDATE approval SET arguments = NULL, plan = NULL, why = '', subject = NULL WHERE run_id = ?1")?
         .execute([run_id.to_string()])?;
     Ok(())
 }
@@ -326,7 +329,7 @@ fn read_all(tx: &Transaction<'_>, sql: &str, limit: u32) -> Result<Vec<Approval>
 fn select() -> String {
     format!(
         "SELECT approval_id, run_id, attempt, endpoint_id, service, call_id, tool, kind, digest, arguments, plan, why,
-                again, {}, {}, state, {}, decided_by, reason FROM approval",
+                again, {}, {}, state, {}, decided_by, reason, subject FROM approval",
         text_time("asked_at"),
         text_time("expires_at"),
         text_time("decided_at")
@@ -347,6 +350,7 @@ fn read(row: &Row<'_>) -> Result<Approval, Error> {
         attempt: row.get(2)?,
         endpoint_id: text(3)?.parse().map_err(|_| damaged("its service"))?,
         service: row.get(4)?,
+        subject: row.get(19)?,
         call_id: row.get(5)?,
         tool: row.get(6)?,
         kind: if text(7)? == "read" { ToolKind::Read } else { ToolKind::Write },

@@ -66,6 +66,9 @@ pub enum Error {
         /// Which request.
         approval_id: ApprovalId,
     },
+    /// A call was to begin without a question, and the same one asked before, or began and nobody knows what came of it.
+    #[error("the same call asked before, or may have happened; only a person lets it begin")]
+    AsksFirst,
     /// The database thread has ended.
     #[error("the device's database is closed")]
     Closed,

@@ -6,6 +6,7 @@
 //!            │                 ├─ recover ──► unknown, when it had begun to write
 //!            │                 │                │ its owner says "run it again"
 //!            └── next attempt ─┴─ recover ──► interrupted
+//!                               give_back ──┘
 //! ```
 //!
 //! What became of an `unknown` run nobody decides but its owner ([`reconcile`]). Only by their word is an attempt
@@ -103,6 +104,22 @@ impl Journal {
     /// after an error, which does not say whether the write happened; so may [`Self::finish`].
     pub async fn start(&self, run_id: RunId, attempt: u32) -> Result<Started, Error> {
         self.store.durably(move |tx| start(tx, run_id, attempt)).await
+    }
+
+    /// Writes down that an execution is over which only waited for a person when the agent was told to end: the next attempt
+    /// begins again, and nothing was cut off. Changes nothing if it had begun to write.
+    pub async fn give_back(&self, run_id: RunId, attempt: u32) -> Result<(), Error> {
+        self.store
+            .durably(move |tx| {
+                tx.execute(
+                    "UPDATE run_journal SET status = 'interrupted'
+                     WHERE run_id = ?1 AND attempt = ?2 AND status = 'running' AND NOT EXISTS
+                         (SELECT 1 FROM intent i WHERE i.run_id = run_journal.run_id AND i.attempt = run_journal.attempt)",
+                    params![run_id.to_string(), attempt],
+                )?;
+                Ok(())
+            })
+            .await
     }
 
     /// Writes down how an attempt ended, and its message in the transcript, with the events the gateway has not acknowledged.

@@ -6,8 +6,9 @@
 //! | [`Ledger::begin`] | the call that begins: a writing one durably, as an intent that recovery will find |
 //! | [`Ledger::note`] | what came of a writing call |
 //!
-//! A call that a person had to allow begins only if the database agrees: the request was approved, and for exactly
-//! these arguments.
+//! A call begins only if the database agrees, in the transaction that writes it down: by a request, if that was approved
+//! for exactly these arguments; without one, if the same call never asked in this run, and none is under way or was
+//! lost of which nobody knows what came of it.
 
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub struct Asking {
     pub endpoint_id: EndpointId,
     /// ... and its name.
     pub service: String,
+    /// For whom the run was submitted.
+    pub subject: Option<String>,
     /// The assistant's own words.
     pub why: String,
     /// It was approved before, and what it would do has changed since.
@@ -72,7 +75,7 @@ pub enum By {
 #[derive(Clone, Debug)]
 pub struct Ledger {
     store: Store,
-    run_id: RunId,
+    pub(super) run_id: RunId,
     attempt: u32,
 }
 
@@ -99,9 +102,9 @@ impl Ledger {
                 let (id, digest) = (approval_id.to_string(), call.digest().to_string());
                 tx.prepare_cached(&format!(
                     "INSERT INTO approval (approval_id, run_id, attempt, endpoint_id, service, call_id, tool, kind, digest,
-                            arguments, plan, why, again, asked_at, expires_at, kept_from, state)
+                            arguments, plan, why, again, asked_at, expires_at, kept_from, state, subject)
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, {NOW}, {NOW} + ?14,
-                            (SELECT now FROM transcript_clock), 'waiting')"
+                            (SELECT now FROM transcript_clock), 'waiting', ?15)"
                 ))?
                 .execute(params![
                     id,
@@ -118,6 +121,7 @@ impl Ledger {
                     asking.why,
                     asking.again,
                     i64::try_from(asking.expiry.as_millis()).unwrap_or(i64::MAX / 2),
+                    asking.subject,
                 ])?;
                 let new = audit::New { approval_id: Some(&id), ..row(&run_id, attempt, &call, &digest, "requested", "agent") };
                 audit::add(tx, &new)?;
@@ -167,7 +171,8 @@ impl Ledger {
             .await
     }
 
-    /// Writes down that a call begins. A writing one is on disk then.
+    /// Writes down that a call begins. A writing one is on disk then. [`Error::AsksFirst`]: nothing was written, and only a
+    /// person has it done.
     pub async fn begin(&self, call: PlannedCall, by: By) -> Result<(), Error> {
         let (run_id, attempt) = (self.run_id.to_string(), self.attempt);
         let writes = call.kind == ToolKind::Write;
@@ -221,12 +226,28 @@ fn basis(
             false => Err(Error::NotApproved { approval_id }),
         }
     };
+    let never = |sql: &str| match tx.prepare_cached(sql)?.exists(params![run_id, digest])? {
+        true => Err(Error::AsksFirst),
+        false => Ok(()),
+    };
     match by {
-        By::Rules => Ok("rules".to_owned()),
+        By::Rules => {
+            never(LOST)?;
+            never(ASKED)?;
+            Ok("rules".to_owned())
+        }
         By::Approval(id) => agrees(id, "state IN ('approved', 'approved_for_run') AND digest = ?5"),
-        By::Grant(id) => agrees(id, "state = 'approved_for_run' AND ?5 IS NOT NULL"),
+        By::Grant(id) => {
+            never(LOST)?;
+            agrees(id, "state = 'approved_for_run' AND ?5 IS NOT NULL")
+        }
     }
 }
+
+/// An equal call that began in whatever attempt, and of which nobody knows what came of it.
+pub(super) const LOST: &str = "SELECT 1 FROM intent WHERE run_id = ?1 AND digest = ?2 AND ok IS NULL";
+/// An equal call that asked in whatever attempt. The rules say the same of equal calls, so it asks again.
+pub(super) const ASKED: &str = "SELECT 1 FROM approval WHERE run_id = ?1 AND digest = ?2";
 
 fn row<'a>(
     run_id: &'a str,

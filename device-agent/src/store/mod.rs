@@ -94,7 +94,8 @@ impl Store {
         self.decisions.send_replace(());
     }
 
-    fn decisions(&self) -> watch::Receiver<()> {
+    /// Changes with each decision about a request.
+    pub fn decisions(&self) -> watch::Receiver<()> {
         self.decisions.subscribe()
     }
 

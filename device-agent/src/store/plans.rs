@@ -1,7 +1,7 @@
 //! What a statement reads does not grow with the audit and the requests of a year, for whose sake one thread would
 //! keep everybody waiting.
 
-use super::{Store, approvals, audit};
+use super::{Store, approvals, audit, ledger};
 
 /// How the database goes about a statement, as it says itself.
 async fn steps(store: &Store, sql: String) -> Vec<String> {
@@ -30,6 +30,8 @@ async fn no_statement_about_requests_or_the_audit_reads_all_of_them() {
         (approvals::waiting(), "approval_waiting"),
         (approvals::answered(), "approval_answered"),
         (approvals::WAITING_OF_RUN.to_owned(), "approval_"),
+        (ledger::ASKED.to_owned(), "approval_by_run"),
+        (ledger::LOST.to_owned(), "intent"),
         (audit::newest(true), "audit_by_run"),
         (audit::FORGET_ROWS.to_owned(), "audit_by_age"),
         (audit::FORGET_REQUESTS.to_owned(), "approval_by_age"),
@@ -38,7 +40,7 @@ async fn no_statement_about_requests_or_the_audit_reads_all_of_them() {
         let uses_index = |step: &String| step.contains("INDEX") && step.contains(index);
         assert!(steps.iter().any(uses_index), "{sql}: {steps:?}");
         let reads_all = |step: &String| {
-            let table = step.starts_with("SCAN approval") || step.starts_with("SCAN audit");
+            let table = ["SCAN approval", "SCAN audit", "SCAN intent"].iter().any(|scan| step.starts_with(scan));
             let few = step.contains("approval_waiting") || step.contains("approval_answered");
             table && !few
         };

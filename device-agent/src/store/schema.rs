@@ -187,6 +187,10 @@ CREATE TRIGGER audit_is_kept BEFORE DELETE ON audit
 WHEN old.kept_from >= (SELECT now FROM transcript_clock) - 34560000
 BEGIN SELECT RAISE(ABORT, 'the audit only grows'); END;
 ",
+    "
+-- For whom the run was submitted; gone with what the request was about.
+ALTER TABLE approval ADD COLUMN subject TEXT;
+",
 ];
 
 /// Takes the steps that are missing, all or none. Refuses a file that a newer program wrote.

@@ -1,5 +1,6 @@
 //! Small values that outlive the process, each with its own name and type.
 
+use deskgate_protocol::canonical::Sha256Digest;
 use rusqlite::{OptionalExtension, Transaction, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -67,6 +68,26 @@ impl Settings {
     /// Remembers the built-in gateway's port, so that its address stays the same.
     pub async fn set_builtin_port(&self, port: u16) -> Result<(), Error> {
         self.set("builtin_port", &port).await
+    }
+
+    /// The port that the management pages took the first time.
+    pub async fn page_port(&self) -> Result<Option<u16>, Error> {
+        self.get("page_port").await
+    }
+
+    /// Remembers the pages' port, so that bookmarks go on working.
+    pub async fn set_page_port(&self, port: u16) -> Result<(), Error> {
+        self.set("page_port", &port).await
+    }
+
+    /// The digests of the sessions of browsers, oldest first.
+    pub async fn page_sessions(&self) -> Result<Vec<Sha256Digest>, Error> {
+        Ok(self.get("page_sessions").await?.unwrap_or_default())
+    }
+
+    /// Replaces the sessions.
+    pub async fn set_page_sessions(&self, sessions: &[Sha256Digest]) -> Result<(), Error> {
+        self.set("page_sessions", &sessions).await
     }
 
     async fn get<T: DeserializeOwned + Send + 'static>(&self, key: &'static str) -> Result<Option<T>, Error> {

@@ -40,6 +40,12 @@ pub enum AccessError {
     /// It belongs to a version control system.
     #[error("This is kept by version control. It may be read and is not changed.")]
     VersionControl,
+    /// With this name its directory would be a Git repository's inside.
+    #[error(
+        "With this name its directory would become a Git repository, whose settings and hooks Git obeys: one of HEAD, \
+         objects and refs (or commondir) has to be missing. Use another name or directory. Nothing was changed."
+    )]
+    Repository,
     /// The owner of the service protects it.
     #[error("The owner of this service protects this file. It may be read and is not changed.")]
     Protected,

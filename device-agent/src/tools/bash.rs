@@ -123,10 +123,12 @@ impl Tool for Bash {
             };
             match sandbox.run(&arguments.command, time, stop) {
                 Ok((output, ending)) => Ok(told(output.text(), ending, time)),
-                // The run may go on with its other tools, or make room.
-                Err(full @ Unavailable::DiskFull) => Ok(ToolOutput::error(format!("Nothing was run: {full}."))),
+                // The run may go on with its other tools, or make room, or try again.
+                Err(not_now @ (Unavailable::DiskFull | Unavailable::Busy)) => {
+                    Ok(ToolOutput::error(format!("Nothing was run: {not_now}.")))
+                }
                 Err(error) => {
-                    tracing::warn!(%error, "a command could not be run");
+                    tracing::warn!(%error, to_do = error.next(), "a command could not be run");
                     Err(ToolFailure::SandboxUnavailable)
                 }
             }

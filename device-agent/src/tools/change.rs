@@ -10,6 +10,7 @@ use deskgate_protocol::canonical::Sha256Digest;
 use rustix::fs::{Access, AtFlags, Mode, OFlags};
 
 use super::access::{AccessError, Kind};
+use super::guard;
 use super::known::{Content, Known, SIZE_LIMIT};
 use super::replace::{self, Original};
 use super::spot::Spot;
@@ -78,8 +79,8 @@ impl<'a> Target<'a> {
         self.original.as_ref().map(|original| original.text.as_str())
     }
 
-    /// With this content it would be the change.
-    pub(super) fn becomes(self, after: String) -> Result<Change<'a>, Not> {
+    /// With this content it would be the change. `done`: what the file was then, in a few words.
+    pub(super) fn becomes(self, after: String, done: impl Into<String>) -> Result<Change<'a>, Not> {
         if after.len() > SIZE_LIMIT {
             let limit = SIZE_LIMIT / (1024 * 1024);
             return Err(Not::told(format!("The file would have more than {limit} MiB, which no tool writes.")));
@@ -87,7 +88,7 @@ impl<'a> Target<'a> {
         if after.contains('\0') {
             return Err(Not::told("The file would have a NUL character. Only text is written."));
         }
-        Ok(Change { target: self, after })
+        Ok(Change { target: self, after, done: done.into() })
     }
 }
 
@@ -115,12 +116,18 @@ fn read(spot: &Spot<'_>) -> Result<Original, Not> {
 pub(super) struct Change<'a> {
     target: Target<'a>,
     after: String,
+    done: String,
 }
 
 impl Change<'_> {
     /// What the file says before.
     pub(super) fn before(&self) -> Content {
         self.target.original.as_ref().map(|original| Sha256Digest::of(original.text.as_bytes()))
+    }
+
+    /// What the file was when the change is made, in a few words.
+    pub(super) fn done(&self) -> &str {
+        &self.done
     }
 
     /// What a person sees of it.
@@ -137,7 +144,7 @@ impl Change<'_> {
         if planned.is_some_and(|planned| planned != self.before()) {
             return Err(Not::told("The file changed after this call was prepared. Read it again, and call again."));
         }
-        let Self { target: Target { spot, original }, after } = self;
+        let Self { target: Target { spot, original }, after, .. } = self;
         let path = spot.path();
         match original {
             Some(mut original) => {
@@ -157,6 +164,11 @@ fn create(spot: &Spot<'_>, bytes: &[u8]) -> Result<(), AccessError> {
     let mut made = Made { first: spot, below: Vec::new() };
     directories.iter().try_for_each(|directory| made.directory(directory))?;
     replace::create(made.last(), name, bytes)?;
+    // Each of two calls at once may have been allowed to make one of the last two parts.
+    if guard::completed_repository(spot) {
+        let _ = rustix::fs::unlinkat(made.last(), name, AtFlags::empty());
+        return Err(AccessError::Repository);
+    }
     made.below.iter_mut().for_each(|made| made.kept = true);
     Ok(())
 }

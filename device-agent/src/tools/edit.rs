@@ -12,13 +12,11 @@ use super::change::{Change, Not, Target};
 use super::known::{Known, SIZE_LIMIT};
 use super::text::{NotReplaced, Text};
 use super::workspace::{AccessError, Workspace};
-use super::{Plan, Tool, ToolOutput, ToolResult, ToolSpec, display};
+use super::writer::Writer;
+use super::{Plan, Tool, ToolOutput, ToolResult, ToolSpec};
 use crate::services::ToolName;
 
-pub(super) struct Edit {
-    workspace: Arc<Workspace>,
-    known: Arc<Known>,
-}
+pub(super) struct Edit(Writer);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,7 +30,7 @@ struct Arguments {
 
 impl Edit {
     pub(super) fn new(workspace: Arc<Workspace>, known: Arc<Known>) -> Self {
-        Self { workspace, known }
+        Self(Writer::new(ToolName::Edit, workspace, known))
     }
 }
 
@@ -66,34 +64,15 @@ impl Tool for Edit {
     }
 
     fn plan(&self, arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
-        let (workspace, known) = (Arc::clone(&self.workspace), Arc::clone(&self.known));
-        let call = super::call(ToolName::Edit, arguments);
-        super::plan_on_blocking_thread(ToolName::Edit, arguments.clone(), move |arguments: Arguments| {
-            let (change, _) = prepare(&workspace, &known, &arguments)?;
-            known.planned(&call, change.before());
-            Ok(change.plan())
-        })
+        self.0.plan(arguments, prepare)
     }
 
     fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
-        let (workspace, known) = (Arc::clone(&self.workspace), Arc::clone(&self.known));
-        let call = super::call(ToolName::Edit, &arguments);
-        super::on_blocking_thread(ToolName::Edit, arguments, &stop, move |arguments: Arguments, stop| {
-            let planned = known.take_plan(&call);
-            let made = prepare(&workspace, &known, &arguments).and_then(|(change, done)| {
-                if stop.is_cancelled() {
-                    return Err(AccessError::Stopped.into());
-                }
-                let path = change.make(&known, planned)?;
-                Ok(ToolOutput::ok(format!("{} was changed: {done}.", display::name(&path))))
-            });
-            made.or_else(Not::answer)
-        })
+        self.0.run(arguments, &stop, prepare)
     }
 }
 
-/// The change, and what it does in a few words.
-fn prepare<'a>(workspace: &'a Workspace, known: &Known, arguments: &Arguments) -> Result<(Change<'a>, String), Not> {
+fn prepare<'a>(workspace: &'a Workspace, known: &Known, arguments: &Arguments) -> Result<Change<'a>, Not> {
     let Arguments { file_path, old_string, new_string, replace_all } = arguments;
     if old_string.is_empty() {
         return Err(Not::told("old_string is empty. Use Write to create a file."));
@@ -115,8 +94,8 @@ fn prepare<'a>(workspace: &'a Workspace, known: &Known, arguments: &Arguments) -
         )),
     })?;
     let done = match places {
-        1 => format!("one replacement in line {line}"),
-        _ => format!("{places} replacements, the first in line {line}"),
+        1 => format!("changed: one replacement in line {line}"),
+        _ => format!("changed: {places} replacements, the first in line {line}"),
     };
-    Ok((target.becomes(after)?, done))
+    target.becomes(after, done)
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use deskgate_protocol::control::ToolKind;
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkContextKind, SinkMatch};
@@ -17,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::hits::{Hits, Lines};
 use super::output::LINE_LIMIT;
+use super::pieces::Pieces;
 use super::walk::{Found, Visitor, Walked, walk};
 use super::workspace::{AccessError, Kind, Links, Workspace};
 use super::{Plan, Tool, ToolOutput, ToolResult, ToolSpec, display};
@@ -30,8 +32,10 @@ const CONTEXT_LIMIT: usize = 1000;
 const PATTERN_LIMIT: usize = 10 << 20;
 /// Bytes that one thread remembers of a pattern while it searches.
 const CACHE_LIMIT: usize = 16 << 20;
-/// Memory for one line, or for a whole file when matches may span lines.
+/// Memory for one line with its context, or for a whole file when matches may span lines.
 const HEAP_LIMIT: usize = 32 * 1024 * 1024;
+/// Bytes of a line that are searched: no thread hears a stop while it tries a pattern on them.
+const LINE_SEARCHED: usize = 1024 * 1024;
 
 pub(super) struct Grep {
     workspace: Arc<Workspace>,
@@ -123,12 +127,20 @@ impl Tool for Grep {
 
     fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
         let workspace = Arc::clone(&self.workspace);
-        super::on_blocking_thread(ToolName::Grep, arguments, &stop, move |arguments, stop| {
+        let search = super::on_blocking_thread(ToolName::Grep, arguments, &stop, move |arguments, stop| {
             match Search::new(&arguments, stop) {
                 Ok(search) => search.run(&workspace, arguments.path.as_deref().unwrap_or("")),
                 Err(complaint) => Ok(ToolOutput::error(complaint)),
             }
-        })
+        });
+        async move {
+            tokio::select! {
+                found = search => found,
+                // While a pattern is tried on a long line, its thread hears no stop. It changes nothing until it does.
+                () = stop.cancelled() => Ok(ToolOutput::error(AccessError::Stopped.to_string())),
+            }
+        }
+        .boxed()
     }
 }
 
@@ -196,8 +208,13 @@ impl<'a> Search<'a> {
 
     fn run(self, workspace: &Workspace, path: &str) -> Result<ToolOutput, AccessError> {
         let given = workspace.relative(path)?;
-        let searcher =
-            || OneSearcher { search: &self, matcher: self.matcher.clone(), searcher: self.searcher.build(), failed: 0 };
+        let searcher = || OneSearcher {
+            search: &self,
+            matcher: self.matcher.clone(),
+            searcher: self.searcher.build(),
+            failed: 0,
+            cut: 0,
+        };
         let (walked, searchers) = match workspace.open_file(&given, Links::Inside) {
             Ok((file, _)) => {
                 let mut one = searcher();
@@ -211,6 +228,7 @@ impl<'a> Search<'a> {
             Err(error) => return Err(error),
         };
         let failed: usize = searchers.iter().map(|searcher| searcher.failed).sum();
+        let cut_lines: usize = searchers.iter().map(|searcher| searcher.cut).sum();
         drop(searchers);
         let mut notices = walked.notices();
         let (output, cut) = self.hits.finish();
@@ -219,6 +237,11 @@ impl<'a> Search<'a> {
         }
         if cut {
             notices.push(format!("cut after {} lines: there may be more", output.lines()));
+        }
+        if cut_lines > 0 {
+            let limit = LINE_SEARCHED / (1024 * 1024);
+            notices
+                .push(format!("{cut_lines} files have lines of more than {limit} MiB: no more of each was searched"));
         }
         if failed > 0 {
             notices.push(format!("{failed} files could not be searched"));
@@ -232,7 +255,10 @@ struct OneSearcher<'a> {
     search: &'a Search<'a>,
     matcher: RegexMatcher,
     searcher: Searcher,
+    /// Files that could not be searched to their end.
     failed: usize,
+    /// Files with lines of which only the beginning was searched.
+    cut: usize,
 }
 
 impl Visitor for OneSearcher<'_> {
@@ -262,14 +288,14 @@ impl OneSearcher<'_> {
     fn file(&mut self, path: &Path, file: File) -> Result<(), AccessError> {
         let search = self.search;
         let mut matches = Matches { search, path, name: None, lines: Lines::default(), matches: 0 };
-        let reader = Stoppable { file, stop: search.stop };
-        let outcome = self.searcher.search_reader(&self.matcher, reader, &mut matches);
+        let limit = if self.searcher.multi_line_with_matcher(&self.matcher) { usize::MAX } else { LINE_SEARCHED };
+        let mut reader = Pieces::new(file, limit, search.stop);
+        let outcome = self.searcher.search_reader(&self.matcher, &mut reader, &mut matches);
         if search.stop.is_cancelled() {
             return Err(AccessError::Stopped);
         }
-        if outcome.is_err() {
-            self.failed += 1;
-        }
+        self.failed += usize::from(outcome.is_err());
+        self.cut += usize::from(reader.is_cut());
         match (search.mode, matches.matches) {
             (Mode::FilesWithMatches, 1..) => drop(matches.push(|name| name.to_owned())),
             (Mode::Count, count @ 1..) => drop(matches.push(|name| format!("{name}:{count}"))),
@@ -277,18 +303,6 @@ impl OneSearcher<'_> {
         }
         search.hits.add(path, matches.lines);
         Ok(())
-    }
-}
-
-/// A file that ends with an error as soon as the call is stopped.
-struct Stoppable<'a> {
-    file: File,
-    stop: &'a CancellationToken,
-}
-
-impl io::Read for Stoppable<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.stop.is_cancelled() { Err(io::Error::other("stopped")) } else { self.file.read(buffer) }
     }
 }
 

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, statat};
+use rustix::fs::{AtFlags, Mode, OFlags, Stat, fstat, statat};
 
 use super::access::AccessError;
 use super::spot::Spot;
@@ -46,7 +46,7 @@ impl Guard {
         }
         let protected = Protected::new(ground.protected).map_err(WorkspaceError::Protected)?;
         let real = ground.directory.canonicalize().map_err(WorkspaceError::Io)?;
-        let within_internals = real.iter().any(is_internal) || looks_internal(root.as_fd());
+        let within_internals = real.iter().any(is_internal) || looks_internal(root.as_fd(), None);
         Ok(Self { own, protected, within_internals })
     }
 
@@ -74,18 +74,28 @@ impl Guard {
     pub(super) fn check_change(&self, spot: &Spot<'_>) -> Result<(), AccessError> {
         let path = spot.path();
         let by_identity = |(before, _, handle): (BorrowedFd<'_>, &OsStr, BorrowedFd<'_>)| {
-            looks_internal(handle) || fstat(handle).is_ok_and(|stat| has_internal_name(before, &stat))
+            looks_internal(handle, None) || fstat(handle).is_ok_and(|stat| has_internal_name(before, &stat))
         };
         let last = spot.name().and_then(|name| statat(spot.directory(), name, AtFlags::SYMLINK_NOFOLLOW).ok());
         if self.within_internals
             || path.iter().any(is_internal)
+            || looks_internal(spot.root(), None)
             || spot.way().any(by_identity)
             || last.is_some_and(|stat| has_internal_name(spot.directory(), &stat))
         {
             return Err(AccessError::VersionControl);
         }
+        // Only the first missing name comes into a directory that may have the other parts.
+        if spot.missing().first().is_some_and(|name| looks_internal(spot.directory(), Some(name))) {
+            return Err(AccessError::Repository);
+        }
         if self.protected.covers(&path) { Err(AccessError::Protected) } else { Ok(()) }
     }
+}
+
+/// Whether what was made at a spot completed a repository, with what another call made at the same moment.
+pub(super) fn completed_repository(spot: &Spot<'_>) -> bool {
+    looks_internal(spot.directory(), None)
 }
 
 /// The identity of a folder, of the directories in it, and of its files that have a second name.
@@ -135,17 +145,22 @@ fn lies_in(directory: &OwnedFd, these: &HashSet<Identity>) -> Result<bool, Works
     Ok(false)
 }
 
-/// Whether a name is one of version control's, or may be taken for one by a file system that folds names:
-/// case, characters without width, the ends that Windows drops, its streams and its short names.
+/// Whether a name is one of version control's, or may be taken for one by a file system that folds names.
 fn is_internal(name: &OsStr) -> bool {
-    let text = name.to_string_lossy();
-    let visible = text.chars().filter(|c| !is_ignorable(*c));
-    let folded: String = visible.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect();
-    let folded = folded.split(':').next().unwrap_or_default().trim_end_matches(['.', ' ']);
+    let folded = folded(name);
     let short = folded.split_once('~').is_some_and(|(stem, number)| {
         INTERNALS.iter().any(|internal| internal[1..] == *stem) && number.bytes().all(|b| b.is_ascii_digit())
     });
-    short || INTERNALS.contains(&folded)
+    short || INTERNALS.contains(&folded.as_str())
+}
+
+/// A name as file systems compare it that fold names: case, characters without width, the ends that Windows drops,
+/// and its streams.
+fn folded(name: &OsStr) -> String {
+    let text = name.to_string_lossy();
+    let visible = text.chars().filter(|c| !is_ignorable(*c));
+    let folded: String = visible.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect();
+    folded.split(':').next().unwrap_or_default().trim_end_matches(['.', ' ']).to_owned()
 }
 
 /// Characters that file systems with Unicode folding drop from names, besides control characters.
@@ -164,15 +179,16 @@ fn has_internal_name(directory: BorrowedFd<'_>, entry: &Stat) -> bool {
     })
 }
 
-/// Whether a directory is a Git repository's inside under any name, by what Git itself looks for.
-fn looks_internal(directory: BorrowedFd<'_>) -> bool {
-    let is = |name: &str, kind| {
-        statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
-            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == kind)
+/// Whether a directory is a Git repository's inside under any name, by what Git itself looks for; or would be with
+/// this name more. Of what kind the parts are does not count: Git follows links to them.
+fn looks_internal(directory: BorrowedFd<'_>, coming: Option<&OsStr>) -> bool {
+    let coming = coming.map(folded);
+    let has = |name: &str| {
+        coming.as_deref().is_some_and(|coming| coming.eq_ignore_ascii_case(name))
+            || statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     };
-    is("objects", FileType::Directory)
-        && is("refs", FileType::Directory)
-        && (is("HEAD", FileType::RegularFile) || is("HEAD", FileType::Symlink))
+    // With `commondir`, a file, the other two may be anywhere.
+    has("HEAD") && (has("commondir") || (has("objects") && has("refs")))
 }
 
 #[cfg(test)]

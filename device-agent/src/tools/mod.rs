@@ -25,6 +25,7 @@ mod ignores;
 mod known;
 mod nearest;
 mod output;
+mod pieces;
 mod planned;
 mod read;
 mod replace;
@@ -37,6 +38,7 @@ mod text;
 mod walk;
 pub mod workspace;
 mod write;
+mod writer;
 
 use std::sync::Arc;
 
@@ -116,7 +118,7 @@ pub enum OpenError {
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
     /// What commands need.
-    #[error(transparent)]
+    #[error("{}; to do: {}", .0, .0.next())]
     Sandbox(#[from] Unavailable),
 }
 

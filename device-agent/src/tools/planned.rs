@@ -23,10 +23,11 @@ pub struct PlannedCall {
 }
 
 impl PlannedCall {
-    /// What a decision is bound to: the tool, its exact arguments, and what they would have done when they were shown.
+    /// What a decision is bound to, and by which a call is known again: the tool, its exact arguments, and the place. What a
+    /// call would change does not count: the same call finds another file once it has happened.
     pub fn digest(&self) -> Sha256Digest {
         let Self { tool, arguments, plan, .. } = self;
-        Sha256Digest::of_json(&json!({ "tool": tool, "arguments": arguments, "plan": plan }))
+        Sha256Digest::of_json(&json!({ "tool": tool, "arguments": arguments, "place": plan.place }))
             .expect("a call is JSON: its keys are text")
     }
 }
@@ -37,9 +38,9 @@ mod tests {
     use crate::tools::Shown;
 
     #[test]
-    fn every_part_of_a_call_that_decides_changes_its_digest() {
+    fn a_digest_is_of_tool_arguments_and_place_and_of_nothing_that_time_changes() {
         let plan = Plan { place: Some("a".to_owned()), shown: Shown::Arguments };
-        let arguments = json!({ "x": 1 });
+        let arguments = json!({ "x": 1, "y": 2 });
         let call = PlannedCall {
             call_id: "call_1_1".to_owned(),
             tool: "Write".to_owned(),
@@ -49,10 +50,15 @@ mod tests {
         };
         let mut others = vec![call.clone(); 4];
         others[0].tool = "Edit".to_owned();
-        others[1].arguments = json!({ "x": 2 });
+        others[1].arguments = json!({ "x": 2, "y": 2 });
         others[2].plan.place = Some("b".to_owned());
-        others[3].plan.shown = Shown::Command { command: "ls".to_owned(), words: vec!["ls".to_owned()] };
+        others[3].plan.place = None;
         assert!(others.iter().all(|other| other.digest() != call.digest()));
-        assert_eq!(PlannedCall { call_id: "call_1_2".to_owned(), ..call.clone() }.digest(), call.digest());
+        let mut same = vec![call.clone(); 3];
+        same[0].call_id = "call_1_2".to_owned();
+        same[1].arguments = serde_json::from_str(r#"{ "y": 2.0, "x": 1 }"#).expect("JSON");
+        let (before, after) = (Some(Sha256Digest::of(b"old")), Sha256Digest::of(b"new"));
+        same[2].plan.shown = Shown::Change { before, after, diff: "-old\n+new".to_owned() };
+        assert!(same.iter().all(|same| same.digest() == call.digest()));
     }
 }

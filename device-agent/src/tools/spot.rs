@@ -111,14 +111,19 @@ impl<'a> Spot<'a> {
         path
     }
 
+    /// The working directory.
+    pub(super) fn root(&self) -> BorrowedFd<'_> {
+        self.workspace.root()
+    }
+
     /// The last directory on the way that is there.
     pub(super) fn directory(&self) -> BorrowedFd<'_> {
-        self.way.last().map_or(self.workspace.root(), |(_, handle)| handle.as_fd())
+        self.way.last().map_or(self.root(), |(_, handle)| handle.as_fd())
     }
 
     /// The directories on the way, from the working directory on: each with its name in the one before.
     pub(super) fn way(&self) -> impl Iterator<Item = (BorrowedFd<'_>, &OsStr, BorrowedFd<'_>)> {
-        let befores = std::iter::once(self.workspace.root()).chain(self.way.iter().map(|(_, handle)| handle.as_fd()));
+        let befores = std::iter::once(self.root()).chain(self.way.iter().map(|(_, handle)| handle.as_fd()));
         befores.zip(&self.way).map(|(before, (name, handle))| (before, name.as_os_str(), handle.as_fd()))
     }
 

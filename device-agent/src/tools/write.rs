@@ -11,14 +11,12 @@ use tokio_util::sync::CancellationToken;
 use super::change::{Change, Not, Target};
 use super::known::Known;
 use super::text::Text;
-use super::workspace::{AccessError, Workspace};
-use super::{Plan, Tool, ToolOutput, ToolResult, ToolSpec, display};
+use super::workspace::Workspace;
+use super::writer::Writer;
+use super::{Plan, Tool, ToolOutput, ToolResult, ToolSpec};
 use crate::services::ToolName;
 
-pub(super) struct Write {
-    workspace: Arc<Workspace>,
-    known: Arc<Known>,
-}
+pub(super) struct Write(Writer);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,7 +27,7 @@ struct Arguments {
 
 impl Write {
     pub(super) fn new(workspace: Arc<Workspace>, known: Arc<Known>) -> Self {
-        Self { workspace, known }
+        Self(Writer::new(ToolName::Write, workspace, known))
     }
 }
 
@@ -61,38 +59,19 @@ impl Tool for Write {
     }
 
     fn plan(&self, arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
-        let (workspace, known) = (Arc::clone(&self.workspace), Arc::clone(&self.known));
-        let call = super::call(ToolName::Write, arguments);
-        super::plan_on_blocking_thread(ToolName::Write, arguments.clone(), move |arguments: Arguments| {
-            let change = prepare(&workspace, &known, &arguments)?;
-            known.planned(&call, change.before());
-            Ok(change.plan())
-        })
+        self.0.plan(arguments, prepare)
     }
 
     fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
-        let (workspace, known) = (Arc::clone(&self.workspace), Arc::clone(&self.known));
-        let call = super::call(ToolName::Write, &arguments);
-        super::on_blocking_thread(ToolName::Write, arguments, &stop, move |arguments: Arguments, stop| {
-            let planned = known.take_plan(&call);
-            let made = prepare(&workspace, &known, &arguments).and_then(|change| {
-                if stop.is_cancelled() {
-                    return Err(AccessError::Stopped.into());
-                }
-                let done = if change.before().is_some() { "replaced" } else { "created" };
-                let path = change.make(&known, planned)?;
-                Ok(ToolOutput::ok(format!("{} was {done}.", display::name(&path))))
-            });
-            made.or_else(Not::answer)
-        })
+        self.0.run(arguments, &stop, prepare)
     }
 }
 
 fn prepare<'a>(workspace: &'a Workspace, known: &Known, arguments: &Arguments) -> Result<Change<'a>, Not> {
     let target = Target::find(workspace, known, &arguments.file_path)?;
-    let after = match target.text() {
-        Some(before) => Text::new(before).exchange(&arguments.content),
-        None => arguments.content.clone(),
+    let (after, done) = match target.text() {
+        Some(before) => (Text::new(before).exchange(&arguments.content), "replaced"),
+        None => (arguments.content.clone(), "created"),
     };
-    target.becomes(after)
+    target.becomes(after, done)
 }

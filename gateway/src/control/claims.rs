@@ -1,38 +1,54 @@
-//! Offers: as many runs as the device has room for, as soon as there are any.
+//! Offers: as many runs as the device has room for, as soon as there are any, and none of a service that is full there.
 
 use std::time::Duration;
 
+use deskgate_protocol::EndpointId;
 use deskgate_protocol::control::GatewayFrame;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 use super::door::Door;
 use crate::store::devices::SessionKey;
-use crate::wake::Topic;
+use crate::wake::{Topic, Watcher};
 
 /// Hints can be lost, so the queue is looked at this often while there is room.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Runs in one claim.
 const BATCH: u32 = 32;
 
-/// Claims and offers until the session ends. `credit` counts the slots the device ever declared.
+/// A claim that has to read past the runs of full services, however many, is at work for one part in so many of the time.
+const SHARE: u32 = 10;
+
+/// What the device has room for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Room {
+    /// The slots it ever declared in this session.
+    pub(super) slots: u64,
+    /// The services none of whose runs fits.
+    pub(super) full: Vec<EndpointId>,
+}
+
+/// Claims and offers until the session ends.
 pub(super) async fn offer(
     door: Door,
     session: SessionKey,
-    mut credit: watch::Receiver<u64>,
+    mut room: watch::Receiver<Room>,
     frames: mpsc::Sender<GatewayFrame>,
 ) {
     let mut watcher = door.store.wake().watch(Topic::Queue(session.device_id));
     let mut used = 0u64;
     loop {
-        let room = credit.borrow_and_update().saturating_sub(used);
-        if room == 0 {
-            if credit.changed().await.is_err() {
+        let Room { slots, full } = room.borrow_and_update().clone();
+        let free = slots.saturating_sub(used);
+        if free == 0 {
+            if room.changed().await.is_err() {
                 return;
             }
             continue;
         }
-        let limit = u32::try_from(room).unwrap_or(BATCH).min(BATCH);
-        let offers = match door.store.claim(session, limit, door.clocks.offer).await {
+        let limit = u32::try_from(free).unwrap_or(BATCH).min(BATCH);
+        let began = Instant::now();
+        let offers = match door.store.claim(session, limit, &full, door.clocks.offer).await {
             Ok(offers) => offers,
             Err(error) => {
                 tracing::warn!(device_id = %session.device_id, %error, "the queue could not be read");
@@ -41,11 +57,12 @@ pub(super) async fn offer(
             }
         };
         if offers.is_empty() {
+            let rest = if full.is_empty() { Duration::ZERO } else { began.elapsed() * (SHARE - 1) };
             tokio::select! {
-                () = watcher.changed() => {}
-                // More room, and the queue was empty: it still is until the watcher says more.
-                changed = credit.changed() => if changed.is_err() { return },
-                () = tokio::time::sleep(LOOK_AGAIN) => {}
+                // More room, and the queue was empty: it still is until the watcher says more. Of a service that was full
+                // there may be runs.
+                changed = room.changed() => if changed.is_err() { return },
+                () = news(&mut watcher, rest) => {}
             }
             continue;
         }
@@ -57,5 +74,14 @@ pub(super) async fn offer(
                 return;
             }
         }
+    }
+}
+
+/// Waits until there may be more in the queue, and for a rest at least.
+async fn news(queue: &mut Watcher, rest: Duration) {
+    tokio::time::sleep(rest).await;
+    tokio::select! {
+        () = queue.changed() => {}
+        () = tokio::time::sleep(LOOK_AGAIN) => {}
     }
 }

@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use deskgate_protocol::RunId;
 use deskgate_protocol::control::{
-    ByeCode, DELTA_LIMIT, DeviceFrame, GatewayFrame, MAX_REQUESTS, ManagementResult, MessageDelta, RefuseCode,
+    ByeCode, DELTA_LIMIT, DeviceFrame, GatewayFrame, MAX_FULL, MAX_REQUESTS, ManagementResult, MessageDelta, RefuseCode,
 };
 use deskgate_protocol::management::{ManagementError, ManagementErrorCode, ManagementRequest};
+use deskgate_protocol::{EndpointId, RunId};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::claims::Room;
 use super::door::Door;
 use super::handshake::Entered;
 use super::recorder::{self, Report, Stopped, Word};
@@ -63,7 +64,7 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
     let Entered { mut reader, writer, session, held, settlements } = entered;
     let (frames, outgoing) = mpsc::channel(OUTGOING);
     let (reports, reported) = mpsc::channel(REPORTS);
-    let (credit, declared) = watch::channel(0u64);
+    let (room, declared) = watch::channel(Room::default());
     let mut writing = AbortOnDropHandle::new(tokio::spawn(writer.drain(outgoing, door.clocks.heartbeat * 2)));
     let mut recording =
         AbortOnDropHandle::new(tokio::spawn(recorder::record(door.clone(), session, reported, frames.clone())));
@@ -74,7 +75,7 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
         session,
         frames: frames.clone(),
         reports,
-        credit,
+        room,
         requests: JoinSet::new(),
         reported: Reported::default(),
         unanswered_pings: 0,
@@ -83,7 +84,7 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
     let settled = live.settle(&held, settlements).await;
     let delivering = orders::deliver(door.clone(), session, frames.clone());
     let delivering = AbortOnDropHandle::new(tokio::spawn(delivering));
-    let room = live.reports.clone();
+    let reports = live.reports.clone();
 
     let mut watcher = door.store.wake().watch(Topic::Session(session.device_id));
     let mut heartbeat = interval_at(Instant::now() + door.clocks.heartbeat, door.clocks.heartbeat);
@@ -98,8 +99,8 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
             break why;
         }
         let event = tokio::select! {
-            frame = reader.next(), if room.capacity() > 0 => Event::Frame(frame),
-            _ = room.reserve(), if room.capacity() == 0 => Event::Room,
+            frame = reader.next(), if reports.capacity() > 0 => Event::Frame(frame),
+            _ = reports.reserve(), if reports.capacity() == 0 => Event::Room,
             _ = heartbeat.tick() => Event::Heartbeat,
             () = watcher.changed() => Event::DeviceChanged,
             Some(renewed) = renewal.join_next() => Event::Renewed(renewed.unwrap_or_else(|error| Err(StoreError::Data(error.to_string())))),
@@ -140,7 +141,7 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
     };
     drop((claiming, delivering));
     live.goodbye(&why).await;
-    drop((live, room, frames));
+    drop((live, reports, frames));
     // Whatever was reported is still written, and the goodbye still sent, within a moment.
     let _ = timeout(Duration::from_secs(2), async {
         if !recording.is_finished() {
@@ -165,7 +166,7 @@ struct Session<'a> {
     session: SessionKey,
     frames: mpsc::Sender<GatewayFrame>,
     reports: mpsc::Sender<Report>,
-    credit: watch::Sender<u64>,
+    room: watch::Sender<Room>,
     requests: JoinSet<()>,
     reported: Reported,
     unanswered_pings: u32,
@@ -181,7 +182,7 @@ impl Session<'_> {
             DeviceFrame::Pong => self.is_there(),
             DeviceFrame::Suspend => self.fall_asleep(),
             DeviceFrame::Resume => self.awake(),
-            DeviceFrame::Ready { slots } => self.ready(slots),
+            DeviceFrame::Ready { slots, full } => self.ready(slots, full),
             DeviceFrame::Accept { run_id, attempt } => self.report(Record { run_id, attempt, what: What::Start }),
             DeviceFrame::Refuse { run_id, attempt, code } => {
                 let what = match code {
@@ -232,11 +233,11 @@ impl Session<'_> {
         self.queue(Report::Word(Word::Awake))
     }
 
-    fn ready(&mut self, slots: u32) -> Result<(), Why> {
-        if slots > MAX_SLOTS {
-            return Err(violation(format!("{slots} slots at once")));
+    fn ready(&mut self, slots: u32, full: Vec<EndpointId>) -> Result<(), Why> {
+        if slots > MAX_SLOTS || full.len() > MAX_FULL {
+            return Err(violation(format!("{slots} slots at once, and {} full services", full.len())));
         }
-        self.credit.send_modify(|credit| *credit += u64::from(slots));
+        self.room.send_modify(|room| *room = Room { slots: room.slots + u64::from(slots), full });
         Ok(())
     }
 

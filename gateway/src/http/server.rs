@@ -50,21 +50,26 @@ pub struct Limits {
     pub drain: Duration,
 }
 
+impl Limits {
+    /// What a listener for the world bears.
+    pub const DEFAULT: Self = Self {
+        handshake: Duration::from_secs(10),
+        head: Duration::from_secs(10),
+        body: Duration::from_secs(30),
+        unread: Duration::from_secs(30),
+        idle: Duration::from_secs(60),
+        head_bytes: MAX_HEAD,
+        connections: 10_000,
+        connections_per_source: 2_000,
+        streams: 64,
+        heartbeat: Duration::from_secs(15),
+        drain: Duration::from_secs(20),
+    };
+}
+
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            handshake: Duration::from_secs(10),
-            head: Duration::from_secs(10),
-            body: Duration::from_secs(30),
-            unread: Duration::from_secs(30),
-            idle: Duration::from_secs(60),
-            head_bytes: MAX_HEAD,
-            connections: 10_000,
-            connections_per_source: 2_000,
-            streams: 64,
-            heartbeat: Duration::from_secs(15),
-            drain: Duration::from_secs(20),
-        }
+        Self::DEFAULT
     }
 }
 

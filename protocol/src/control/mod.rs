@@ -1,7 +1,8 @@
 //! The frames of the control channel: one closed enum for each direction.
 //!
 //! A session begins with `challenge`, `hello`, and then `welcome` or `refused`. After that the
-//! device pulls: it says with `ready` how many runs it has room for, and is offered no more.
+//! device pulls: it says with `ready` how many runs it has room for, and is offered no more. A service may have room
+//! for fewer: once it is full, `ready` names it, and its runs stay queued while those of others pass them.
 //!
 //! ```text
 //! gateway                                device
@@ -35,7 +36,7 @@ mod work;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::ids::{OperationId, RunId};
+use crate::ids::{EndpointId, OperationId, RunId};
 use crate::management::{ManagementError, ManagementRequest};
 use crate::operation::OutcomeCode;
 use crate::run::Outcome;
@@ -46,6 +47,9 @@ pub use work::*;
 
 /// Management requests of one session that may be under way at once; a gateway refuses more.
 pub const MAX_REQUESTS: usize = 32;
+
+/// Services that one `ready` may name as full; a gateway ends the session of a device that names more.
+pub const MAX_FULL: usize = 1024;
 
 /// What a gateway sends to a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -120,10 +124,14 @@ pub enum GatewayFrame {
 pub enum DeviceFrame {
     /// The answer to the challenge.
     Hello(Hello),
-    /// Room for this many runs more than was declared before.
+    /// Room for this many runs more than was declared before, though not of every service.
     Ready {
-        /// How many more.
+        /// How many more; none when only the services change.
         slots: u32,
+        /// The services none of whose runs fits, at most [`MAX_FULL`]: their runs stay queued until a later `ready` does
+        /// not name them. An offer that was under way is refused as `busy`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        full: Vec<EndpointId>,
     },
     /// The offer is journalled.
     Accept {

@@ -19,6 +19,10 @@ pub struct Offer {
     pub endpoint_version: u32,
     /// The digest of the definition the run was accepted for; the device compares it with its own.
     pub definition_sha256: Sha256Digest,
+    /// For whom the application submitted it. It says whose request the desktop user decides about, and decides nothing;
+    /// absent where an older gateway or journal does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
     /// What was submitted.
     pub input: Input,
     /// The conversation it belongs to.
@@ -72,7 +76,8 @@ pub fn trace_id(traceparent: &str) -> Option<&str> {
 pub enum RefuseCode {
     /// The device does not hold this definition: the run fails.
     DefinitionMismatch,
-    /// The service's own concurrency is used up, or the device stops: the run stays queued.
+    /// The service's own concurrency is used up, which the next `ready` says of it, or the device stops: the run stays
+    /// queued.
     Busy,
 }
 

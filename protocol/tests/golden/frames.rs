@@ -21,7 +21,8 @@ fn every_frame_of_a_gateway_is_written_and_read_as_ever() {
         Welcome: GatewayFrame::Welcome(welcome());
         Refused: GatewayFrame::Refused(refused()), GatewayFrame::Refused(refused_in_short());
         Offer: GatewayFrame::Offer(offer()), GatewayFrame::Offer(Offer { traceparent: None, ..offer() }),
-            GatewayFrame::Offer(Offer { conversation: Some(id(8)), generation: Some(4), ..offer() });
+            GatewayFrame::Offer(Offer { conversation: Some(id(8)), generation: Some(4), ..offer() }),
+            GatewayFrame::Offer(Offer { subject: None, ..offer() });
         Start: GatewayFrame::Start { run_id, attempt };
         Control: GatewayFrame::Control { operation_id: id(9), order: Order::Stop { run_id } },
             GatewayFrame::Control { operation_id: id(9), order: Order::Reset { conversation: id(8), generation: 4 } };
@@ -44,7 +45,8 @@ fn every_frame_of_a_device_is_written_and_read_as_ever() {
     let finish = |outcome| DeviceFrame::Finish { run_id, attempt, seq: 4, outcome };
     every!(file, DeviceFrame {
         Hello: DeviceFrame::Hello(hello());
-        Ready: DeviceFrame::Ready { slots: 4 };
+        Ready: DeviceFrame::Ready { slots: 4, full: Vec::new() },
+            DeviceFrame::Ready { slots: 0, full: vec![endpoint_id()] };
         Accept: DeviceFrame::Accept { run_id, attempt };
         Refuse: DeviceFrame::Refuse { run_id, attempt, code: RefuseCode::Busy };
         Event: event(DeviceEvent::UsageUpdated { usage: usage() });
@@ -125,6 +127,7 @@ fn offer() -> Offer {
         endpoint_id: endpoint_id(),
         endpoint_version: 3,
         definition_sha256: digest(),
+        subject: Some("customer-91".to_owned()),
         input: input(),
         conversation: None,
         generation: None,

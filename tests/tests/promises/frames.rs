@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{
-    ByeCode, DELTA_LIMIT, DeviceFrame, GatewayFrame, ManagementResult, MessageDelta, Offer, RefusedCode, RevokeCode,
+    ByeCode, DELTA_LIMIT, DeviceFrame, GatewayFrame, MAX_FULL, ManagementResult, MessageDelta, Offer, RefusedCode,
+    RevokeCode,
 };
 use deskgate_protocol::frame::MAX_FRAME_BYTES;
 use deskgate_protocol::management::{Call, CreateApplication, PublishEndpoint, SetAccess};
@@ -39,13 +40,18 @@ async fn ask<C: Call>(line: &mut RawLine, call: C) -> C::Reply {
 
 /// Publishes a service of which only the digest exists.
 pub(crate) async fn publish(line: &mut RawLine, gateway: &GatewayProcess) -> Backend {
-    let created = ask(line, CreateApplication { name: "shop".to_owned() }).await;
+    publish_as(line, gateway, "made by hand").await
+}
+
+/// The same by another name, with an application of that name.
+async fn publish_as(line: &mut RawLine, gateway: &GatewayProcess, name: &str) -> Backend {
+    let created = ask(line, CreateApplication { name: name.to_owned() }).await;
     let endpoint_id = EndpointId::new();
     let publication = PublishEndpoint {
         app_id: created.application.app_id,
         endpoint_id,
         version: 1,
-        name: "made by hand".to_owned(),
+        name: name.to_owned(),
         description: String::new(),
         definition_sha256: Sha256Digest::of(b"anything"),
     };
@@ -169,11 +175,14 @@ async fn what_is_no_frame_ends_its_own_session_and_harms_nobody_else() {
         delta: MessageDelta { message_id: "msg_1".to_owned(), offset: 0, text: "x".repeat(DELTA_LIMIT + 1) },
     };
     let too_long = serde_json::to_string(&too_long).expect("plain data");
+    let crowd = DeviceFrame::Ready { slots: 1, full: vec![EndpointId::new(); MAX_FULL + 1] };
+    let crowd = serde_json::to_string(&crowd).expect("plain data");
     let later = [
         ("not JSON", Message::text("]")),
         ("an unknown frame", Message::text("{\"frame\":\"please\"}")),
         ("a member that is wrong", Message::text("{\"frame\":\"ready\",\"slots\":-1}")),
         ("more slots than anybody has", Message::text("{\"frame\":\"ready\",\"slots\":4000000000}")),
+        ("more full services than anybody has", Message::text(crowd)),
         ("a second hello", Message::text(hello_again)),
         ("a piece of a message that is too long", Message::text(too_long)),
         ("not text", Message::binary(vec![0u8; 16])),
@@ -190,7 +199,7 @@ async fn what_is_no_frame_ends_its_own_session_and_harms_nobody_else() {
     }
     // The one who behaved has noticed nothing.
     let backend = publish(&mut bystander, &gateway).await;
-    bystander.send(&DeviceFrame::Ready { slots: 1 }).await;
+    bystander.send(&DeviceFrame::Ready { slots: 1, full: Vec::new() }).await;
     let submitted = backend.submit("anything").await;
     assert_eq!(next_offer(&mut bystander).await.run_id, run_id(&submitted));
 }
@@ -204,7 +213,7 @@ async fn a_frame_of_an_attempt_that_is_not_the_runs_changes_nothing() {
     let (mut line, _) = device.enter(&gateway, Vec::new()).await;
     let backend = publish(&mut line, &gateway).await;
     let submitted = backend.submit("anything").await;
-    line.send(&DeviceFrame::Ready { slots: 1 }).await;
+    line.send(&DeviceFrame::Ready { slots: 1, full: Vec::new() }).await;
     let Offer { run_id, attempt, .. } = next_offer(&mut line).await;
 
     // A finish before the start was durable.
@@ -257,7 +266,7 @@ async fn no_more_is_offered_than_there_is_room_for_and_what_is_not_taken_is_offe
     for _ in 0..4 {
         backend.submit("anything").await;
     }
-    line.send(&DeviceFrame::Ready { slots: 2 }).await;
+    line.send(&DeviceFrame::Ready { slots: 2, full: Vec::new() }).await;
     let (first, second) = (next_offer(&mut line).await, next_offer(&mut line).await);
     let claimed = postgres.rows("SELECT count(*) AS runs FROM runs WHERE attempt > 0").await;
     assert_eq!(claimed[0]["runs"], 2, "two slots, two offers");
@@ -278,9 +287,29 @@ async fn no_more_is_offered_than_there_is_room_for_and_what_is_not_taken_is_offe
     line.send(&DeviceFrame::Accept { run_id: second.run_id, attempt: second.attempt }).await;
     let late = line.next_answering_pings().await;
     assert!(matches!(late, Some(GatewayFrame::Revoke { .. })), "{late:?}");
-    line.send(&DeviceFrame::Ready { slots: 1 }).await;
+    line.send(&DeviceFrame::Ready { slots: 1, full: Vec::new() }).await;
     let again = next_offer(&mut line).await;
     assert_eq!((again.run_id, again.attempt), (second.run_id, second.attempt + 1));
+}
+
+#[tokio::test]
+async fn while_a_service_is_full_its_runs_wait_untried_and_those_of_others_go_on() {
+    let (_postgres, gateway) = gateway(&[]).await;
+    let device = Persona::new(11);
+    device.pair(&gateway, "desk").await.ok();
+    let (mut line, _) = device.enter(&gateway, Vec::new()).await;
+    let busy = publish(&mut line, &gateway).await;
+    let other = publish_as(&mut line, &gateway, "another").await;
+    let waiting = busy.submit("waits").await;
+    let full = vec![busy.endpoint_id().parse().expect("an identifier")];
+    line.send(&DeviceFrame::Ready { slots: 2, full }).await;
+    let passes = run_id(&other.submit("passes").await);
+    assert_eq!(next_offer(&mut line).await.run_id, passes, "also of what comes later");
+    let run = busy.run(&waiting).await;
+    assert_eq!((text(&run, "/state"), &run["attempt"]), ("queued", &0.into()), "{run}");
+    line.send(&DeviceFrame::Ready { slots: 0, full: Vec::new() }).await;
+    let offer = next_offer(&mut line).await;
+    assert_eq!((offer.run_id, offer.attempt), (run_id(&waiting), 1));
 }
 
 #[tokio::test]
@@ -295,7 +324,7 @@ async fn a_device_that_sends_but_does_not_read_is_away_after_two_heartbeats_and_
     // From here on nothing is read, and so no ping answered; but plenty is sent.
     let began = std::time::Instant::now();
     deskgate_tests::until("the deaf device to be away", async || {
-        line.send(&DeviceFrame::Ready { slots: 0 }).await;
+        line.send(&DeviceFrame::Ready { slots: 0, full: Vec::new() }).await;
         let state = gateway.device(&device_id).await["state"].clone();
         if state == "offline" { Ok(()) } else { Err(state.to_string()) }
     })
@@ -303,7 +332,7 @@ async fn a_device_that_sends_but_does_not_read_is_away_after_two_heartbeats_and_
     println!("away after {:.1} heartbeats", began.elapsed().as_secs_f64() / heartbeat.as_secs_f64());
     let log = gateway.log().line(&["device disconnected", &device_id]).await;
     assert!(log.contains("two pings were not answered"), "{log}");
-    line.send(&DeviceFrame::Ready { slots: 4 }).await;
+    line.send(&DeviceFrame::Ready { slots: 4, full: Vec::new() }).await;
     let run = backend.run(&backend.submit("anything").await).await;
     assert_eq!(text(&run, "/state_reason/code"), "device_offline", "{run}");
     let claimed = postgres.rows("SELECT count(*) AS runs FROM runs WHERE attempt > 0").await;

@@ -6,11 +6,15 @@ use std::process::Command;
 use deskgate_tests::{Device, Folder, others};
 use serde_json::{Value, json};
 
+use crate::approvals::waiting;
 use crate::text;
 
 const CODE: &str = "django/utils/text.py";
 const TEST: &str = "tests/utils_tests/test_text.py";
 const GUIDE: &str = "docs/ref/templates/builtins.txt";
+
+/// Runs the project's own tests of what is changed, the new one among them. Nothing else of it may be left in the folder.
+const TESTS: &str = "PYTHONPATH=. python3 -B tests/runtests.py --parallel=1 utils_tests.test_text";
 
 /// What `diff` says of the whole project afterwards, without its headers.
 const DIFFERENCE: [&str; 10] = [
@@ -47,7 +51,7 @@ fn edits() -> [(&'static str, &'static str, &'static str); 3] {
     ]
 }
 
-/// Looks for the place, reads the files, changes them, and looks at what came of it.
+/// Looks for the place, reads the files, changes them, looks at what came of it, and runs the tests.
 fn steps() -> Value {
     let call = |tool: &str, arguments: Value| json!({ "tool": tool, "arguments": arguments });
     let mut steps = vec![call("Grep", json!({ "pattern": "def capfirst|^``capfirst``", "path": "." }))];
@@ -62,7 +66,15 @@ fn steps() -> Value {
     let pattern = "first, \\*others|and leaves the others|capfirst\\(.hELLO";
     steps.push(call("Grep", json!({ "pattern": pattern, "output_mode": "content" })));
     steps.push(json!({ "text": "{{last_tool_result}}" }));
+    steps.push(call("Bash", json!({ "command": TESTS, "description": "Runs the tests of what I changed" })));
+    steps.push(json!({ "text": "{{last_tool_result}}" }));
     steps.into()
+}
+
+/// What the person at the desktop is asked, in this order, with the argument that they decide about.
+fn questions() -> [(&'static str, &'static str, &'static str); 4] {
+    let [one, two, three] = edits().map(|(file, ..)| ("Edit", "/arguments/file_path", file));
+    [one, two, three, ("Bash", "/arguments/command", TESTS)]
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -79,7 +91,7 @@ fn difference(before: &Path, after: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_run_changes_three_files_of_a_project_of_thousands_and_nothing_else() {
+async fn a_run_changes_three_files_of_a_project_of_thousands_as_its_owner_allows_and_the_projects_tests_pass() {
     let Some(place) = others::place().await else { return };
     let sources = place.join("project/sources");
     let folder = Folder::new();
@@ -87,16 +99,26 @@ async fn a_run_changes_three_files_of_a_project_of_thousands_and_nothing_else() 
     copy(&sources, &folder.path());
     let device = Device::built_in().await;
     let model = folder.script("change", steps());
-    let backend = device.publish_here("workshop", &folder, &["--model", &model, "--allow", "Edit"]).await;
-    let run = backend.ended(&backend.submit("Let capfirst say what it does.").await).await;
-    assert_eq!((&run["state"], &run["usage"]["tool_calls"]), (&json!("succeeded"), &json!(8)), "{run}");
-    let found: Vec<_> = text(&run, "/result/text").lines().filter_map(|line| line.split(':').next()).collect();
-    assert_eq!(found, [CODE, GUIDE, TEST], "{run}");
+    let service = ["--model", &model, "--tools", "Read,Grep,Edit,Bash"];
+    let backend = device.publish_here("workshop", &folder, &service).await;
+    let run_id = backend.submit("Let capfirst say what it does.").await;
+    for (tool, argument, value) in questions() {
+        let request = waiting(&device).await;
+        assert_eq!((text(&request, "/tool"), text(&request, argument)), (tool, value), "{request}");
+        if tool == "Edit" {
+            let content = |place: &Path| std::fs::read(place.join(value)).expect("it is there");
+            assert!(content(&sources) == content(&folder.path()), "{value} was changed before its owner said yes");
+        } else {
+            // Its words before the command are what its last search found.
+            let why = text(&request, "/why").lines();
+            let found: Vec<_> = why.filter_map(|line| line.split(':').next()).collect();
+            assert_eq!(found, [CODE, GUIDE, TEST], "{request}");
+        }
+        device.cli(&["approvals", "approve", text(&request, "/approval_id")]).await.ok();
+    }
+    let run = backend.ended(&run_id).await;
+    assert_eq!((&run["state"], &run["usage"]["tool_calls"]), (&json!("succeeded"), &json!(9)), "{run}");
+    let said = text(&run, "/result/text");
+    assert!(said.contains("Ran 21 tests") && said.contains("\nOK") && !said.contains("exit status"), "{said}");
     assert_eq!(difference(&sources, &folder.path()), DIFFERENCE);
-    // The project's own tests, the new one among them.
-    let mut tests = Command::new("python3");
-    tests.args(["-B", "tests/runtests.py", "--parallel=1", "utils_tests.test_text"]).env("PYTHONPATH", ".");
-    let tested = tests.current_dir(folder.path()).output().expect("python3 is there");
-    let said = String::from_utf8_lossy(&tested.stderr);
-    assert!(tested.status.success() && said.contains("Ran 21 tests"), "{said}");
 }

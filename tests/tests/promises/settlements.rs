@@ -33,7 +33,7 @@ impl Site {
         let (mut line, _) = persona.enter(&gateway, Vec::new()).await;
         let backend = publish(&mut line, &gateway).await;
         let run = line.answering_pings(backend.submit("anything")).await;
-        line.send(&DeviceFrame::Ready { slots: 1 }).await;
+        line.send(&DeviceFrame::Ready { slots: 1, full: Vec::new() }).await;
         let attempt = next_offer(&mut line).await.attempt;
         let run_id = run_id(&run);
         let mut site = Self { gateway, persona, line, backend, run, run_id, _postgres: postgres };
@@ -136,7 +136,7 @@ async fn what_a_restarted_device_does_not_know_runs_again_by_its_users_word_and_
     }
     // Room is used for other runs, never for this one.
     let other = site.line.answering_pings(site.backend.submit("another")).await;
-    site.line.send(&DeviceFrame::Ready { slots: 4 }).await;
+    site.line.send(&DeviceFrame::Ready { slots: 4, full: Vec::new() }).await;
     assert_eq!(next_offer(&mut site.line).await.run_id, run_id(&other));
     site.line.send(&DeviceFrame::Reconciled { run_id: site.run_id, attempt: 1 }).await;
     site.is_offered_again().await;

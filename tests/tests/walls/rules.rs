@@ -107,7 +107,9 @@ pub(crate) const PARTS: [Part; 3] = [
         own_crate: "deskgate",
         rooms: &[
             // The command line asks on local's socket; services, settings and accounts are the words it asks in.
-            ("cli", &["local", "services", "settings", "assistant::accounts", "mcp::connections", "config"]),
+            ("cli", &["local", "services", "settings", "assistant::accounts", "mcp::connections", "config", "visible"]),
+            // The pages ask what the command line asks, and keep who is signed in.
+            ("pages", &["local", "services", "settings", "store", "visible"]),
             // Local shows the line and tests a connection, signs the identity file, keeps the settings.
             (
                 "local",
@@ -142,6 +144,7 @@ pub(crate) const PARTS: [Part; 3] = [
             ("secrets", &["config"]),
             ("power", &[]),
             ("config", &[]),
+            ("visible", &[]),
         ],
         keepers: &[
             Keeper { crates: &["rusqlite"], rooms: &["store"], rule: "only store names SQLite" },
@@ -160,9 +163,9 @@ pub(crate) const PARTS: [Part; 3] = [
             },
             Keeper { crates: &["zbus"], rooms: &["power"], rule: "only power asks the system about sleep" },
             Keeper {
-                crates: &["axum", "hyper", "http", "http_body_util", "tower"],
-                rooms: &["local"],
-                rule: "only local serves pages",
+                crates: &["askama", "axum", "hyper", "http", "http_body_util", "tower"],
+                rooms: &["pages"],
+                rule: "only pages writes pages and names status codes",
             },
             Keeper {
                 crates: &["deskgate_gateway::tunnel"],

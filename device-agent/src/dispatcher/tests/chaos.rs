@@ -101,7 +101,7 @@ impl Model {
 
     fn hear(&mut self, frame: DeviceFrame) {
         let (run_id, attempt) = match &frame {
-            DeviceFrame::Ready { slots } => {
+            DeviceFrame::Ready { slots, .. } => {
                 self.credit += slots;
                 return self.offer();
             }

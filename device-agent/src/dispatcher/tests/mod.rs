@@ -97,8 +97,20 @@ impl Peer {
 
     async fn ready(&mut self) -> u32 {
         match soon("a frame of the device", self.from.recv()).await.expect("the device is there") {
-            DeviceFrame::Ready { slots } => slots,
+            DeviceFrame::Ready { slots, .. } => slots,
             other => panic!("not about slots: {other:?}"),
+        }
+    }
+
+    /// The next `ready` that says something else of the services than `before`.
+    async fn full(&mut self, before: &[EndpointId]) -> (u32, Vec<EndpointId>) {
+        let mut declared = 0;
+        loop {
+            match soon("a frame of the device", self.from.recv()).await.expect("the device is there") {
+                DeviceFrame::Ready { slots, full } if full == before => declared += slots,
+                DeviceFrame::Ready { slots, full } => return (declared + slots, full),
+                _ => {}
+            }
         }
     }
 
@@ -233,6 +245,7 @@ impl Published {
             endpoint_id: self.endpoint_id,
             endpoint_version: 1,
             definition_sha256: self.digest,
+            subject: Some("customer-91".to_owned()),
             input: Input { text: text.to_owned(), more: serde_json::Map::new() },
             conversation: None,
             generation: None,
@@ -294,7 +307,7 @@ fn scripted(ledger: Ledger, gate: watch::Receiver<bool>, store: Store) -> Execut
                 let _ = reports.send(Progress::Event(message(n))).await;
             }
             if let "intend" | "write" | "write-and-intend" | "ask" | "write-and-ask" = words[0] {
-                return reconcile::work(words[0], &journal, job.leaving, &reports, gate, stop).await;
+                return reconcile::work(words[0], job.offer.attempt, &journal, job.leaving, &reports, gate, stop).await;
             }
             match words[0] {
                 "break" => panic!("as told"),

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::services::Gateway;
+use crate::store::journal::reconcile::Finding;
 
 #[tokio::test]
 async fn a_run_goes_from_offer_to_acknowledged_finish_with_dense_event_numbers() {
@@ -129,7 +130,7 @@ async fn an_interrupted_run_keeps_its_slot_and_its_restart_is_taken_whatever_els
     let mut declared = 0;
     while declared < 2 {
         match soon("finish or ready", peer.from.recv()).await.expect("there") {
-            DeviceFrame::Ready { slots } => declared += slots,
+            DeviceFrame::Ready { slots, .. } => declared += slots,
             DeviceFrame::Finish { .. } | DeviceFrame::Event { .. } => {}
             unexpected => panic!("{unexpected:?}"),
         }
@@ -176,7 +177,7 @@ async fn slots_are_never_exceeded_and_each_is_declared_again_when_it_is_free() {
     while (finished, declared) != (2, 2) {
         match soon("finish or ready", peer.from.recv()).await.expect("there") {
             DeviceFrame::Finish { .. } => finished += 1,
-            DeviceFrame::Ready { slots } => declared += slots,
+            DeviceFrame::Ready { slots, .. } => declared += slots,
             other => panic!("{other:?}"),
         }
     }
@@ -197,6 +198,51 @@ async fn a_service_runs_no_more_at_once_than_it_allows() {
     peer.send(GatewayFrame::Ack { run_id, attempt, through: seq }).await;
     peer.start(&Offer { attempt: 2, ..second }).await;
     peer.finish().await;
+}
+
+#[tokio::test]
+async fn a_full_service_is_named_until_a_run_of_it_ends_and_no_slot_is_kept_from_others_for_it() {
+    let mut device = Device::new().await;
+    let (full, other) = (device.publish_as("Full", 1).await, device.publish_as("Other", 4).await);
+    let (mut peer, _) = device.connect().await;
+    assert_eq!(peer.ready().await, 2);
+    let first = full.offer("wait");
+    peer.start(&first).await;
+    let second = full.offer("wait");
+    peer.send(GatewayFrame::Offer(second.clone())).await;
+    let (slots, named) = peer.full(&[]).await;
+    assert_eq!((slots, &named[..]), (1, &[full.endpoint_id][..]), "the slot that the refused run used up");
+    peer.start(&other.offer("say")).await;
+    let (run_id, ..) = peer.finish().await;
+    assert_ne!(run_id, first.run_id);
+    device.gate.send_replace(true);
+    assert_eq!(peer.full(&named).await.1, [], "it has room again");
+    peer.start(&Offer { attempt: 2, ..second }).await;
+}
+
+#[tokio::test]
+async fn a_run_that_waits_for_its_owner_keeps_its_service_full_and_no_other() {
+    let mut device = Device::new().await;
+    let (full, other) = (device.publish_as("Full", 1).await, device.publish_as("Other", 4).await);
+    let (mut peer, _) = device.connect().await;
+    let lost = full.offer("intend");
+    peer.start(&lost).await;
+    assert!(matches!(peer.frame().await, DeviceFrame::Event { .. }));
+    device.crash().await;
+    device.boot().await;
+    let (mut peer, _) = device.connect().await;
+    let waiting = full.offer("say");
+    peer.send(GatewayFrame::Offer(waiting.clone())).await;
+    let (run_id, code) = (waiting.run_id, RefuseCode::Busy);
+    assert_eq!(peer.frame().await, DeviceFrame::Refuse { run_id, attempt: 1, code });
+    assert_eq!(peer.full(&[]).await.1, [full.endpoint_id]);
+    peer.start(&other.offer("say")).await;
+    peer.finish().await;
+    peer.send(GatewayFrame::Ack { run_id: lost.run_id, attempt: 1, through: 1 }).await;
+    let owner = device.handle();
+    let settled = owner.reconcile(lost.run_id, Finding::NotDone, "uid 1".to_owned());
+    soon("settled", settled).await.expect("settled");
+    assert_eq!(peer.full(&[full.endpoint_id]).await.1, []);
 }
 
 #[tokio::test]
@@ -295,7 +341,7 @@ async fn a_draining_gateway_is_offered_no_more_slots_and_the_next_one_is() {
     let (mut peer, _) = device.connect().await;
     let mut declared = 0;
     while declared != 2 {
-        if let DeviceFrame::Ready { slots } = soon("slots", peer.from.recv()).await.expect("there") {
+        if let DeviceFrame::Ready { slots, .. } = soon("slots", peer.from.recv()).await.expect("there") {
             declared += slots;
         }
     }

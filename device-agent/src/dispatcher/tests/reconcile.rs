@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::*;
 use crate::store::approvals::{ApprovalState, Decided, Decision};
+use crate::store::journal::CUT_OFFS;
 use crate::store::journal::reconcile::Finding;
 use crate::store::ledger::{Asking, By, Plan, PlannedCall, Shown};
 
@@ -22,6 +23,7 @@ fn call(n: u32) -> PlannedCall {
 /// What an execution does up to the moment in which it is killed, in the order of the real one.
 pub(super) async fn work(
     what: &str,
+    attempt: u32,
     journal: &store::Ledger,
     leaving: CancellationToken,
     reports: &mpsc::Sender<Progress>,
@@ -29,13 +31,16 @@ pub(super) async fn work(
     stop: CancellationToken,
 ) -> Outcome {
     let asks = what.ends_with("ask");
+    // No attempt makes the calls of another: what began there may have happened.
+    let call = |n| PlannedCall { arguments: json!({ "n": n, "attempt": attempt }), ..call(n) };
     if what.starts_with("write") {
         journal.begin(call(1), By::Rules).await.expect("written");
         journal.note("call_1_1".to_owned(), true).await.expect("written");
     }
     if asks {
         let (endpoint_id, service, why) = (EndpointId::new(), "Reader".to_owned(), String::new());
-        let asking = Asking { endpoint_id, service, why, again: false, expiry: Duration::from_secs(600) };
+        let asking =
+            Asking { endpoint_id, service, subject: None, why, again: false, expiry: Duration::from_secs(600) };
         let (approval_id, expires_at) = journal.ask(call(1), asking).await.expect("written");
         let (call_id, tool, kind) = ("call_1_1".to_owned(), "Write".to_owned(), ToolKind::Write);
         let asked = DeviceEvent::ApprovalRequested { approval_id, call_id, tool, kind, expires_at };
@@ -330,6 +335,26 @@ async fn a_gentle_stop_waits_for_no_person_and_the_run_goes_on_as_after_a_crash(
         let (_, in_flight) = device.connect().await;
         assert_eq!(in_flight, [InFlight { run_id: offer.run_id, attempt: 1, status }]);
     }
+}
+
+#[tokio::test]
+async fn a_run_that_only_waits_for_a_person_outlasts_any_number_of_gentle_stops() {
+    let mut device = Device::new().await;
+    let mut offer = device.publish(4).await.offer("ask");
+    for _ in 0..=CUT_OFFS {
+        let (mut peer, _) = device.connect().await;
+        peer.start(&offer).await;
+        device.until("it asks", |status| status.runs[0].standing == Standing::AwaitingApproval).await;
+        soon("it stops", device.handle().stop(false)).await;
+        let Process { task, .. } = device.process.take().expect("running");
+        task.await.expect("it ended by itself");
+        device.boot().await;
+        offer = next(&offer);
+    }
+    let (mut peer, _) = device.connect().await;
+    peer.start(&offer).await;
+    device.gate.send_replace(true);
+    assert_eq!(peer.finish().await.3, answer("done"));
 }
 
 #[tokio::test]

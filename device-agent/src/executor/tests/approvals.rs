@@ -171,6 +171,7 @@ async fn a_call_waits_for_a_person_and_runs_with_the_arguments_that_they_saw() {
         ("Write", "I save it.", ApprovalState::Waiting)
     );
     assert_eq!(request.arguments, Some(json!({ "name": "a.txt", "text": "new" })));
+    assert_eq!(request.subject.as_deref(), Some("customer-91"), "whose request it is");
     assert_eq!(written(&running.folder, "a.txt"), None);
     assert_eq!(running.decide(&request, Decision::Once).await, Decided::Counts);
     let store = running.store.clone();
@@ -192,7 +193,8 @@ async fn a_file_that_changed_after_it_was_shown_is_shown_again() {
     std::fs::write(running.folder.path().join("a.txt"), "by somebody else").expect("writable");
     running.decide(&first, Decision::Once).await;
     let second = running.request().await;
-    assert!(second.again && second.digest != first.digest);
+    assert!(second.again && second.plan != first.plan);
+    assert_eq!(second.digest, first.digest, "the same call");
     assert_eq!(written(&running.folder, "a.txt").as_deref(), Some("by somebody else"));
     running.decide(&second, Decision::Once).await;
     assert_eq!(written(&running.end().await.2, "a.txt").as_deref(), Some("new"));

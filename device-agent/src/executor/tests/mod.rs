@@ -65,6 +65,7 @@ fn job(folder: &Path, model: &str, text: &str) -> Job {
         endpoint_id: EndpointId::new(),
         endpoint_version: 1,
         definition_sha256: Sha256Digest::of(b""),
+        subject: Some("customer-91".to_owned()),
         input: Input { text: text.into(), more: serde_json::Map::new() },
         conversation: None,
         generation: None,

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!  Planning ── allowed ─────────────────────► Beginning ─► Running ─► Noting ─► the next call
-//!   ▲   │                                         ▲
-//!   │   └── asks ──► Asking ──► Deciding ── yes, and the plan is still the same
+//!   ▲   │         ┌── only a person lets it ──────┘ ▲
+//!   │   │         ▼                                 │
+//!   │   └ asks ─► Asking ─► Deciding ── yes, and the plan is still the same
 //!   │                               │ yes
 //!   └───────────────────────────────┘          a no, or a deny: the model is told, or the run ends
 //! ```
@@ -63,7 +64,7 @@ enum Step {
     },
     Asking(PlannedCall),
     Deciding(PlannedCall, ApprovalId),
-    Beginning,
+    Beginning(PlannedCall),
     Running,
     Noting(ToolOutput),
 }
@@ -161,7 +162,8 @@ impl Turn {
             (Step::Deciding(call, approval_id), Event::Answered(answer)) => {
                 self.decided(work, current, call, approval_id, answer)
             }
-            (Step::Beginning, Event::Begun) => {
+            (Step::Beginning(call), Event::AsksFirst) => self.ask(work, current, call, false),
+            (Step::Beginning(_), Event::Begun) => {
                 self.usage.tool_calls += 1;
                 if current.kind == ToolKind::Write {
                     self.effects = self.effects.max(Effects::Possible);
@@ -177,7 +179,7 @@ impl Turn {
                 let ended = self.fail_because(RunErrorCode::Internal, NO_JOURNAL, true);
                 std::iter::once(Effect::Withdraw(approval_id)).chain(ended).collect()
             }
-            (Step::Asking(_) | Step::Beginning | Step::Noting(_), Event::NotWritten) => {
+            (Step::Asking(_) | Step::Beginning(_) | Step::Noting(_), Event::NotWritten) => {
                 self.fail_because(RunErrorCode::Internal, NO_JOURNAL, true)
             }
             (step, _) => {
@@ -217,11 +219,15 @@ impl Turn {
                     return self.begin(work, current, plan, basis);
                 }
                 let call = current.planned(plan);
-                let request = Request { call: call.clone(), why: work.why.clone(), again };
-                self.go_on(work, current, Step::Asking(call));
-                vec![Effect::Ask(request)]
+                self.ask(work, current, call, again)
             }
         }
+    }
+
+    fn ask(&mut self, work: Work, current: Current, call: PlannedCall, again: bool) -> Vec<Effect> {
+        let request = Request { call: call.clone(), why: work.why.clone(), again };
+        self.go_on(work, current, Step::Asking(call));
+        vec![Effect::Ask(request)]
     }
 
     /// Whether the same call began before and nobody knows what came of it: only a person has it done once more.
@@ -232,7 +238,7 @@ impl Turn {
     fn begin(&mut self, work: Work, mut current: Current, plan: Plan, basis: Basis) -> Vec<Effect> {
         let call = current.planned(plan);
         current.digest = Some(call.digest());
-        self.go_on(work, current, Step::Beginning);
+        self.go_on(work, current, Step::Beginning(call.clone()));
         vec![Effect::Begin { call, basis }]
     }
 

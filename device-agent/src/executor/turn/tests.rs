@@ -333,6 +333,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         6 => Just(0).prop_map(|_| approvals::asked()),
         6 => approvals::any_answer().prop_map(Event::Answered),
         9 => Just(0).prop_map(|_| Event::Begun),
+        2 => Just(0).prop_map(|_| Event::AsksFirst),
         6 => Just(0).prop_map(|_| Event::Noted),
         1 => Just(0).prop_map(|_| Event::NotWritten),
         1 => Just(0).prop_map(|_| Event::ToolFinished(Err(ToolFailure::WorkspaceGone))),

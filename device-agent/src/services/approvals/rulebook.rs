@@ -4,8 +4,8 @@
 //!
 //! - Grep and Glob look through folders. Whatever may not be read is left out of what they find, and where reading
 //!   asks first, a search that may come across such a place asks too.
-//! - A command has no place and may reach any file. Where the rules keep files from being read or changed, no rule
-//!   lets a command run by itself.
+//! - A command has no place and may reach any file. Where the rules single out files that are not touched, or not
+//!   without a question, no rule lets a command run by itself. A tool of an MCP server works elsewhere and reaches none.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ impl Rulebook {
             true => true,
             false => matches!(tool, "Read" | "Grep" | "Glob" | "Skill"),
         };
-        match allowed && !(is_command && self.keeps_files()) {
+        match allowed && !(is_command && self.guards_files()) {
             true => Verdict::Allow,
             false => Verdict::Ask,
         }
@@ -78,9 +78,9 @@ impl Rulebook {
         Hidden(own.chain(reading).flatten().cloned().collect())
     }
 
-    /// Whether there are files that a rule denies.
-    pub fn keeps_files(&self) -> bool {
-        self.rules.iter().any(|(action, _, pattern)| *action == Action::Deny && pattern.is_some())
+    /// Whether there are files that a rule denies or asks about.
+    fn guards_files(&self) -> bool {
+        self.rules.iter().any(|(action, _, pattern)| *action != Action::Allow && pattern.is_some())
     }
 
     /// Whether a search of this place may find what asks first before it is read.
@@ -187,11 +187,27 @@ mod tests {
     }
 
     #[test]
-    fn no_rule_lets_a_command_run_by_itself_where_rules_keep_files() {
-        let allowed = (Allow, "Bash", None);
-        assert_eq!(rulebook(&[allowed]).verdict("Bash", None, true), Verdict::Allow);
-        assert_eq!(rulebook(&[allowed, (Deny, "Read", Some("keys"))]).verdict("Bash", None, true), Verdict::Ask);
-        assert_eq!(rulebook(&[allowed, (Deny, "*", Some("keys"))]).verdict("Bash", None, true), Verdict::Ask);
-        assert_eq!(rulebook(&[allowed, (Deny, "Bash", None)]).verdict("Bash", None, true), Verdict::Deny);
+    fn no_rule_lets_a_command_run_by_itself_where_rules_guard_files() {
+        let beside = |rule: (Action, &str, Option<&str>)| {
+            let book = rulebook(&[(Allow, "*", None), rule]);
+            (book.verdict("Bash", None, true), book.verdict("shop__find", None, false))
+        };
+        for (action, tool, path) in [
+            (Deny, "Read", "keys"),
+            (Deny, "*", "keys"),
+            (Ask, "Read", "letters/*.txt"),
+            (Ask, "Write", "docs"),
+            (Ask, "*", "**"),
+        ] {
+            let verdicts = beside((action, tool, Some(path)));
+            assert_eq!(verdicts, (Verdict::Ask, Verdict::Allow), "{action:?} {tool}:{path}");
+        }
+        for (rule, verdict) in [
+            ((Allow, "Write", Some("docs")), Verdict::Allow),
+            ((Ask, "Write", None), Verdict::Allow),
+            ((Deny, "Bash", None), Verdict::Deny),
+        ] {
+            assert_eq!(beside(rule).0, verdict, "{rule:?}");
+        }
     }
 }

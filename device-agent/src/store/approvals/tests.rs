@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::ids::EndpointId;
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -19,7 +20,7 @@ fn call(n: u32) -> PlannedCall {
 
 fn asking(expiry: Duration) -> Asking {
     let (endpoint_id, service, why) = (EndpointId::new(), "Writer".to_owned(), "I save it.".to_owned());
-    Asking { endpoint_id, service, why, again: false, expiry }
+    Asking { endpoint_id, service, subject: Some("customer-91".to_owned()), why, again: false, expiry }
 }
 
 async fn disk() -> (tempfile::TempDir, Store, Ledger) {
@@ -97,6 +98,53 @@ async fn a_call_begins_by_an_approval_only_if_that_was_given_for_exactly_this_ca
     assert!(refused(elsewhere, By::Grant(id)).await, "another tool");
 }
 
+fn refused<T: std::fmt::Debug>(begun: &Result<T, Error>) -> bool {
+    matches!(begun, Err(Error::AsksFirst))
+}
+
+#[tokio::test]
+async fn a_call_that_may_have_happened_or_that_asked_before_begins_by_no_rule_in_no_attempt() {
+    let (_home, store, first) = disk().await;
+    let again = Ledger::new(store.clone(), first.run_id, 2);
+    first.begin(call(1), By::Rules).await.expect("the first");
+    // By now the file is as the first left it.
+    let shown = Shown::Change { before: None, after: Sha256Digest::of(b"new"), diff: "+new".to_owned() };
+    let place = call(1).plan.place;
+    let equal = PlannedCall { call_id: "call_2_1".to_owned(), plan: Plan { place, shown }, ..call(1) };
+    assert!(refused(&again.begin(equal.clone(), By::Rules).await), "nobody knows what came of the first");
+    let (id, _) = again.ask(call(2), asking(LONG)).await.expect("asked");
+    store.approvals().decide(id, Decision::ForRun, "uid 1").await.expect("decided");
+    assert!(refused(&again.begin(equal.clone(), By::Grant(id)).await), "nor by a grant");
+    again.begin(call(3), By::Rules).await.expect("another call");
+    let (id, _) = again.ask(equal.clone(), asking(LONG)).await.expect("asked");
+    store.approvals().decide(id, Decision::Once, "uid 1").await.expect("decided");
+    again.begin(equal.clone(), By::Approval(id)).await.expect("a person's word");
+    first.note("call_1_1".to_owned(), true).await.expect("noted");
+    again.note("call_2_1".to_owned(), true).await.expect("noted");
+    let once_more = PlannedCall { call_id: "call_2_2".to_owned(), ..equal };
+    assert!(refused(&again.begin(once_more, By::Rules).await), "it asked before");
+    let other_run = store.ledger(RunId::new(), 1);
+    other_run.begin(call(1), By::Rules).await.expect("what another run did is no matter of this one");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_equal_calls_that_begin_at_once_without_a_person_one_begins() {
+    let (_home, store, _) = disk().await;
+    for _ in 0..50 {
+        let run_id = RunId::new();
+        let mut race = JoinSet::new();
+        for attempt in 1..=8 {
+            let ledger = Ledger::new(store.clone(), run_id, attempt);
+            race.spawn(async move { ledger.begin(call(1), By::Rules).await });
+        }
+        let begun = race.join_all().await;
+        assert_eq!(begun.iter().filter(|begun| begun.is_ok()).count(), 1, "{begun:?}");
+        assert_eq!(begun.iter().filter(|begun| refused(begun)).count(), 7, "{begun:?}");
+        let intents = store.journal().evidence(run_id).await.expect("readable");
+        assert_eq!(intents.len(), 1);
+    }
+}
+
 #[tokio::test]
 async fn a_clock_that_was_set_back_makes_no_request_live_longer() {
     let (_home, store, ledger) = disk().await;
@@ -172,6 +220,18 @@ async fn the_audit_only_grows_until_it_is_old() {
     store.lazily(move |tx| Ok(tx.execute(year, [])?)).await.expect("time passes");
     store.audit().forget_old().await.expect("old by now");
     assert_eq!(rows().await, 0);
+}
+
+#[tokio::test]
+async fn what_a_request_was_about_and_for_whom_leaves_the_disk_with_its_run() {
+    let (_home, store, ledger) = disk().await;
+    let (id, _) = ledger.ask(call(1), asking(LONG)).await.expect("asked");
+    let read = async || store.approvals().get(id).await.expect("readable").expect("kept");
+    assert_eq!(read().await.subject.as_deref(), Some("customer-91"));
+    store.journal().forget(ledger.run_id, 1).await.expect("settled");
+    let Approval { subject, arguments, plan, why, state, .. } = read().await;
+    assert_eq!((subject, arguments, plan, why.as_str()), (None, None, None, ""));
+    assert_eq!(state, ApprovalState::Withdrawn);
 }
 
 #[tokio::test]

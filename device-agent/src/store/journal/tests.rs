@@ -17,6 +17,7 @@ fn offer(attempt: u32) -> Offer {
         endpoint_id: EndpointId::new(),
         endpoint_version: 1,
         definition_sha256: Sha256Digest::of(b"definition"),
+        subject: Some("customer-91".to_owned()),
         input: Input { text: "work".to_owned(), more: serde_json::Map::new() },
         conversation: None,
         generation: None,
@@ -176,7 +177,9 @@ async fn the_owners_no_about_the_step_under_way_says_nothing_of_an_earlier_one_t
     journal.take(&offer).await.expect("taken");
     journal.start(offer.run_id, 1).await.expect("started");
     for call_id in ["call_1_1", "call_1_2"] {
-        ledger.begin(PlannedCall { call_id: call_id.to_owned(), ..writing() }, By::Rules).await.expect("written");
+        let arguments = serde_json::json!({ "of": call_id });
+        let call = PlannedCall { call_id: call_id.to_owned(), arguments, ..writing() };
+        ledger.begin(call, By::Rules).await.expect("written");
     }
     drop((journal, ledger, store));
     let journal = disk.open().await.journal();

@@ -14,6 +14,7 @@ fn message(conversation: ConversationId, generation: u32, text: &str) -> Offer {
         endpoint_id: EndpointId::new(),
         endpoint_version: 1,
         definition_sha256: Sha256Digest::of(b"definition"),
+        subject: Some("customer-91".to_owned()),
         input: Input { text: text.to_owned(), more: serde_json::Map::new() },
         conversation: Some(conversation),
         generation: Some(generation),

@@ -1,6 +1,8 @@
 //! What bubblewrap is told: the file system, namespaces and environment that a command sees.
 //!
-//! The order matters: a later mount lies over an earlier one.
+//! The order matters: a later mount lies over an earlier one. Bubblewrap follows links on the way to where it mounts, and
+//! a command could put one there for the next sandbox, or move a folder away with what is protected in it. But nobody
+//! renames or removes what something is mounted on. So every folder on the way to a mount is mounted onto itself.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -38,6 +40,9 @@ const ENVIRONMENT: [(&str, &str); 8] = [
     ("TERM", "dumb"),
 ];
 
+/// Where a command sees the private temporary folder.
+pub(super) const TMP: &str = "/tmp";
+
 /// The user and group that a command sees itself as, whoever the agent runs as.
 const USER: &str = "1000";
 
@@ -59,21 +64,26 @@ pub(super) struct Parts<'a> {
     pub(super) at: &'a Path,
     pub(super) working_directory: BorrowedFd<'a>,
     pub(super) tmp: BorrowedFd<'a>,
+    /// The folders in `tmp` on the way to the working directory, each before those in it.
+    pub(super) way: &'a [Place],
+    /// The folders in the working directory on the way to what is protected, each before those in it.
+    pub(super) folders: &'a [Place],
+    pub(super) protected: [&'a [Place]; 2],
     pub(super) filter: BorrowedFd<'a>,
     pub(super) network: Network,
 }
 
 impl<'a> Arguments<'a> {
     /// Everything up to the command.
-    pub(super) fn new(parts: &Parts<'a>, protected: impl Iterator<Item = &'a Place>) -> Self {
+    pub(super) fn new(parts: &Parts<'a>) -> Self {
         let mut arguments = Self { list: Vec::new(), handles: Vec::new() };
         arguments.namespaces(parts.network);
         arguments.system();
-        arguments.mount("--bind-fd", parts.tmp, Path::new("/tmp"));
+        arguments.mount("--bind-fd", parts.tmp, Path::new(TMP));
+        arguments.mount_all("--ro-bind-fd", parts.way, Path::new(TMP));
         arguments.mount("--bind-fd", parts.working_directory, parts.at);
-        for (path, handle) in protected {
-            arguments.mount("--ro-bind-fd", handle.as_fd(), &parts.at.join(path));
-        }
+        arguments.mount_all("--bind-fd", parts.folders, parts.at);
+        arguments.mount_all("--ro-bind-fd", parts.protected.into_iter().flatten(), parts.at);
         // Last, so that what lies on it can be mounted: the root itself is memory without a bound.
         arguments.add(["--remount-ro", "/"]);
         arguments.add([OsStr::new("--chdir"), parts.at.as_os_str()]);
@@ -123,6 +133,12 @@ impl<'a> Arguments<'a> {
         self.add([OsStr::new(option), OsStr::new(&number), at.as_os_str()]);
     }
 
+    fn mount_all(&mut self, option: &str, places: impl IntoIterator<Item = &'a Place>, below: &Path) {
+        for (path, handle) in places {
+            self.mount(option, handle.as_fd(), &below.join(path));
+        }
+    }
+
     fn descriptor(&mut self, handle: BorrowedFd<'a>) -> String {
         self.handles.push(handle);
         (FIRST_DESCRIPTOR + self.handles.len() - 1).to_string()
@@ -145,7 +161,9 @@ fn settings() -> Vec<String> {
 pub(super) fn has_a_place(working_directory: &Path) -> bool {
     let covers = |part: &&str| Path::new(part).starts_with(working_directory);
     let lies_in = |part: &&str| working_directory.starts_with(part);
-    !["/usr", "/etc", "/tmp", "/proc", "/dev"].iter().chain(&SYSTEM).any(covers)
+    let is_plain = working_directory.is_absolute() && !working_directory.iter().any(|name| name == "..");
+    is_plain
+        && !["/usr", "/etc", TMP, "/proc", "/dev"].iter().chain(&SYSTEM).any(covers)
         && !["/proc", "/dev"].iter().any(lies_in)
 }
 
@@ -155,7 +173,9 @@ mod tests {
 
     #[test]
     fn a_working_directory_may_not_lie_over_what_makes_the_sandbox() {
-        for wrong in ["/", "/usr", "/etc", "/tmp", "/proc/self/cwd", "/dev/shm", "/lib"] {
+        for wrong in
+            ["/", "/usr", "/etc", "/tmp", "/proc/self/cwd", "/dev/shm", "/lib", "/srv/../tmp/project", "project"]
+        {
             assert!(!has_a_place(Path::new(wrong)), "{wrong}");
         }
         for right in ["/home/me/project", "/tmp/project", "/usr/src/project", "/srv"] {

@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, fstatvfs};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::time::Timespec;
 use tokio_util::sync::CancellationToken;
@@ -57,12 +57,6 @@ pub(super) struct Bounds<'a> {
 }
 
 impl Bounds<'_> {
-    /// A disk that is full enough already.
-    pub(super) fn disk_is_full(&self) -> bool {
-        let free = |disk: &BorrowedFd<'_>| fstatvfs(disk).map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
-        self.disks.iter().any(|disk| free(disk).is_ok_and(|free| free < self.limits.free_space))
-    }
-
     fn broken(&self, root: i32, look: bool) -> Option<Reason> {
         match () {
             () if self.stop.is_cancelled() => Some(Reason::Stopped),
@@ -70,7 +64,7 @@ impl Bounds<'_> {
             () if look && self.watch_memory && tree::memory(&tree::below(root)) > self.limits.memory => {
                 Some(Reason::Memory)
             }
-            () if look && self.disk_is_full() => Some(Reason::Disk),
+            () if look && self.limits.disk_is_full(&self.disks) => Some(Reason::Disk),
             () => None,
         }
     }

@@ -9,7 +9,10 @@
 //! | the disk | free space is looked at while it runs |
 //! | time | the call's own |
 
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
+
+use rustix::fs::fstatvfs;
 
 /// The limits of one command. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,5 +57,11 @@ impl Limits {
             both("fsize", self.file_size),
             both("core", 0),
         ]
+    }
+
+    /// Whether one of these disks has less free space than is to stay.
+    pub(super) fn disk_is_full(&self, disks: &[BorrowedFd<'_>]) -> bool {
+        let free = |disk: &BorrowedFd<'_>| fstatvfs(disk).map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+        disks.iter().any(|disk| free(disk).is_ok_and(|free| free < self.free_space))
     }
 }

@@ -7,6 +7,7 @@
 //! | `seccomp` | the system calls it may not make |
 //! | `protected` | places in the working directory that it may not change |
 //! | `scratch` | the private temporary folder of a run |
+//! | `turn` | one command at a time in a folder |
 //! | `limits`, `cgroup` | what it may take, and the kernel's bound for all its processes together |
 //! | `launch` | starts it, by handles and never by paths |
 //! | `call` | sees it through: output, time, stop, and the end of every process |
@@ -29,23 +30,26 @@ mod protected;
 mod scratch;
 mod seccomp;
 mod tree;
+mod turn;
 
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use super::workspace::{AccessError, Workspace};
+use super::display;
+use super::workspace::Workspace;
 use crate::services::Network;
 use arguments::{Arguments, Parts};
 use call::{Bounds, see_through};
 use cgroup::Group;
 use program::Programs;
-use protected::Top;
+use protected::{Below, Place, Top};
 use scratch::Scratch;
+use turn::Turn;
 
 pub use call::{Ending, Reason};
 pub use capture::Capture;
@@ -81,12 +85,15 @@ pub enum Unavailable {
     #[error("{0} cannot be a working directory for commands: a sandbox has something of its own there")]
     NoPlace(PathBuf),
     /// A protected place cannot be protected.
-    #[error("{0} in the working directory must be protected and cannot be: {1}")]
-    Protected(PathBuf, AccessError),
+    #[error("{} in the working directory must be protected and cannot be: {}", display::name(.0), .1)]
+    Protected(PathBuf, String),
+    /// What is in a folder that a command could open cannot be known.
+    #[error("{} in the working directory cannot be looked through for what must be protected: {}", display::name(.0), .1)]
+    Unlisted(PathBuf, String),
     /// More places than can be protected.
     #[error(
-        "the working directory holds more than {0} places that had to be protected: repositories, and files that \
-             the service protects"
+        "the working directory holds more than {0} places that had to be protected: repositories, files that the \
+         service protects, and the folders above them"
     )]
     ManyPlaces(usize),
     /// Commands must not change what is version control's, and here everything is.
@@ -98,6 +105,9 @@ pub enum Unavailable {
     /// A disk is nearly full.
     #[error("a disk that commands write to is nearly full")]
     DiskFull,
+    /// Another command has its turn.
+    #[error("another command works in this folder, in one around it or in one inside")]
+    Busy,
     /// The filter of system calls.
     #[error(transparent)]
     Filter(#[from] FilterError),
@@ -118,12 +128,19 @@ impl Unavailable {
                     .to_owned()
             }
             Self::OwnFolder | Self::NoPlace(_) | Self::VersionControl => "choose another working directory".to_owned(),
-            Self::Protected(path, _) => format!("make {} a plain folder or file, or take it away", path.display()),
+            Self::Protected(path, _) => format!(
+                "make {} a plain folder or file that the agent's account may read, or take it away",
+                display::name(path)
+            ),
+            Self::Unlisted(path, _) => {
+                format!("let the agent's account list {}, or take it away", display::name(path))
+            }
             Self::ManyPlaces(_) => {
                 "choose a narrower working directory, or protect folders instead of files".to_owned()
             }
             Self::NoProcessLimit => "run the agent as an ordinary user".to_owned(),
             Self::DiskFull => "free some space".to_owned(),
+            Self::Busy => "try again when that command has ended".to_owned(),
             Self::Filter(_) => "leave Bash out on this computer".to_owned(),
             Self::Io(_) => "remove the cause, and check again".to_owned(),
         }
@@ -154,21 +171,48 @@ impl Sandbox {
             return Err(Unavailable::VersionControl);
         }
         let below_top = protected::below_top(&workspace)?;
-        let scratch = Scratch::make(&own.join("scratch"))?;
+        let in_tmp = workspace.path().strip_prefix(arguments::TMP).ok();
+        let scratch = Scratch::make(&own.join("scratch"), in_tmp)?;
         let filter = seccomp::filter(network)?;
-        let sandbox = Self { programs, workspace, scratch, filter, below_top, network, limits };
-        match sandbox.run("true", READY, &CancellationToken::new())? {
-            (_, Ending::Finished(status)) if status.success() => Ok(sandbox),
+        // A nearly full disk refuses commands that write, and not the run.
+        let ready = Limits { free_space: 0, ..limits };
+        let sandbox = Self { programs, workspace, scratch, filter, below_top, network, limits: ready };
+        // What cannot be protected is said now, not at the first command.
+        drop((Top::hold(&sandbox.workspace)?, Below::hold(&sandbox.workspace, &sandbox.below_top)?));
+        // This one changes nothing. Without protected places nothing is mounted in the command's own files, so it waits
+        // for no turn.
+        match sandbox.perform(&[], &Below::default(), "true", READY, &CancellationToken::new())? {
+            (_, Ending::Finished(status)) if status.success() => Ok(Self { limits, ..sandbox }),
             (said, _) => Err(Unavailable::Refused(said.text().trim().to_owned())),
         }
     }
 
     /// Runs a command in a fresh shell in the working directory. When this returns, nothing that the command
-    /// started is left. Blocks as long as that takes, at most `time` and [`Limits::grace`].
+    /// started is left. Blocks as long as that takes, at most `time` and [`Limits::grace`], and before that at most `time`
+    /// until no other command works in the folder.
     ///
     /// The kernel kills the sandbox when the calling *thread* ends, so that nothing survives the agent.
     pub fn run(
         &self,
+        command: &str,
+        time: Duration,
+        stop: &CancellationToken,
+    ) -> Result<(Capture, Ending), Unavailable> {
+        let Some(_turn) = Turn::take(self.workspace.root(), time, stop)? else {
+            return Ok((Capture::default(), Ending::Ended(Reason::Stopped)));
+        };
+        if self.limits.disk_is_full(&self.disks()) {
+            return Err(Unavailable::DiskFull);
+        }
+        let top = Top::hold(&self.workspace)?;
+        let below = Below::hold(&self.workspace, &self.below_top)?;
+        self.perform(&top.places, &below, command, time, stop)
+    }
+
+    fn perform(
+        &self,
+        top: &[Place],
+        below: &Below,
         command: &str,
         time: Duration,
         stop: &CancellationToken,
@@ -182,23 +226,25 @@ impl Sandbox {
             until: Instant::now() + time,
             stop,
             watch_memory: !group.as_ref().is_some_and(|group| group.memory),
-            disks: [self.workspace.root(), self.scratch.handle()],
+            disks: self.disks(),
         };
-        if bounds.disk_is_full() {
-            return Err(Unavailable::DiskFull);
-        }
-        let top = Top::hold(&self.workspace)?;
-        let below_top = protected::open(&self.workspace, &self.below_top)?;
         let parts = Parts {
             at: self.workspace.path(),
             working_directory: self.workspace.root(),
             tmp: self.scratch.handle(),
+            way: self.scratch.way(),
+            folders: &below.folders,
+            protected: [top, &below.places],
             filter: self.filter.as_fd(),
             network: self.network,
         };
-        let arguments = Arguments::new(&parts, top.places.iter().chain(&below_top));
-        let launched = launch::launch(&self.programs, arguments, &self.limits, group.as_ref(), command)?;
+        let launched = launch::launch(&self.programs, Arguments::new(&parts), &self.limits, group.as_ref(), command)?;
         Ok(see_through(launched, &bounds)?)
+    }
+
+    /// Folders on the disks that commands write to.
+    fn disks(&self) -> [BorrowedFd<'_>; 2] {
+        [self.workspace.root(), self.scratch.handle()]
     }
 }
 

@@ -3,26 +3,25 @@
 //! The folders of version control hold hooks and settings that run programs as the owner, outside of any
 //! sandbox, the next time the owner works there. They are shown read-only: at the top of the working directory also
 //! when they are missing (an empty folder stands in their place while commands run), below it where they exist
-//! when the run begins. So is what the service's owner protects, where it exists.
+//! when the run begins. So is what the service's owner protects, where it exists. What must be protected and cannot be is a
+//! reason to run nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, DirEntry, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::Unavailable;
 use crate::tools::guard::INTERNALS;
-use crate::tools::workspace::{AccessError, Workspace, below};
+use crate::tools::workspace::{Workspace, below};
 
-/// Those of version control's names under which programs to be run can stand, so that none may appear.
-const NEVER_NEW: [&str; 2] = [".git", ".hg"];
-/// The most protected places: each takes a descriptor and a mount in every call.
-const PLACES: usize = 256;
+/// The most protected places with the folders above them: each takes a descriptor and a mount in every call.
+const PLACES: usize = 512;
 
 /// A place that is shown read-only: its path in the working directory, and itself.
 pub(super) type Place = (PathBuf, OwnedFd);
@@ -46,7 +45,7 @@ impl Top {
         let mut top = Self { workspace: Arc::clone(workspace), stand_ins: Vec::new(), places: Vec::new() };
         let stat = rustix::fs::fstat(workspace.root()).map_err(std::io::Error::from)?;
         let mut held = STAND_INS.lock().unwrap_or_else(PoisonError::into_inner);
-        for name in NEVER_NEW {
+        for name in INTERNALS {
             let key = (stat.st_dev, stat.st_ino, name);
             match rustix::fs::mkdirat(workspace.root(), name, Mode::RWXU) {
                 Ok(()) => *held.entry(key).or_default() = 1,
@@ -57,18 +56,19 @@ impl Top {
                 // Where the agent's user may make nothing, a command may neither; the owner of a folder could let itself.
                 Err(Errno::ROFS) => continue,
                 Err(Errno::ACCESS | Errno::PERM) if stat.st_uid != rustix::process::geteuid().as_raw() => continue,
-                Err(errno @ (Errno::ACCESS | Errno::PERM)) => {
-                    return Err(Unavailable::Protected(name.into(), AccessError::reading(errno)));
+                Err(Errno::ACCESS | Errno::PERM) => {
+                    let why = "it is not there, and the agent's account may not make it".to_owned();
+                    return Err(Unavailable::Protected(name.into(), why));
                 }
                 Err(errno) => return Err(std::io::Error::from(errno).into()),
             }
             top.stand_ins.push(key);
         }
         for name in INTERNALS {
-            match below(workspace.root(), Path::new(name), OFlags::PATH) {
+            match open(workspace, Path::new(name)) {
                 Ok(place) => top.places.push((name.into(), place)),
                 Err(Errno::NOENT) => {}
-                Err(errno) => return Err(Unavailable::Protected(name.into(), AccessError::reading(errno))),
+                Err(errno) => return Err(Unavailable::Protected(name.into(), why(errno))),
             }
         }
         drop(held);
@@ -92,14 +92,12 @@ impl Drop for Top {
     }
 }
 
-/// The places below the top, and those at the top that the service's owner protects. A folder that cannot be listed is
-/// passed over, as is a symbolic link.
+/// The places below the top, and those at the top that the service's owner protects. Symbolic links are passed over.
 pub(super) fn below_top(workspace: &Workspace) -> Result<Vec<PathBuf>, Unavailable> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::from(".")];
     while let Some(folder) = folders.pop() {
-        let listed = below(workspace.root(), &folder, OFlags::RDONLY | OFlags::DIRECTORY).ok();
-        for entry in listed.and_then(|folder| Dir::new(folder).ok()).into_iter().flatten().flatten() {
+        for entry in entries(workspace, &folder)? {
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if name == "." || name == ".." || entry.file_type() == FileType::Symlink {
                 continue;
@@ -120,21 +118,83 @@ pub(super) fn below_top(workspace: &Workspace) -> Result<Vec<PathBuf>, Unavailab
             }
         }
     }
+    if found.len() + above(found.iter().map(PathBuf::as_path)).len() > PLACES {
+        return Err(Unavailable::ManyPlaces(PLACES));
+    }
     Ok(found)
 }
 
-/// What stands at these paths now. What was taken away needs no protection; what cannot be opened, for whatever other
-/// reason, might.
-pub(super) fn open(workspace: &Workspace, paths: &[PathBuf]) -> Result<Vec<Place>, Unavailable> {
-    let mut places = Vec::with_capacity(paths.len());
-    for path in paths {
-        match below(workspace.root(), path, OFlags::PATH) {
-            Ok(place) => places.push((path.clone(), place)),
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-            Err(errno) => return Err(Unavailable::Protected(path.clone(), AccessError::reading(errno))),
-        }
+/// What a folder holds. A command could let itself into one that is the agent's user's own and cannot be listed.
+fn entries(workspace: &Workspace, folder: &Path) -> Result<Vec<DirEntry>, Unavailable> {
+    let listed = below(workspace.root(), folder, OFlags::RDONLY | OFlags::DIRECTORY);
+    match listed.and_then(Dir::new).and_then(|entries| entries.collect()) {
+        Ok(entries) => Ok(entries),
+        // It is none, or none any more.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(Vec::new()),
+        Err(Errno::ACCESS | Errno::PERM) if is_somebody_elses(workspace, folder) => Ok(Vec::new()),
+        Err(errno) => Err(Unavailable::Unlisted(folder.to_owned(), why(errno))),
     }
-    Ok(places)
+}
+
+fn is_somebody_elses(workspace: &Workspace, folder: &Path) -> bool {
+    let stat = below(workspace.root(), folder, OFlags::PATH).and_then(rustix::fs::fstat);
+    stat.is_ok_and(|stat| stat.st_uid != rustix::process::geteuid().as_raw())
+}
+
+/// Opens a place as bubblewrap gets it: to read. Only folders and files can be shown read-only; the rest is told as
+/// [`Errno::NXIO`], which a socket answers by itself.
+fn open(workspace: &Workspace, place: &Path) -> Result<OwnedFd, Errno> {
+    // NONBLOCK: opening a pipe would wait for a writer.
+    let handle = below(workspace.root(), place, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+    match FileType::from_raw_mode(rustix::fs::fstat(&handle)?.st_mode) {
+        FileType::Directory | FileType::RegularFile => Ok(handle),
+        _ => Err(Errno::NXIO),
+    }
+}
+
+/// As the end of a sentence.
+fn why(errno: Errno) -> String {
+    match errno {
+        Errno::LOOP => "it is a symbolic link".to_owned(),
+        Errno::NXIO => "it is neither a folder nor a file".to_owned(),
+        Errno::ACCESS | Errno::PERM => "the agent's account may not read it".to_owned(),
+        other => std::io::Error::from(other).to_string(),
+    }
+}
+
+/// What is protected below the top, held for one call.
+#[derive(Default)]
+pub(super) struct Below {
+    pub(super) places: Vec<Place>,
+    /// The folders above the places, each before those in it. They are the command's, and stay where they are.
+    pub(super) folders: Vec<Place>,
+}
+
+impl Below {
+    /// Opens what stands at these paths now. What was taken away needs no protection; what cannot be opened, for whatever
+    /// other reason, might.
+    pub(super) fn hold(workspace: &Workspace, paths: &[PathBuf]) -> Result<Self, Unavailable> {
+        let mut held = Self::default();
+        for path in paths {
+            match open(workspace, path) {
+                Ok(place) => held.places.push((path.clone(), place)),
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+                Err(errno) => return Err(Unavailable::Protected(path.clone(), why(errno))),
+            }
+        }
+        for path in above(held.places.iter().map(|(path, _)| path.as_path())) {
+            let folder = below(workspace.root(), path, OFlags::PATH | OFlags::DIRECTORY)
+                .map_err(|errno| Unavailable::Protected(path.to_owned(), why(errno)))?;
+            held.folders.push((path.to_owned(), folder));
+        }
+        Ok(held)
+    }
+}
+
+/// The folders above these places, without the top, each before those in it.
+fn above<'a>(places: impl Iterator<Item = &'a Path>) -> BTreeSet<&'a Path> {
+    let folders = places.flat_map(|place| place.ancestors().skip(1));
+    folders.filter(|folder| !folder.as_os_str().is_empty()).collect()
 }
 
 #[cfg(test)]
@@ -143,7 +203,7 @@ mod tests {
     use crate::services::Network;
     use crate::tools::workspace::Ground;
 
-    fn open(place: &Path, protected: &[String]) -> Arc<Workspace> {
+    fn workspace(place: &Path, protected: &[String]) -> Arc<Workspace> {
         let own = Path::new("/nonexistent");
         let ground = Ground { directory: place, own, protected, network: Network::None };
         Arc::new(Workspace::open(ground).expect("opens"))
@@ -159,23 +219,79 @@ mod tests {
     fn what_is_missing_has_a_stand_in_until_the_last_call_ends_and_what_is_there_stays() {
         let place = tempfile::tempdir().expect("a folder");
         std::fs::create_dir(place.path().join(".hg")).expect("creates");
-        let workspace = open(place.path(), &[]);
+        let workspace = workspace(place.path(), &[]);
         let one = Top::hold(&workspace).expect("holds");
         let other = Top::hold(&workspace).expect("holds");
-        assert_eq!((paths(&one.places), paths(&other.places)), (vec![".git", ".hg"], vec![".git", ".hg"]));
+        let all = [".git", ".hg", ".jj", ".svn"];
+        assert_eq!((paths(&one.places), paths(&other.places)), (all.to_vec(), all.to_vec()));
         drop(one);
         assert!(place.path().join(".git").exists(), "another call needs it");
         drop(other);
-        assert!(!place.path().join(".git").exists() && place.path().join(".hg").exists());
+        let left = std::fs::read_dir(place.path()).expect("stands").map(|entry| entry.expect("stands").file_name());
+        assert_eq!(left.collect::<Vec<_>>(), [".hg"]);
+    }
+
+    /// What is in the way at a place, and what is said of it.
+    fn refused(at: &str, make: impl Fn(&Path)) -> String {
+        let place = tempfile::tempdir().expect("a folder");
+        let inner = place.path().join(at);
+        std::fs::create_dir_all(inner.parent().expect("has one")).expect("creates");
+        make(&inner);
+        let workspace = workspace(place.path(), &[]);
+        let top = Top::hold(&workspace).err();
+        let below = || below_top(&workspace).and_then(|found| Below::hold(&workspace, &found)).err();
+        let why = top.or_else(below).expect("it cannot be protected");
+        assert_eq!(std::fs::read_dir(place.path()).expect("stands").count(), 1, "nothing is left behind");
+        format!("{why}; {}", why.next())
     }
 
     #[test]
-    fn a_link_in_a_protected_place_is_a_reason_to_run_nothing() {
-        let place = tempfile::tempdir().expect("a folder");
-        std::os::unix::fs::symlink("/etc", place.path().join(".git")).expect("links");
-        let workspace = open(place.path(), &[]);
-        assert!(matches!(Top::hold(&workspace), Err(Unavailable::Protected(..))));
-        assert!(!place.path().join(".hg").exists(), "nothing is left behind");
+    fn what_must_be_protected_and_cannot_be_is_named_with_what_to_do() {
+        let link = |at: &Path| std::os::unix::fs::symlink("/etc", at).expect("links");
+        let pipe = |at: &Path| {
+            rustix::fs::mknodat(rustix::fs::CWD, at, FileType::Fifo, Mode::RWXU, 0).expect("makes");
+        };
+        let socket = |at: &Path| drop(std::os::unix::net::UnixListener::bind(at).expect("binds"));
+        let told = |place: &str, why: &str| {
+            format!(
+                "{place} in the working directory must be protected and cannot be: {why}; make {place} a plain folder \
+                 or file that the agent's account may read, or take it away"
+            )
+        };
+        assert_eq!(refused(".jj", link), told(".jj", "it is a symbolic link"));
+        for place in [".svn", "sub/.git", "a\u{1b}[2J/.hg"] {
+            let shown = place.replace('\u{1b}', "\\u{1b}");
+            assert_eq!(refused(place, pipe), told(&shown, "it is neither a folder nor a file"));
+            assert_eq!(refused(place, socket), told(&shown, "it is neither a folder nor a file"));
+        }
+    }
+
+    #[test]
+    fn an_own_folder_that_cannot_be_looked_through_is_a_reason_to_run_nothing() {
+        use std::os::unix::fs::PermissionsExt;
+        // Deeper than any path may be long: not even root lists the last of them by its path.
+        let deep = |at: &Path| {
+            std::fs::create_dir(at).expect("creates");
+            let flags = OFlags::PATH | OFlags::DIRECTORY;
+            let mut here = rustix::fs::open(at, flags, Mode::empty()).expect("opens");
+            for _ in 0..20 {
+                let name = "d".repeat(250);
+                rustix::fs::mkdirat(&here, &name, Mode::RWXU).expect("creates");
+                here = rustix::fs::openat(&here, &name, flags, Mode::empty()).expect("opens");
+            }
+        };
+        assert!(refused("deep", deep).contains("cannot be looked through"));
+        if !rustix::process::geteuid().is_root() {
+            let closed = |at: &Path| {
+                std::fs::create_dir(at).expect("creates");
+                std::fs::set_permissions(at, std::fs::Permissions::from_mode(0o300)).expect("closes");
+            };
+            assert_eq!(
+                refused("sub/closed", closed),
+                "sub/closed in the working directory cannot be looked through for what must be protected: the agent's \
+                 account may not read it; let the agent's account list sub/closed, or take it away"
+            );
+        }
     }
 
     #[test]
@@ -187,13 +303,12 @@ mod tests {
         std::fs::write(place.path().join(".env"), "KEY=1").expect("writes");
         std::fs::create_dir(place.path().join("sub")).expect("creates");
         std::fs::write(place.path().join("sub/.git"), "gitdir: ../.git/modules/sub").expect("writes");
-        let workspace = open(place.path(), &[".env".to_owned(), "/keys/".to_owned()]);
+        let workspace = workspace(place.path(), &[".env".to_owned(), "/keys/".to_owned()]);
         let found = below_top(&workspace).expect("few");
-        assert_eq!(
-            paths(&super::open(&workspace, &found).expect("opened")),
-            [".env", "keys", "sub/.git", "vendor/lib/.git"]
-        );
-        std::fs::remove_file(place.path().join(".env")).expect("removes");
-        assert_eq!(paths(&super::open(&workspace, &found).expect("opened")), ["keys", "sub/.git", "vendor/lib/.git"]);
+        let held = || Below::hold(&workspace, &found).expect("opened");
+        assert_eq!(paths(&held().places), [".env", "keys", "sub/.git", "vendor/lib/.git"]);
+        assert_eq!(paths(&held().folders), ["sub", "vendor", "vendor/lib"]);
+        std::fs::remove_dir_all(place.path().join("vendor")).expect("removes");
+        assert_eq!((paths(&held().places), paths(&held().folders)), (vec![".env", "keys", "sub/.git"], vec!["sub"]));
     }
 }

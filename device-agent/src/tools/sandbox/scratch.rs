@@ -11,17 +11,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 
+use super::protected::Place;
+
 /// A folder that is removed with all that stands in it when it is dropped.
 #[derive(Debug)]
 pub(super) struct Scratch {
     /// Never shown to a command; `tmp` in it is.
     folder: PathBuf,
     tmp: OwnedFd,
+    way: Vec<Place>,
 }
 
 impl Scratch {
-    /// A fresh one below `all`, which is made if it is not there.
-    pub(super) fn make(all: &Path) -> io::Result<Self> {
+    /// A fresh one below `all`, which is made if it is not there, with a place at `inner` for something to be mounted.
+    pub(super) fn make(all: &Path, inner: Option<&Path>) -> io::Result<Self> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let make =
             |folder: &Path, recursive| std::fs::DirBuilder::new().mode(0o700).recursive(recursive).create(folder);
@@ -31,7 +34,16 @@ impl Scratch {
         let tmp = folder.join("tmp");
         make(&tmp, false)?;
         let tmp = rustix::fs::open(&tmp, OFlags::RDONLY | FOLDER, Mode::empty())?;
-        Ok(Self { folder, tmp })
+        let mut scratch = Self { folder, tmp, way: Vec::new() };
+        if let Some(inner) = inner {
+            scratch.way = way(scratch.handle(), inner)?;
+        }
+        Ok(scratch)
+    }
+
+    /// The folders above the place for something to be mounted, each before those in it.
+    pub(super) fn way(&self) -> &[Place] {
+        &self.way
     }
 
     /// What commands see.
@@ -46,6 +58,20 @@ impl Drop for Scratch {
             tracing::warn!(%error, "the temporary files of a run cannot be removed");
         }
     }
+}
+
+/// Makes a folder with all that are above it, and opens those.
+fn way(tmp: BorrowedFd<'_>, inner: &Path) -> io::Result<Vec<Place>> {
+    let mut way: Vec<Place> = Vec::new();
+    for path in inner.ancestors().collect::<Vec<_>>().into_iter().rev().skip(1) {
+        let above = way.last().map_or(tmp, |(_, folder)| folder.as_fd());
+        let name = path.file_name().unwrap_or_default();
+        rustix::fs::mkdirat(above, name, Mode::RWXU)?;
+        let folder = rustix::fs::openat(above, name, OFlags::RDONLY | FOLDER, Mode::empty())?;
+        way.push((path.to_owned(), folder));
+    }
+    way.pop();
+    Ok(way)
 }
 
 /// Removes what runs of an agent that was killed have left below `all`.
@@ -127,7 +153,7 @@ mod tests {
         let canary = place.path().join("canary");
         std::fs::write(&canary, "stays").expect("writes");
         let all = place.path().join("scratch");
-        let scratch = Scratch::make(&all).expect("makes");
+        let scratch = Scratch::make(&all, None).expect("makes");
         let tmp = scratch.folder.join("tmp");
         std::os::unix::fs::symlink(&canary, tmp.join("link")).expect("links");
         std::os::unix::fs::symlink(place.path(), tmp.join("folder")).expect("links");
@@ -151,7 +177,7 @@ mod tests {
         let place = tempfile::tempdir().expect("a folder");
         let all = place.path().join("scratch");
         remove_left(&all).expect("there is nothing");
-        std::mem::forget(Scratch::make(&all).expect("makes"));
+        std::mem::forget(Scratch::make(&all, None).expect("makes"));
         remove_left(&all).expect("removes");
         assert_eq!(std::fs::read_dir(&all).expect("stands").count(), 0);
     }

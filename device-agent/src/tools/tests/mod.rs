@@ -6,7 +6,9 @@ mod disk;
 mod escapes;
 mod hidden;
 mod races;
+mod repositories;
 mod results;
+mod stops;
 mod writing;
 
 use std::path::Path;

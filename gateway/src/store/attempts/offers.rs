@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use deskgate_protocol::RunId;
 use deskgate_protocol::control::Offer;
+use deskgate_protocol::{EndpointId, RunId};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -12,10 +12,12 @@ use crate::store::devices::SessionKey;
 use crate::store::runs::json;
 use crate::store::{Error, Store};
 
-impl Store {
-    /// Takes up to `limit` queued runs for a session's device, oldest first, each with a fresh attempt.
-    pub async fn claim(&self, session: SessionKey, limit: u32, offer: Duration) -> Result<Vec<Offer>, Error> {
-        let sql = "-- attempts::claim
+/// The claim. `$but` is for a device with full services: the usual claim reads no more for their sake.
+macro_rules! claim {
+    ($name:literal, $but:literal) => {
+        concat!(
+            $name,
+            "
             WITH entitled AS (
                 -- Locked, so that a newer session waits for this claim and then takes it over.
                 SELECT device_id FROM devices
@@ -24,17 +26,41 @@ impl Store {
             ), next AS (
                 SELECT run_id FROM runs
                 WHERE device_id = (SELECT device_id FROM entitled) AND state = 'queued' AND offered_until IS NULL
-                    AND queue_expires_at > now()
+                    AND queue_expires_at > now()",
+            $but,
+            "
                 ORDER BY created_at, run_id LIMIT $3 FOR UPDATE SKIP LOCKED)
             UPDATE runs r SET attempt = attempt + 1, epoch = $2, offered_until = now() + make_interval(secs => $4),
                 device_seq = 0
             FROM next WHERE r.run_id = next.run_id
-            RETURNING r.run_id, attempt, endpoint_id, endpoint_version, definition_sha256, input, conversation_id,
-                generation, max_duration_s, traceparent, created_at";
+            RETURNING r.run_id, attempt, endpoint_id, endpoint_version, definition_sha256, subject, input, conversation_id,
+                generation, max_duration_s, traceparent, created_at"
+        )
+    };
+}
+
+const CLAIM: &str = claim!("-- attempts::claim", "");
+/// Reads past the queued runs of full services, at most as many as there are.
+const CLAIM_BUT: &str = claim!("-- attempts::claim_but", " AND endpoint_id <> ALL ($5)");
+
+impl Store {
+    /// Takes up to `limit` queued runs for a session's device, oldest first, each with a fresh attempt; none of a
+    /// service that is `full` there.
+    pub async fn claim(
+        &self,
+        session: SessionKey,
+        limit: u32,
+        full: &[EndpointId],
+        offer: Duration,
+    ) -> Result<Vec<Offer>, Error> {
         let limit = i64::from(limit);
-        let params: [&(dyn ToSql + Sync); 4] =
-            [&session.device_id.uuid(), &session.epoch_column(), &limit, &offer.as_secs_f64()];
-        let rows = self.relaxed_rows(sql, &params).await?;
+        let full: Vec<_> = full.iter().map(|id| id.uuid()).collect();
+        let params: [&(dyn ToSql + Sync); 5] =
+            [&session.device_id.uuid(), &session.epoch_column(), &limit, &offer.as_secs_f64(), &full];
+        let rows = match full.is_empty() {
+            true => self.relaxed_rows(CLAIM, &params[..4]).await?,
+            false => self.relaxed_rows(CLAIM_BUT, &params).await?,
+        };
         let aged =
             |row: &Row| -> Result<_, Error> { Ok((row.try_get::<_, jiff::Timestamp>("created_at")?, offer_of(row)?)) };
         let mut offers = rows.iter().map(aged).collect::<Result<Vec<_>, Error>>()?;
@@ -46,7 +72,7 @@ impl Store {
     /// The offer of an attempt that the session holds already; none if its run has ended.
     pub async fn offer(&self, session: SessionKey, run_id: RunId) -> Result<Option<Offer>, Error> {
         let sql = "-- attempts::offer
-            SELECT run_id, attempt, endpoint_id, endpoint_version, definition_sha256, input, conversation_id,
+            SELECT run_id, attempt, endpoint_id, endpoint_version, definition_sha256, subject, input, conversation_id,
                 generation, max_duration_s, traceparent
             FROM runs WHERE run_id = $1 AND device_id = $2 AND epoch = $3 AND finished_at IS NULL";
         let params: [&(dyn ToSql + Sync); 3] = [&run_id.uuid(), &session.device_id.uuid(), &session.epoch_column()];
@@ -62,6 +88,7 @@ fn offer_of(row: &Row) -> Result<Offer, Error> {
         endpoint_id: row.try_get::<_, uuid::Uuid>("endpoint_id")?.into(),
         endpoint_version: row.try_get::<_, i32>("endpoint_version")?.unsigned_abs(),
         definition_sha256: digest(row.try_get("definition_sha256")?)?,
+        subject: Some(row.try_get("subject")?),
         input: json(row, "input")?.ok_or_else(missing)?,
         conversation: row.try_get::<_, Option<uuid::Uuid>>("conversation_id")?.map(Into::into),
         generation: row.try_get::<_, Option<i32>>("generation")?.map(i32::unsigned_abs),

@@ -32,7 +32,7 @@ async fn eight_claimers_at_once_take_every_run_once_and_oldest_first() {
         claimers.spawn(async move {
             let mut taken = Vec::new();
             loop {
-                let batch = store.claim(session, 7, LEASE).await.expect("claimed");
+                let batch = store.claim(session, 7, &[], LEASE).await.expect("claimed");
                 if batch.is_empty() {
                     return taken;
                 }
@@ -57,7 +57,7 @@ async fn only_the_newest_session_of_the_right_device_with_access_gets_work() {
     let run_id = shelf.queue().await;
     let (foreign, _) = Desk::pair(&shelf.store).await.connect().await;
     assert_eq!(shelf.desk.claim(old, 9).await, []);
-    assert_eq!(shelf.store.claim(foreign, 9, LEASE).await.expect("claimed"), []);
+    assert_eq!(shelf.store.claim(foreign, 9, &[], LEASE).await.expect("claimed"), []);
     assert_eq!(shelf.desk.claim(session, 0).await, []);
     shelf.desk.allow(false).await;
     assert_eq!(shelf.desk.claim(session, 9).await, []);
@@ -71,6 +71,38 @@ async fn only_the_newest_session_of_the_right_device_with_access_gets_work() {
     assert!(shelf.store.revoke_device(shelf.desk.device_id, LEASE).await.expect("stored"));
     assert_eq!(shelf.desk.claim(session, 9).await, []);
     assert_eq!(shelf.row(after).await.0, "cancelled");
+}
+
+#[tokio::test]
+async fn runs_of_a_full_service_stay_queued_while_those_of_others_pass_them() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let (full, other) = (shelf.desk.endpoint, shelf.desk.service(&shelf.desk.app, "other").await);
+    let mut queued = Vec::new();
+    for endpoint in [full, full, other, full, other] {
+        let run_id = shelf.queue().await;
+        let (run, endpoint) = (quoted(run_id.uuid()), quoted(endpoint.uuid()));
+        shelf.database.execute(&format!("UPDATE runs SET endpoint_id = {endpoint} WHERE run_id = {run}")).await;
+        queued.push(run_id);
+    }
+    let claim = async |full: &[_]| -> Vec<(RunId, u32)> {
+        let offers = shelf.store.claim(session, 2, full, LEASE).await.expect("claimed");
+        offers.into_iter().map(|offer| (offer.run_id, offer.attempt)).collect()
+    };
+    assert_eq!(claim(&[full]).await, [(queued[2], 1), (queued[4], 1)]);
+    assert_eq!(claim(&[full, other]).await, []);
+    assert_eq!(claim(&[other]).await, [(queued[0], 1), (queued[1], 1)], "in their old order, and never tried");
+    assert_eq!(claim(&[]).await, [(queued[3], 1)]);
+}
+
+#[tokio::test]
+async fn an_offer_says_for_whom_it_was_submitted() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.queue().await;
+    assert_eq!(shelf.desk.claim(session, 1).await[0].subject.as_deref(), Some("anna"));
+    let again = shelf.store.offer(session, run_id).await.expect("read").expect("held");
+    assert_eq!(again.subject.as_deref(), Some("anna"), "also when it is offered again");
 }
 
 #[tokio::test]
@@ -91,7 +123,7 @@ async fn an_offer_nobody_took_is_queued_again_and_its_late_acceptance_refused() 
     let shelf = Shelf::new().await;
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.queue().await;
-    shelf.store.claim(session, 1, Duration::ZERO).await.expect("claimed");
+    shelf.store.claim(session, 1, &[], Duration::ZERO).await.expect("claimed");
     assert_eq!(shelf.store.return_unaccepted_offers().await.expect("done"), 1);
     assert_eq!(shelf.store.return_unaccepted_offers().await.expect("done"), 0);
     let late = shelf.one(session, run_id, 1, What::Start).await;

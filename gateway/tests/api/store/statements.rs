@@ -132,7 +132,15 @@ async fn every_statement_is_understood_by_the_database() {
     store.offer(session, run_id).await.expect("offer").expect("held");
     shelf.one(session, run_id, 1, What::Mismatch).await;
     shelf.one(session, RunId::new(), 1, succeeded(1)).await;
-    done(&["attempts::claim", "attempts::offer", "attempts::start", "attempts::return", "attempts::events"]);
+    store.claim(session, 1, &[desk.endpoint], LEASE).await.expect("claim_but");
+    done(&[
+        "attempts::claim",
+        "attempts::claim_but",
+        "attempts::offer",
+        "attempts::start",
+        "attempts::return",
+        "attempts::events",
+    ]);
     done(&["attempts::end", "attempts::lose", "attempts::restart", "attempts::explain"]);
 
     // Executed by the tests of approvals and of what is unknown.

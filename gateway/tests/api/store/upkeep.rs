@@ -20,7 +20,7 @@ async fn every_pass_does_its_work_once_also_when_replicas_make_rounds_together()
     let lost = shelf.started(session).await;
     shelf.one(session, lost, 1, events(1, 1)).await;
     let unaccepted = shelf.queue().await;
-    shelf.store.claim(session, 1, Duration::ZERO).await.expect("claimed");
+    shelf.store.claim(session, 1, &[], Duration::ZERO).await.expect("claimed");
     let (expiring, waiting) = (shelf.queue().await, shelf.queue().await);
     let expire = format!("UPDATE runs SET queue_expires_at = now() WHERE run_id = '{}'", expiring.uuid());
     shelf.database.execute(&expire).await;

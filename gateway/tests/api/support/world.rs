@@ -91,7 +91,7 @@ impl Desk {
     }
 
     pub(crate) async fn claim(&self, session: SessionKey, limit: u32) -> Vec<Offer> {
-        self.store.claim(session, limit, LEASE).await.expect("claimed")
+        self.store.claim(session, limit, &[], LEASE).await.expect("claimed")
     }
 }
 

@@ -7,13 +7,14 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::Bench;
+use crate::desktop::Desktop;
 use crate::http::Target;
 use crate::load::{self, Outcome, Plan};
 use crate::noop;
 use crate::pgbench::{Pgbench, Rows, Table};
 use crate::process::{children_cpu_seconds, cpu_seconds};
 use crate::report::{Report, median};
-use crate::site::{self, Desktop, Server};
+use crate::site::{self, Server};
 
 /// Connections that submit at the same time.
 const CONNECTIONS: usize = 64;

@@ -75,7 +75,7 @@ impl ByHand {
         self.next_submission += 1;
         let status = connection.exchange(Submission::new(target).with_key(0, self.next_submission)).await?;
         anyhow::ensure!(status == 202, "a submission was answered {status}");
-        self.line.send(&DeviceFrame::Ready { slots: 1 }).await;
+        self.line.send(&DeviceFrame::Ready { slots: 1, full: Vec::new() }).await;
         let GatewayFrame::Offer(offer) = self.hear().await? else { bail!("no offer") };
         self.line.send(&DeviceFrame::Accept { run_id: offer.run_id, attempt: offer.attempt }).await;
         let GatewayFrame::Start { .. } = self.hear().await? else { bail!("no start") };

@@ -84,7 +84,7 @@ impl Queue<'_> {
         let mut times = Vec::new();
         for claim in 0..WARM_UP + CLAIMS {
             let began = Instant::now();
-            let offers = self.store.claim(self.session, RUNS.try_into()?, Duration::from_secs(600)).await?;
+            let offers = self.store.claim(self.session, RUNS.try_into()?, &[], Duration::from_secs(600)).await?;
             anyhow::ensure!(offers.len() as i64 == RUNS, "{} runs were claimed", offers.len());
             if claim >= WARM_UP {
                 times.push(began.elapsed().as_secs_f64() * 1e6);

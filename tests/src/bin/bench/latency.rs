@@ -6,9 +6,10 @@ use anyhow::Context;
 use serde_json::{Value, json};
 
 use crate::Bench;
+use crate::desktop::Desktop;
 use crate::http::{Connection, Submission, read};
 use crate::report::{Report, percentile};
-use crate::site::{self, Desktop, Server};
+use crate::site::{self, Server};
 
 /// Runs that are timed.
 const RUNS: usize = 2000;

@@ -4,8 +4,10 @@
 //! everything that was started is stopped at the end, on an error and on Ctrl-C.
 
 mod accept;
+mod agent;
 mod by_hand;
 mod claim;
+mod desktop;
 mod events;
 mod http;
 mod latency;
@@ -16,6 +18,7 @@ mod memory;
 mod noop;
 mod pgbench;
 mod process;
+mod provider;
 mod report;
 mod search;
 mod site;
@@ -124,6 +127,7 @@ async fn measure(options: Options) -> anyhow::Result<()> {
     events::measure(&bench, &mut report).await?;
     streams::measure(&bench, &mut report).await?;
     memory::measure(&bench, &mut report).await?;
+    agent::measure(&bench, &mut report).await?;
     search::measure(&bench, &mut report).await?;
     report.finish()
 }

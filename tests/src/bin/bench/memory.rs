@@ -5,13 +5,14 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::Bench;
+use crate::desktop::Desktop;
 use crate::load::{self, Plan};
 use crate::process::memory_mib;
 use crate::report::Report;
-use crate::site::{self, Desktop, Server};
+use crate::site::{self, Server};
 
 /// Nothing happens for so long before memory is read.
-const IDLE: Duration = Duration::from_secs(3);
+pub(crate) const IDLE: Duration = Duration::from_secs(3);
 
 /// Measures what is asked for.
 pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
@@ -39,7 +40,8 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Resul
     note(report, "rss_gateway_100k_queued_mib", server.pid())
 }
 
-fn note(report: &mut Report, name: &'static str, pid: u32) -> anyhow::Result<()> {
+/// Notes what a process holds.
+pub(crate) fn note(report: &mut Report, name: &'static str, pid: u32) -> anyhow::Result<()> {
     let of = |line| memory_mib(pid, line);
     // Pages of the program's file count as resident, but are shared and can be dropped at any time.
     let parts = json!({ "anonymous": of("RssAnon")?, "file": of("RssFile")?, "most_so_far": of("VmHWM")? });

@@ -1,4 +1,4 @@
-//! The real programs, set up with their own command lines in a temporary folder.
+//! The real programs in a temporary folder, and the gateway, set up with its own command line.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,11 +9,10 @@ use serde_json::Value;
 use tokio_postgres::NoTls;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::http::Target;
 use crate::process::Process;
 
 /// The longest anything takes to start.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// More than is ever asked for here: the limits are not what is measured.
 const LIMITS: [&str; 4] = [
     "limits.waiting_runs_per_application=100000000",
@@ -26,7 +25,8 @@ const LIMITS: [&str; 4] = [
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
     gateway: PathBuf,
-    agent: PathBuf,
+    /// The desktop's.
+    pub(crate) agent: PathBuf,
 }
 
 impl Programs {
@@ -55,7 +55,8 @@ pub(crate) fn folder() -> anyhow::Result<tempfile::TempDir> {
 pub(crate) struct Server {
     process: Process,
     program: Command,
-    ssh: String,
+    /// Where desktops reach it.
+    pub(crate) ssh: String,
     http: String,
     folder: PathBuf,
 }
@@ -92,7 +93,7 @@ impl Server {
     }
 
     /// Asks the running gateway something with its own command line.
-    async fn ask(&self, words: &[&str]) -> anyhow::Result<Value> {
+    pub(crate) async fn ask(&self, words: &[&str]) -> anyhow::Result<Value> {
         let mut command = Command::new(self.program.get_program());
         command.args(self.program.get_args()).arg("--json").args(words);
         answer(command).await
@@ -153,118 +154,6 @@ impl Server {
     }
 }
 
-/// The desktop's agent.
-pub(crate) struct Desktop {
-    process: Option<Process>,
-    program: PathBuf,
-    home: PathBuf,
-    folder: PathBuf,
-}
-
-impl Desktop {
-    /// Starts one in `folder`, in built-in mode.
-    pub(crate) async fn start(programs: &Programs, folder: &Path) -> anyhow::Result<Self> {
-        let (program, folder) = (programs.agent.clone(), folder.to_owned());
-        let mut desktop = Self { process: None, program, home: folder.join("home"), folder };
-        desktop.resume().await?;
-        Ok(desktop)
-    }
-
-    /// Starts it again, and waits until it is connected.
-    pub(crate) async fn resume(&mut self) -> anyhow::Result<()> {
-        let mut command = self.command();
-        let log = self.folder.join("agent.log");
-        self.process = Some(Process::start(command.args(["start", "--foreground"]), &log)?);
-        self.connected().await
-    }
-
-    /// Stops it.
-    pub(crate) fn pause(&mut self) {
-        self.process = None;
-    }
-
-    /// Its process.
-    pub(crate) fn pid(&self) -> anyhow::Result<u32> {
-        Ok(self.process.as_ref().context("the agent is stopped")?.pid())
-    }
-
-    fn command(&self) -> Command {
-        let mut command = Command::new(&self.program);
-        command.env("DESKGATE_HOME", &self.home);
-        command
-    }
-
-    async fn ask(&self, words: &[&str]) -> anyhow::Result<Value> {
-        let mut command = self.command();
-        command.arg("--json").args(words);
-        answer(command).await
-    }
-
-    async fn connected(&self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let last = match self.ask(&["status"]).await {
-                Ok(status) if status["line"]["state"] == "connected" => return Ok(()),
-                Ok(status) => status["line"].to_string(),
-                Err(error) => error.to_string(),
-            };
-            anyhow::ensure!(Instant::now() < deadline, "the agent is not connected: {last}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    /// Pairs it with a server and connects to that over SSH.
-    pub(crate) async fn pair(&mut self, server: &Server) -> anyhow::Result<()> {
-        let path = |name: &str| self.folder.join(name).display().to_string();
-        let (identity, socket, token) = (path("identity.json"), path("run/control.sock"), path("state/control_token"));
-        self.ask(&["identity", "export", &identity]).await?;
-        server.ask(&["admin", "device", "add", &identity]).await?;
-        let host_key = server.ask(&["admin", "host-key"]).await?;
-        let fingerprint = host_key["fingerprint"].as_str().context("no fingerprint")?;
-        let save = ["connection", "save", "--mode", "remote", "--ssh-user", "deskgate", "--ssh-address", &server.ssh];
-        let rest = ["--control-socket", &socket, "--host-key", fingerprint, "--token-file", &token];
-        self.ask(&[save.as_slice(), rest.as_slice()].concat()).await?;
-        // A fresh process: nothing is left in it of the gateway that was built in.
-        self.pause();
-        self.resume().await
-    }
-
-    /// Publishes a service that answers at once, and enables access.
-    pub(crate) async fn publish(&self) -> anyhow::Result<Target> {
-        let folder = self.folder.join("work");
-        std::fs::create_dir_all(&folder)?;
-        let script = self.folder.join("script.json");
-        std::fs::write(&script, r#"{ "steps": [{ "text": "Replacement confirmed." }] }"#)?;
-        let created = self.ask(&["app", "create", "bench"]).await?;
-        let model = format!("script:{}", script.display());
-        let directory = folder.display().to_string();
-        let service = ["service", "create", "orders", "--app", "bench", "--dir", &directory];
-        self.ask(&[&service[..], &["--model", &model, "--tools", "none"]].concat()).await?;
-        self.ask(&["service", "check", "orders"]).await?;
-        let published = self.ask(&["service", "publish", "orders"]).await?;
-        let access = self.ask(&["access", "enable"]).await?;
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        let address = text(&access["address"]).context("no address")?;
-        let address = address.trim_start_matches("http://").trim_end_matches("/api/v1");
-        Ok(Target {
-            address: address.parse()?,
-            key: text(&created["key"]["text"]).context("no key")?,
-            endpoint_id: text(&published["endpoint_id"]).context("no endpoint")?,
-        })
-    }
-
-    /// More keys of the application that [`Self::publish`] made.
-    pub(crate) async fn more_keys(&self, target: &Target, count: usize) -> anyhow::Result<Vec<Target>> {
-        let mut targets = Vec::with_capacity(count);
-        for number in 0..count {
-            let created = self.ask(&["key", "create", "--app", "bench", &format!("caller {number}")]).await?;
-            let key = created["text"].as_str().context("no key")?.to_owned();
-            targets.push(Target { key, ..target.clone() });
-        }
-        Ok(targets)
-    }
-}
-
 /// Waits for a line of a log that `wanted` makes something of.
 pub(crate) async fn first_line<T>(
     log: &Path,
@@ -286,7 +175,7 @@ pub(crate) async fn first_line<T>(
 }
 
 /// What a command line prints with `--json`.
-async fn answer(command: Command) -> anyhow::Result<Value> {
+pub(crate) async fn answer(command: Command) -> anyhow::Result<Value> {
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
     let mut command = tokio::process::Command::from(command);
     let output = command.stdin(Stdio::null()).kill_on_drop(true).process_group(0).output().await?;

@@ -148,12 +148,31 @@ fn a_call_that_may_have_happened_is_repeated_by_no_rule_and_no_grant_but_by_a_pe
 }
 
 #[test]
-fn what_may_have_happened_in_an_earlier_attempt_is_asked_about_too() {
+fn what_may_have_happened_in_an_earlier_attempt_is_asked_about_too_whatever_the_file_is_like_now() {
+    let change = |before: &str| {
+        let of = |text: &str| deskgate_protocol::canonical::Sha256Digest::of(text.as_bytes());
+        let shown = Shown::Change { before: Some(of(before)), after: of("new"), diff: format!("-{before}\n+new") };
+        Plan { place: Some("a.txt".into()), shown }
+    };
     let (call_id, tool, arguments) = ("call_1_1".to_owned(), "Write".to_owned(), json!({}));
-    let call = PlannedCall { call_id, tool, kind: ToolKind::Write, arguments, plan: plan("a.txt") };
+    let call = PlannedCall { call_id, tool, kind: ToolKind::Write, arguments, plan: change("old") };
     let mut turn = Turn::new(Setup { uncertain: vec![call.digest()], ..setup(9) });
-    let asks = after(&mut turn, [Event::Started, calls("Write"), ends()]);
-    assert_eq!(asks.last().expect("asks"), "ask for Write because \"\"");
+    after(&mut turn, [Event::Started, calls("Write")]);
+    turn.on(ends(), SECOND);
+    let asks = turn.on(Event::Planned(Ok(change("new"))), SECOND);
+    assert_eq!(asks.iter().map(words).collect::<Vec<_>>(), ["ask for Write because \"\""]);
+}
+
+#[test]
+fn a_call_that_the_journal_lets_only_a_person_begin_is_asked_about() {
+    let mut turn = turn(9);
+    after(&mut turn, [Event::Started, says("I save it."), calls("Write")]);
+    turn.on(ends(), SECOND);
+    let begins = turn.on(Event::Planned(Ok(plan("a.txt"))), SECOND);
+    assert_eq!(begins.iter().map(words).collect::<Vec<_>>(), ["begin Write by the rules"]);
+    assert_eq!(after(&mut turn, [Event::AsksFirst]), ["ask for Write because \"I save it.\""]);
+    assert_eq!(turn.effects, Effects::None, "it has not begun");
+    assert_eq!(after(&mut turn, [asked(), Event::Answered(Answer::Once)])[2], "run Write");
 }
 
 #[test]
@@ -213,11 +232,12 @@ proptest! {
         events in prop::collection::vec(any_event(), 0..200),
     ) {
         let mut turn = held(OnDenial::TellAssistant);
-        let (mut planned, mut requested) = (None, None);
+        let (mut planned, mut requested, mut begun) = (None, None, None);
         let (mut approved, mut granted) = (None, Vec::new());
         for event in events {
             let plans = match &event {
                 Event::Planned(Ok(plan)) => Some(plan.clone()),
+                Event::AsksFirst => begun.clone(),
                 _ => None,
             };
             let answer = match &event {
@@ -243,6 +263,7 @@ proptest! {
                         prop_assert_eq!(Some(&call.plan), plans.as_ref(), "it was planned just now");
                         let place = call.plan.place.as_deref().unwrap_or_default();
                         prop_assert!(!place.starts_with("keys"), "a deny holds");
+                        begun = Some(call.plan.clone());
                         match basis {
                             Basis::Rules => prop_assert_eq!(call.tool.as_str(), "Read"),
                             Basis::Approval(_) => prop_assert_eq!(Some(call.plan), approved.take()),

@@ -50,6 +50,16 @@ fn each_call_may_write_what_the_calls_before_it_left() {
 }
 
 #[test]
+fn what_a_stopped_call_read_is_counted() {
+    let mut turn = turn(9);
+    after(&mut turn, [Event::Started, usage(27, 0), says("Half an ans")]);
+    match &turn.on(Event::Stop, SECOND)[..] {
+        [Effect::Finish(Outcome::Cancelled { usage, .. })] => assert_eq!(usage.input_tokens, 27),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn an_answer_at_the_limit_is_a_cut_answer_and_work_at_the_limit_is_a_failure() {
     let length = || Event::Model(ModelEvent::End(StopReason::Length));
     let limited = || Turn::new(Setup { max_output_tokens: Some(10), ..setup(9) });

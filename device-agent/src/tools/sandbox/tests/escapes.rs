@@ -12,7 +12,7 @@ const ESCAPED: &str = "ESCAPED";
 
 /// Attempts in a shell: each is a condition that is true when it succeeded. OUT, OWN and PID stand for somebody
 /// else's folder, the agent's, and the agent's process.
-const SHELL: [(&str, &str); 48] = [
+const SHELL: [(&str, &str); 50] = [
     ("an absolute path", "cat OUT/file"),
     ("a path through the parent", "cat ../out/file"),
     ("many parents", "cat ../../../../../../../../../../../OUT/file"),
@@ -73,6 +73,11 @@ const SHELL: [(&str, &str); 48] = [
         "hooks of a repository to come",
         "mkdir .git/hooks || touch .git/config || rmdir .git || mv .git x || ln -s /tmp .git/hooks",
     ),
+    (
+        "something in version control's place that nobody could protect",
+        "ln -s /tmp .svn || mkfifo .jj || mkdir .jj/repo || chmod 0 .svn || ln -sfn /tmp .jj && test -L .jj",
+    ),
+    ("a repository put in the place of another", "mv sub old || rm -rf sub && test ! -e sub"),
     ("hooks of a repository below", "touch sub/.git/hooks/post-checkout || rm -rf sub/.git || mv sub/.git sub/old"),
     ("what the owner protects", "touch guarded/new || rm guarded/file || echo changed >guarded/file || mv guarded old"),
     ("a hard link into a repository", "ln sub/.git/config stolen && echo changed >>stolen"),

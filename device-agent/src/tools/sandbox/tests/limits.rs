@@ -63,18 +63,18 @@ fn memory_cannot_be_had_as_files_of_the_sandboxs_own_folders() {
 }
 
 #[test]
-fn a_command_that_fills_a_disk_is_ended_and_none_begins_on_a_full_one() {
+fn a_command_that_fills_a_disk_is_ended_and_on_a_full_one_a_run_begins_and_no_command() {
     let site = Site::new();
     let stat = rustix::fs::statvfs(site.folder.path()).expect("a disk");
     let free = stat.f_bavail * stat.f_frsize;
     let sandbox = limited(&site, |limits| limits.free_space = free - (1 << 30));
     let (said, ending) = run(&sandbox, "for i in 1 2 3; do fallocate -l 1G /tmp/fill$i; done; sleep 50");
     assert_eq!(ending, Ending::Ended(Reason::Disk), "{said}");
-    let workspace = Arc::clone(&sandbox.workspace);
     drop(sandbox);
-    let limits = Limits { free_space: u64::MAX, ..Limits::default() };
-    let full = Sandbox::open(workspace, &site.path("own"), Network::None, limits);
-    assert!(matches!(full, Err(Unavailable::DiskFull)));
+    let full = limited(&site, |limits| limits.free_space = u64::MAX);
+    let refused = full.run("touch file", TIME, &CancellationToken::new());
+    assert!(matches!(refused, Err(Unavailable::DiskFull)));
+    assert!(!site.path("in/file").exists());
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 mod escapes;
 mod limits;
+mod nested;
 mod survivors;
+mod turns;
 
 use std::path::PathBuf;
 
@@ -35,12 +37,15 @@ impl Site {
         self.folder.path().join(name)
     }
 
+    fn open(&self, directory: &Path, network: Network, limits: Limits) -> Result<Sandbox, Unavailable> {
+        let own = self.path("own");
+        let ground = Ground { directory, own: &own, protected: &["guarded".to_owned()], network };
+        Sandbox::open(Arc::new(Workspace::open(ground).expect("opens")), &own, network, limits)
+    }
+
     fn sandbox(&self, network: Network, limits: Limits) -> Sandbox {
-        let (directory, own) = (self.path("in"), self.path("own"));
-        let ground = Ground { directory: &directory, own: &own, protected: &["guarded".to_owned()], network };
-        let workspace = Arc::new(Workspace::open(ground).expect("opens"));
-        Sandbox::open(workspace, &own, network, limits)
-            .expect("bubblewrap is installed and user namespaces are allowed")
+        let opened = self.open(&self.path("in"), network, limits);
+        opened.expect("bubblewrap is installed and user namespaces are allowed")
     }
 
     fn usual(&self) -> Sandbox {
@@ -71,7 +76,7 @@ fn a_command_works_in_the_working_directory_and_its_changes_stay() {
     let said = ok(&sandbox, "pwd; cat a.txt; echo two >>a.txt; mkdir sub && cd sub && echo three >b.txt; echo err >&2");
     assert_eq!(said, format!("{}\none\nerr\n", site.path("in").display()));
     assert_eq!(std::fs::read_to_string(site.path("in/a.txt")).expect("stands"), "one\ntwo\n");
-    assert_eq!(ok(&sandbox, "cat sub/b.txt; ls -A | sort | head -3"), "three\n.git\n.hg\na.txt\n");
+    assert_eq!(ok(&sandbox, "cat sub/b.txt; ls -A | sort | head -5"), "three\n.git\n.hg\n.jj\n.svn\na.txt\n");
     let left: Vec<_> =
         std::fs::read_dir(site.path("in")).expect("stands").map(|e| e.expect("stands").file_name()).collect();
     assert_eq!(left.len(), 2, "the stand-ins of version control are gone: {left:?}");

@@ -12,7 +12,7 @@ pub(super) fn with_argument(argument: &str) -> Vec<String> {
     entries.filter_map(of).collect()
 }
 
-fn wait_for(what: &str, is: impl Fn() -> bool) {
+pub(super) fn wait_for(what: &str, is: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(30);
     while !is() {
         assert!(Instant::now() < until, "{what}");

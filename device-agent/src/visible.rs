@@ -2,12 +2,12 @@
 //! nothing is turned round, joined or hidden.
 
 /// One line: line breaks are made visible too.
-pub(super) fn line(text: &str) -> String {
+pub fn line(text: &str) -> String {
     text.chars().map(|c| if hides(c) || c == '\n' { name(c) } else { c.to_string() }).collect()
 }
 
 /// A block, each line behind `margin`, so that no text can look like a line of ours.
-pub(super) fn block(text: &str, margin: &str) -> String {
+pub fn block(text: &str, margin: &str) -> String {
     text.split('\n').map(|part| format!("{margin}{}\n", line(part.strip_suffix('\r').unwrap_or(part)))).collect()
 }
 

@@ -1,11 +1,15 @@
 //! Where secrets live on this computer: in files of mode 0600.
 
+mod cabinet;
+
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use zeroize::Zeroizing;
+
+pub use cabinet::{Cabinet, FileError, KeyChange, is_short_name};
 
 /// The most bytes of a secret. No provider's key comes near it.
 const LIMIT: usize = 8 * 1024;

@@ -1,0 +1,38 @@
+//! The key of something that is configured here, as a command line gives it: never itself, but where it is.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use deskgate_gateway::exit::{Exit, Failure};
+
+use crate::local::NewKey;
+
+/// What happens to the key.
+#[derive(Debug, Args)]
+pub(super) struct KeyFile {
+    /// A file with the key; - for standard input. Without it the saved one stays
+    #[arg(long, value_name = "FILE", conflicts_with = "no_key")]
+    key_file: Option<PathBuf>,
+    /// Forget the saved key, for a server that asks for none
+    #[arg(long)]
+    no_key: bool,
+}
+
+impl KeyFile {
+    /// Reads the file, if one is named.
+    pub(super) fn read(&self) -> Result<NewKey, Failure> {
+        match &self.key_file {
+            None if self.no_key => Ok(NewKey::Forget),
+            None => Ok(NewKey::Keep),
+            Some(path) => text_of(path).map(NewKey::Replace),
+        }
+    }
+}
+
+fn text_of(path: &Path) -> Result<String, Failure> {
+    let text = match path.as_os_str() == "-" {
+        true => std::io::read_to_string(std::io::stdin()),
+        false => std::fs::read_to_string(path),
+    };
+    text.map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", path.display())))
+}

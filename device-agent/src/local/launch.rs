@@ -1,0 +1,97 @@
+//! Codes that open the management pages: each is good once, for a minute, and only the private socket gives them out.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use deskgate_protocol::canonical::Sha256Digest;
+use zeroize::Zeroizing;
+
+/// How long a code is good.
+const GOOD_FOR: Duration = Duration::from_secs(60);
+/// Codes that are good at once; the oldest gives way.
+const CODES: usize = 8;
+/// Bytes of chance in a code.
+const LENGTH: usize = 18;
+
+/// Where the pages are, and the codes that open them.
+#[derive(Clone, Debug, Default)]
+pub struct Launch(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    address: OnceLock<SocketAddr>,
+    codes: Mutex<Vec<(Sha256Digest, Instant)>>,
+}
+
+impl Launch {
+    /// Says where the pages are. The first address counts; the pages stay there as long as the agent lives.
+    pub fn set_address(&self, address: SocketAddr) {
+        let _ = self.0.address.set(address);
+    }
+
+    /// Where the pages are; `None` until they are up.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.0.address.get().copied()
+    }
+
+    /// A new code. Only its digest is kept.
+    pub fn issue(&self) -> Zeroizing<String> {
+        self.issue_at(Instant::now())
+    }
+
+    /// Whether a code is good; it is not afterwards.
+    pub fn redeem(&self, code: &str) -> bool {
+        self.redeem_at(code, Instant::now())
+    }
+
+    fn issue_at(&self, now: Instant) -> Zeroizing<String> {
+        let code = Zeroizing::new(URL_SAFE_NO_PAD.encode(rand::random::<[u8; LENGTH]>()));
+        let mut codes = self.codes(now);
+        if codes.len() == CODES {
+            codes.remove(0);
+        }
+        codes.push((Sha256Digest::of(code.as_bytes()), now));
+        code
+    }
+
+    fn redeem_at(&self, code: &str, now: Instant) -> bool {
+        let digest = Sha256Digest::of(code.trim().as_bytes());
+        let mut codes = self.codes(now);
+        // Digests of what was sent are compared: how long that takes says nothing about a code.
+        let found = codes.iter().position(|(known, _)| *known == digest);
+        found.map(|at| codes.remove(at)).is_some()
+    }
+
+    /// Those that are good.
+    fn codes(&self, now: Instant) -> std::sync::MutexGuard<'_, Vec<(Sha256Digest, Instant)>> {
+        let mut codes = self.0.codes.lock().unwrap_or_else(PoisonError::into_inner);
+        codes.retain(|(_, issued)| now.duration_since(*issued) < GOOD_FOR);
+        codes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_is_good_once_and_for_a_minute() {
+        let (launch, now) = (Launch::default(), Instant::now());
+        let (first, second) = (launch.issue_at(now), launch.issue_at(now));
+        assert!(!launch.redeem_at("", now) && !launch.redeem_at("something else", now));
+        assert!(launch.redeem_at(&format!(" {}\n", first.as_str()), now), "as it was pasted");
+        assert!(!launch.redeem_at(&first, now), "once");
+        assert!(!launch.redeem_at(&second, now + GOOD_FOR), "a minute");
+    }
+
+    #[test]
+    fn of_many_codes_the_newest_are_good() {
+        let (launch, now) = (Launch::default(), Instant::now());
+        let codes: Vec<_> = (0..=CODES).map(|_| launch.issue_at(now)).collect();
+        assert!(!launch.redeem_at(&codes[0], now));
+        assert!(codes[1..].iter().all(|code| launch.redeem_at(code, now)));
+    }
+}

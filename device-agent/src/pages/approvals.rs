@@ -1,0 +1,177 @@
+//! The inbox: calls of tools that wait for their owner, and those that were decided.
+
+use askama::Template;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_protocol::Timestamp;
+use deskgate_protocol::ids::ApprovalId;
+use serde::Deserialize;
+
+use super::door::Visitor;
+use super::fields::Fields;
+use super::frame::{Frame, Section};
+use super::live::Topic;
+use super::overview::Names;
+use super::words::{Length, Shape, When};
+use super::{Pages, Trouble};
+use crate::local::{ApprovalState, ApprovalView, DecideApproval, Decision, ListApprovals, Shown};
+use crate::visible;
+
+/// Which requests are shown.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Filter {
+    #[serde(default)]
+    decided: bool,
+}
+
+#[derive(Template)]
+#[template(path = "approvals.html")]
+struct Inbox {
+    frame: Frame,
+    decided: bool,
+    cards: Vec<Card>,
+    /// Why the decision that was sent did not count.
+    too_late: Option<String>,
+}
+
+/// One request.
+struct Card {
+    view: ApprovalView,
+    application: String,
+    asked: Asked,
+}
+
+/// What a call would do, as a person has to see it: nothing steers, turns round or hides.
+enum Asked {
+    Difference(Vec<DiffLine>),
+    Command {
+        command: String,
+        words: Vec<String>,
+    },
+    Arguments(String),
+    /// Its run is settled, and this is not kept.
+    Gone,
+}
+
+/// One line of a difference.
+struct DiffLine {
+    class: &'static str,
+    text: String,
+}
+
+impl Card {
+    fn new(view: ApprovalView, names: &Names) -> Self {
+        let asked = match (&view.approval.plan, &view.approval.arguments) {
+            (Some(plan), Some(arguments)) => match &plan.shown {
+                Shown::Change { diff, .. } => Asked::Difference(diff.split('\n').map(DiffLine::new).collect()),
+                Shown::Command { command, words } => Asked::Command {
+                    command: visible::block(command, ""),
+                    words: words.iter().map(|word| visible::line(word)).collect(),
+                },
+                Shown::Arguments => {
+                    let text = serde_json::to_string_pretty(arguments).unwrap_or_default();
+                    Asked::Arguments(visible::block(&text, ""))
+                }
+            },
+            _ => Asked::Gone,
+        };
+        let application = view.app_id.map_or_else(|| "unknown".to_owned(), |app_id| names.application(app_id));
+        Self { view, application, asked }
+    }
+
+    fn tool(&self) -> String {
+        visible::line(&self.view.approval.tool)
+    }
+
+    fn place(&self) -> String {
+        let plan = self.view.approval.plan.as_ref();
+        plan.and_then(|plan| plan.place.as_deref()).map(visible::line).unwrap_or_default()
+    }
+
+    fn why(&self) -> String {
+        visible::block(&self.view.approval.why, "")
+    }
+
+    fn waits(&self) -> bool {
+        self.view.approval.state == ApprovalState::Waiting
+    }
+
+    fn answer(&self) -> (Shape, &'static str) {
+        match self.view.approval.state {
+            ApprovalState::Waiting => (Shape::Paused, "Waiting"),
+            ApprovalState::Approved => (Shape::Good, "Allowed once"),
+            ApprovalState::ApprovedForRun => (Shape::Good, "Allowed for the rest of the run"),
+            ApprovalState::Denied => (Shape::Bad, "Denied"),
+            ApprovalState::Expired => (Shape::Bad, "Expired, which counts as denied"),
+            ApprovalState::Withdrawn => (Shape::Over, "Withdrawn: the run ended first"),
+        }
+    }
+
+    /// How long the answer took.
+    fn waited(&self) -> Option<Length> {
+        let approval = &self.view.approval;
+        Some(Length(approval.decided_at?.0.as_second() - approval.asked_at.0.as_second()))
+    }
+
+    /// What is left, for the bar beside the words: whole percents.
+    fn left(&self) -> i64 {
+        let approval = &self.view.approval;
+        let (asked, expires) = (approval.asked_at.0.as_second(), approval.expires_at.0.as_second());
+        let left = expires - Timestamp::now().0.as_second();
+        (left * 100 / (expires - asked).max(1)).clamp(0, 100)
+    }
+}
+
+impl DiffLine {
+    fn new(text: &str) -> Self {
+        let class = match text.as_bytes().first() {
+            Some(b'+') => "added",
+            Some(b'-') => "removed",
+            Some(b'@') => "place",
+            _ => "same",
+        };
+        Self { class, text: visible::line(text.strip_suffix('\r').unwrap_or(text)) }
+    }
+}
+
+/// `GET /approvals`
+pub(super) async fn list(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Query(filter): Query<Filter>,
+) -> Result<Response, Trouble> {
+    inbox(&pages, &visitor, filter.decided, None).await
+}
+
+async fn inbox(pages: &Pages, visitor: &Visitor, decided: bool, too_late: Option<String>) -> Result<Response, Trouble> {
+    let (frame, names) = tokio::join!(Frame::new(pages, visitor, Section::Approvals, "Approvals"), Names::new(pages));
+    let mut views = pages.desk().ask(ListApprovals { all: decided }).await?;
+    if decided {
+        views.retain(|view| view.approval.state != ApprovalState::Waiting);
+    }
+    let status = if too_late.is_some() { StatusCode::CONFLICT } else { StatusCode::OK };
+    let cards = views.into_iter().map(|view| Card::new(view, &names)).collect();
+    Ok(super::html(status, &Inbox { frame, decided, cards, too_late }))
+}
+
+/// `POST /approvals/{id}`
+pub(super) async fn decide(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(approval_id): Path<ApprovalId>,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let decision = match fields.get("decision") {
+        "once" => Decision::Once,
+        "for_run" => Decision::ForRun,
+        // Whatever else a button says, nothing runs by it.
+        _ => Decision::Deny { reason: fields.filled("reason") },
+    };
+    let decided = pages.desk().ask(DecideApproval { approval_id, decision }).await;
+    pages.live().changed(Topic::Approvals);
+    match decided {
+        Ok(_) => Ok(Redirect::to("/approvals").into_response()),
+        Err(no) => inbox(&pages, &visitor, false, Some(no.message)).await,
+    }
+}

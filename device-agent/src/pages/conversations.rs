@@ -1,0 +1,137 @@
+//! Conversations: the list, one of them, and its reset.
+
+use askama::Template;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{Redirect, Response};
+use deskgate_protocol::ConversationId;
+use deskgate_protocol::conversation::ConversationState;
+use deskgate_protocol::management::{ListConversations, OwnConversation, ResetConversation, ShowConversation};
+use serde::Deserialize;
+
+use super::door::Visitor;
+use super::fields::Fields;
+use super::frame::{Frame, Section};
+use super::live::Topic;
+use super::overview::{Names, Row};
+use super::words::{Shape, When};
+use super::{Pages, Trouble};
+use crate::local::{No, NoCode};
+use crate::visible;
+
+/// Conversations on one page.
+const PAGE: u32 = 50;
+
+/// What the list shows.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Filter {
+    before: Option<ConversationId>,
+}
+
+#[derive(Template)]
+#[template(path = "conversations.html")]
+struct List {
+    frame: Frame,
+    talks: Vec<Talk>,
+    older: Option<ConversationId>,
+    first: bool,
+}
+
+/// A conversation with its names.
+struct Talk {
+    own: OwnConversation,
+    application: String,
+}
+
+impl Talk {
+    fn new(own: OwnConversation, names: &Names) -> Self {
+        Self { application: names.application(own.app_id), own }
+    }
+
+    fn key(&self) -> String {
+        visible::line(&self.own.conversation.conversation_key)
+    }
+
+    fn subject(&self) -> String {
+        visible::line(&self.own.subject)
+    }
+
+    fn state(&self) -> (Shape, &'static str) {
+        match self.own.conversation.state {
+            ConversationState::Idle => (Shape::Good, "Idle"),
+            ConversationState::Busy => (Shape::Active, "Busy"),
+            ConversationState::Resetting => (Shape::Waiting, "Resetting"),
+        }
+    }
+}
+
+/// `GET /conversations`
+pub(super) async fn list(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Query(filter): Query<Filter>,
+) -> Result<Response, Trouble> {
+    let (frame, names) =
+        tokio::join!(Frame::new(&pages, &visitor, Section::Conversations, "Conversations"), Names::new(&pages));
+    let page =
+        pages.desk().manage(ListConversations { limit: PAGE, before: filter.before, ..Default::default() }).await?;
+    let last = page.conversations.last().map(|own| own.conversation.conversation_id);
+    let older = last.filter(|_| page.has_more);
+    let talks = page.conversations.into_iter().map(|own| Talk::new(own, &names)).collect();
+    Ok(super::html(StatusCode::OK, &List { frame, talks, older, first: filter.before.is_none() }))
+}
+
+#[derive(Template)]
+#[template(path = "conversation.html")]
+struct Show {
+    frame: Frame,
+    talk: Talk,
+    rows: Vec<Row>,
+}
+
+/// `GET /conversations/{id}`
+pub(super) async fn show(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(conversation_id): Path<ConversationId>,
+) -> Result<Response, Trouble> {
+    let detail = pages.desk().manage(ShowConversation { conversation_id }).await?;
+    let names = Names::new(&pages).await;
+    let talk = Talk::new(detail.conversation, &names);
+    let frame = Frame::new(&pages, &visitor, Section::Conversations, talk.key()).await;
+    let rows = detail.messages.into_iter().map(|run| names.row(run)).collect();
+    Ok(super::html(StatusCode::OK, &Show { frame, talk, rows }))
+}
+
+#[derive(Template)]
+#[template(path = "conversation-reset.html")]
+struct ResetQuestion {
+    frame: Frame,
+    talk: Talk,
+}
+
+/// `GET /conversations/{id}/reset`: the question before it.
+pub(super) async fn ask_reset(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(conversation_id): Path<ConversationId>,
+) -> Result<Response, Trouble> {
+    let detail = pages.desk().manage(ShowConversation { conversation_id }).await?;
+    let talk = Talk::new(detail.conversation, &Names::new(&pages).await);
+    let frame = Frame::new(&pages, &visitor, Section::Conversations, "Reset this conversation?").await;
+    Ok(super::html(StatusCode::OK, &ResetQuestion { frame, talk }))
+}
+
+/// `POST /conversations/{id}/reset`, of the generation that the question was about.
+pub(super) async fn reset(
+    State(pages): State<Pages>,
+    Path(conversation_id): Path<ConversationId>,
+    fields: Fields,
+) -> Result<Redirect, Trouble> {
+    let expected_generation = fields.get("generation").parse().map_err(|_| {
+        Trouble(No { code: NoCode::Invalid, message: "The form does not say which generation is to end.".to_owned() })
+    })?;
+    pages.desk().manage(ResetConversation { conversation_id, expected_generation }).await?;
+    pages.live().changed(Topic::Runs);
+    Ok(Redirect::to(&format!("/conversations/{conversation_id}")))
+}

@@ -1,0 +1,29 @@
+//! The fields of a form, as they were sent.
+
+use axum::extract::FromRequestParts;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+
+/// A form's fields in their order; the guard has read them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fields(pub(super) Vec<(String, String)>);
+
+impl Fields {
+    /// A field; empty when it was not sent.
+    pub(super) fn get(&self, name: &str) -> &str {
+        self.0.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
+    }
+
+    /// A field that has something in it.
+    pub(super) fn filled(&self, name: &str) -> Option<String> {
+        Some(self.get(name).trim()).filter(|text| !text.is_empty()).map(str::to_owned)
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Fields {
+    type Rejection = StatusCode;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, StatusCode> {
+        Ok(parts.extensions.get().cloned().unwrap_or_default())
+    }
+}

@@ -1,0 +1,112 @@
+//! What stands around every page: where one is, how the line and access are, and what waits for the owner.
+
+use super::Pages;
+use super::door::Visitor;
+use super::words::{Line, Shape};
+use crate::local::{AgentStatus, GetStatus, ListApprovals};
+use crate::settings::Mode;
+
+/// A place in the side bar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Section {
+    Overview,
+    Approvals,
+    Runs,
+    Conversations,
+}
+
+impl Section {
+    /// All of them, as they stand in the side bar: the place, its address, its name, the key after `g`.
+    pub(super) const ALL: [(Self, &'static str, &'static str, &'static str); 4] = [
+        (Self::Overview, "/", "Overview", "o"),
+        (Self::Approvals, "/approvals", "Approvals", "a"),
+        (Self::Runs, "/runs", "Runs", "r"),
+        (Self::Conversations, "/conversations", "Conversations", "c"),
+    ];
+}
+
+/// One line of the side bar.
+pub(super) struct Item {
+    pub(super) address: &'static str,
+    pub(super) name: &'static str,
+    pub(super) key: &'static str,
+    pub(super) here: bool,
+    /// What waits there.
+    pub(super) count: usize,
+}
+
+/// What the frame of a page shows.
+pub(super) struct Frame {
+    pub(super) title: String,
+    pub(super) section: Section,
+    pub(super) token: String,
+    /// `None` while the agent is between two lines.
+    pub(super) status: Option<AgentStatus>,
+    pub(super) approvals: usize,
+}
+
+impl Frame {
+    /// Of a page. What cannot be asked is shown as unknown: a page is no worse than what it can know.
+    pub(super) async fn new(pages: &Pages, visitor: &Visitor, section: Section, title: impl Into<String>) -> Self {
+        let (status, approvals) =
+            tokio::join!(pages.desk().ask(GetStatus {}), pages.desk().ask(ListApprovals { all: false }));
+        Self {
+            title: title.into(),
+            section,
+            token: visitor.token.clone(),
+            status: status.ok(),
+            approvals: approvals.map_or(0, |waiting| waiting.len()),
+        }
+    }
+
+    pub(super) fn items(&self) -> impl Iterator<Item = Item> {
+        Section::ALL.into_iter().map(|(section, address, name, key)| Item {
+            address,
+            name,
+            key,
+            here: section == self.section,
+            count: if section == Section::Approvals { self.approvals } else { 0 },
+        })
+    }
+
+    /// In the tab, so that one in the background shows what waits.
+    pub(super) fn tab(&self) -> String {
+        let count = if self.approvals == 0 { String::new() } else { format!("({}) ", self.approvals) };
+        format!("{count}{} – {} – Deskgate", self.title, self.device())
+    }
+
+    pub(super) fn device(&self) -> &str {
+        self.status.as_ref().map_or("this computer", |status| &status.device_name)
+    }
+
+    pub(super) fn line(&self) -> Line {
+        Line::of(self.status.as_ref().map(|status| &status.line))
+    }
+
+    pub(super) fn mode(&self) -> &'static str {
+        match self.status.as_ref().map(|status| status.mode) {
+            Some(Mode::BuiltIn) => "Built-in",
+            Some(Mode::Remote) => "Remote gateway",
+            None => "Gateway",
+        }
+    }
+
+    /// Whether requests are accepted; `None` while nobody can say.
+    pub(super) fn access(&self) -> Option<bool> {
+        Some(self.status.as_ref()?.access.as_ref()?.enabled)
+    }
+
+    pub(super) fn access_shape(&self) -> Shape {
+        match self.access() {
+            Some(true) => Shape::Good,
+            Some(false) => Shape::Paused,
+            None => Shape::Unknown,
+        }
+    }
+
+    /// The worst thing that stands in the way, with what to do.
+    pub(super) fn banner(&self) -> Option<String> {
+        let status = self.status.as_ref()?;
+        self.line().trouble.or_else(|| status.work.problem.clone())
+    }
+}

@@ -1,0 +1,145 @@
+//! Tells open pages what has changed. Each tab holds one stream; a page that hears of something it shows fetches itself
+//! anew and takes over those parts.
+//!
+//! What changes on this computer is told at once. What only the gateway knows is looked at every few seconds, and only while
+//! somebody watches.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::Sse;
+use axum::response::sse::{Event, KeepAlive};
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::management::ListRuns;
+use futures_util::Stream;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
+
+use super::Pages;
+use super::door::Visitor;
+use crate::local::desk::{Desk, Engine};
+
+/// Changes that a slow tab may be behind; it fetches everything when it is further.
+const BACKLOG: usize = 64;
+/// How often the gateway is asked while somebody watches.
+const LOOK: Duration = Duration::from_secs(2);
+/// Runs that are compared with those of the last look.
+const COMPARED: u32 = 20;
+
+/// What has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Topic {
+    /// The line, access, what the agent works on.
+    Status,
+    /// Requests for approval.
+    Approvals,
+    /// Runs, as the gateway knows them.
+    Runs,
+}
+
+impl Topic {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Status => "status",
+            Self::Approvals => "approvals",
+            Self::Runs => "runs",
+        }
+    }
+}
+
+/// Where changes are told.
+pub(super) struct Live {
+    changes: broadcast::Sender<Topic>,
+    stop: CancellationToken,
+}
+
+impl Live {
+    /// Follows the agent until `stop`.
+    pub(super) fn new(desk: Desk, stop: CancellationToken) -> Self {
+        let (changes, _) = broadcast::channel(BACKLOG);
+        let (follow, until) = (follow(desk, changes.clone()), stop.clone());
+        tokio::spawn(async move { until.run_until_cancelled(follow).await });
+        Self { changes, stop }
+    }
+
+    /// Tells every tab.
+    pub(super) fn changed(&self, topic: Topic) {
+        // Nobody may watch.
+        let _ = self.changes.send(topic);
+    }
+}
+
+async fn follow(desk: Desk, changes: broadcast::Sender<Topic>) {
+    let mut engines = desk.engine.clone();
+    loop {
+        let engine = engines.borrow_and_update().clone();
+        let _ = changes.send(Topic::Status);
+        let next = engines.changed();
+        let ended = match engine {
+            Some(engine) => tokio::select! {
+                ended = next => ended,
+                () = follow_engine(&desk, engine, &changes) => Ok(()),
+            },
+            None => next.await,
+        };
+        if ended.is_err() {
+            return;
+        }
+    }
+}
+
+/// Returns when the engine's dispatcher has ended and another one is there or will be.
+async fn follow_engine(desk: &Desk, engine: Engine, changes: &broadcast::Sender<Topic>) {
+    let (mut work, mut line) = (engine.dispatcher.watch(), engine.link.status());
+    let mut decisions = desk.store.decisions();
+    let mut seen = None;
+    let mut look = tokio::time::interval(LOOK);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        let topics: &[Topic] = tokio::select! {
+            changed = work.changed() => match changed {
+                Ok(()) => &[Topic::Status, Topic::Approvals, Topic::Runs],
+                Err(_) => return std::future::pending().await,
+            },
+            changed = line.changed() => match changed {
+                Ok(()) => &[Topic::Status],
+                Err(_) => return std::future::pending().await,
+            },
+            _ = decisions.changed() => &[Topic::Approvals],
+            _ = look.tick(), if changes.receiver_count() > 0 => {
+                let newest = desk.manage(ListRuns { limit: COMPARED, ..Default::default() }).await.ok();
+                let now = newest.and_then(|page| Sha256Digest::of_json(&page.runs).ok());
+                let same = now == seen;
+                seen = now;
+                if same { &[] } else { &[Topic::Runs] }
+            }
+        };
+        for topic in topics {
+            let _ = changes.send(*topic);
+        }
+    }
+}
+
+/// `GET /live`
+pub(super) async fn stream(
+    State(pages): State<Pages>,
+    _: Visitor,
+) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let (changes, stop) = (pages.live().changes.subscribe(), pages.live().stop.clone());
+    // The first event tells a page that was cut off to fetch what it has missed.
+    let begin = Some(Event::default().event("hello").data("here").retry(Duration::from_secs(1)));
+    let events = futures_util::stream::unfold((begin, changes, stop), |(begin, mut changes, stop)| async move {
+        if let Some(event) = begin {
+            return Some((Ok(event), (None, changes, stop)));
+        }
+        let topic = match stop.run_until_cancelled(changes.recv()).await? {
+            Ok(topic) => topic.as_str(),
+            Err(RecvError::Lagged(_)) => "everything",
+            Err(RecvError::Closed) => return None,
+        };
+        Some((Ok(Event::default().event("changed").data(topic)), (None, changes, stop)))
+    });
+    Sse::new(events).keep_alive(KeepAlive::new().interval(Duration::from_secs(15)))
+}

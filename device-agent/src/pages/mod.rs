@@ -1,0 +1,193 @@
+//! The management pages: what the desktop's owner sees and does in a browser, on loopback.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | here | the addresses of all pages |
+//! | [`door`], `sign_in`, `sessions` | who gets in |
+//! | `frame`, `words`, `style` | what all pages share |
+//! | `live` | tells open pages what has changed |
+//! | one for each page | what it shows, and what its forms do |
+//!
+//! Pages are written by the server and work without their script, which only keeps them fresh and saves steps. They
+//! ask what the command line asks (`local`), so neither can do what the other cannot. A form that worked leads to a page by a
+//! redirect; one that failed comes back with everything that was in it.
+
+mod access;
+mod approvals;
+mod conversations;
+mod door;
+mod fields;
+mod frame;
+mod live;
+mod overview;
+mod runs;
+mod sessions;
+mod sign_in;
+mod style;
+mod timeline;
+mod words;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use askama::Template;
+use axum::Router;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use deskgate_protocol::canonical::Sha256Digest;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::local::desk::Desk;
+use crate::local::{No, NoCode};
+use crate::store::{self, Settings};
+use live::Live;
+use sessions::Sessions;
+
+/// Where pages are the first time, if nobody else is there.
+const FIRST_PORT: u16 = 7420;
+/// Ports that are tried one after the other.
+const PORTS: u16 = 20;
+
+/// What every page is made from. Cloning is cheap.
+#[derive(Clone)]
+pub struct Pages(Arc<Inner>);
+
+struct Inner {
+    desk: Desk,
+    address: SocketAddr,
+    cookie: String,
+    sessions: Sessions,
+    live: Live,
+}
+
+impl Pages {
+    /// Pages at an address, until `stop`.
+    pub async fn new(desk: Desk, address: SocketAddr, stop: CancellationToken) -> Result<Self, store::Error> {
+        let sessions = Sessions::load(desk.store.settings()).await?;
+        // Cookies do not know ports: two agents of one computer are told apart by their keys.
+        let own = Sha256Digest::of(desk.key.public_key().fingerprint().as_bytes()).to_string();
+        let cookie = format!("ui_{}", &own[..8]);
+        desk.launch.set_address(address);
+        let live = Live::new(desk.clone(), stop);
+        Ok(Self(Arc::new(Inner { desk, address, cookie, sessions, live })))
+    }
+
+    fn desk(&self) -> &Desk {
+        &self.0.desk
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.0.address
+    }
+
+    /// The name of the session's cookie.
+    fn cookie(&self) -> String {
+        self.0.cookie.clone()
+    }
+
+    fn sessions(&self) -> &Sessions {
+        &self.0.sessions
+    }
+
+    fn live(&self) -> &Live {
+        &self.0.live
+    }
+}
+
+/// A place on loopback: the port of the last time, or the first one that is free.
+pub async fn listen(settings: &Settings) -> std::io::Result<TcpListener> {
+    let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let known = settings.page_port().await.ok().flatten();
+    for port in known.into_iter().chain(FIRST_PORT..FIRST_PORT + PORTS).chain([0]) {
+        if let Ok(listener) = TcpListener::bind(at(port)).await {
+            let port = listener.local_addr()?.port();
+            match known {
+                // Whoever has the port today may be gone tomorrow.
+                Some(known) if known != port => {
+                    tracing::warn!(known, port, "the pages' port of the last time is taken")
+                }
+                Some(_) => {}
+                None => drop(settings.set_page_port(port).await),
+            }
+            return Ok(listener);
+        }
+    }
+    Err(std::io::ErrorKind::AddrInUse.into())
+}
+
+/// Every page.
+pub fn router(pages: Pages) -> Router {
+    Router::new()
+        .route("/", get(overview::show))
+        .route("/access", get(access::ask).post(access::set))
+        .route("/approvals", get(approvals::list))
+        .route("/approvals/{id}", post(approvals::decide))
+        .route("/conversations", get(conversations::list))
+        .route("/conversations/{id}", get(conversations::show))
+        .route("/conversations/{id}/reset", get(conversations::ask_reset).post(conversations::reset))
+        .route("/live", get(live::stream))
+        .route("/runs", get(runs::list))
+        .route("/runs/{id}", get(runs::show))
+        .route("/runs/{id}/reconcile", post(runs::reconcile))
+        .route("/runs/{id}/stop", get(runs::ask_stop).post(runs::stop))
+        .route("/sign-in", get(sign_in::show).post(sign_in::enter))
+        .route("/sign-out", post(sign_in::leave))
+        .route("/style.css", get(style::css))
+        .route("/script.js", get(style::script))
+        .route("/icon.svg", get(style::icon))
+        .fallback(missing)
+        .layer(axum::middleware::from_fn_with_state(pages.clone(), door::guard))
+        .with_state(pages)
+}
+
+async fn missing() -> Trouble {
+    Trouble(No { code: NoCode::NotFound, message: "There is no page at this address.".to_owned() })
+}
+
+/// A page as an answer.
+fn html(status: StatusCode, page: &impl Template) -> Response {
+    match page.render() {
+        Ok(text) => {
+            let kind = (header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+            (status, [kind], text).into_response()
+        }
+        Err(error) => {
+            tracing::error!(%error, "a page could not be written");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+/// Why there is no page: the agent's own words.
+#[derive(Debug)]
+struct Trouble(No);
+
+impl<E: Into<No>> From<E> for Trouble {
+    fn from(error: E) -> Self {
+        Self(error.into())
+    }
+}
+
+#[derive(Template)]
+#[template(path = "trouble.html")]
+struct TroublePage<'a> {
+    title: &'a str,
+    message: &'a str,
+}
+
+impl IntoResponse for Trouble {
+    fn into_response(self) -> Response {
+        let (status, title) = match self.0.code {
+            NoCode::Invalid => (StatusCode::UNPROCESSABLE_ENTITY, "This cannot be done as it was asked"),
+            NoCode::NotFound => (StatusCode::NOT_FOUND, "Not found"),
+            NoCode::Refused => (StatusCode::CONFLICT, "Not now"),
+            NoCode::CannotReach => (StatusCode::SERVICE_UNAVAILABLE, "The gateway cannot be reached"),
+            NoCode::NotAuthorised => (StatusCode::BAD_GATEWAY, "The gateway does not let this computer in"),
+            NoCode::VersionMismatch => (StatusCode::BAD_GATEWAY, "The gateway has another version"),
+            NoCode::Failed => (StatusCode::INTERNAL_SERVER_ERROR, "The agent failed"),
+        };
+        html(status, &TroublePage { title, message: &self.0.message })
+    }
+}

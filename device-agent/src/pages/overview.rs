@@ -1,0 +1,179 @@
+//! The first page: the way of a request, what needs the owner, and the newest runs.
+
+use std::collections::HashMap;
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use deskgate_protocol::ids::{ApplicationId, EndpointId};
+use deskgate_protocol::management::{ListApplications, ListRuns};
+use deskgate_protocol::run::Run;
+
+use super::door::Visitor;
+use super::frame::{Frame, Section};
+use super::words::{Length, Shape, StateWord, When};
+use super::{Pages, Trouble};
+use crate::local::ListServices;
+use crate::services::{Provider, Service, Stage};
+use crate::settings::Mode;
+
+/// Runs that are shown.
+const SHOWN: u32 = 8;
+
+#[derive(Template)]
+#[template(path = "overview.html")]
+struct Overview {
+    frame: Frame,
+    hops: Vec<Hop>,
+    steps: Vec<Step>,
+    rows: Option<Vec<Row>>,
+    unsettled: usize,
+}
+
+/// One station of a request's way.
+struct Hop {
+    name: &'static str,
+    shape: Shape,
+    word: String,
+}
+
+/// One step to the first success.
+struct Step {
+    text: &'static str,
+    done: bool,
+    command: &'static str,
+}
+
+/// A run in the table.
+pub(super) struct Row {
+    pub(super) run: Run,
+    pub(super) state: StateWord,
+    pub(super) service: String,
+    pub(super) application: String,
+}
+
+impl Row {
+    /// How long it took, or takes so far.
+    pub(super) fn took(&self) -> Option<Length> {
+        let end = self.run.finished_at.unwrap_or_else(deskgate_protocol::Timestamp::now);
+        Some(Length(end.0.as_second() - self.run.started_at?.0.as_second()))
+    }
+}
+
+/// What the identifiers in runs are called here.
+#[derive(Default)]
+pub(super) struct Names {
+    services: HashMap<EndpointId, (String, ApplicationId)>,
+    applications: HashMap<ApplicationId, String>,
+}
+
+impl Names {
+    /// Those of today; what cannot be asked stays without a name.
+    pub(super) async fn new(pages: &Pages) -> Self {
+        let (services, applications) =
+            tokio::join!(pages.desk().ask(ListServices {}), pages.desk().manage(ListApplications {}));
+        let named = |service: Service| Some((service.endpoint_id?, (service.draft.name, service.app_id)));
+        Self {
+            services: services.unwrap_or_default().into_iter().filter_map(named).collect(),
+            applications: applications.unwrap_or_default().into_iter().map(|app| (app.app_id, app.name)).collect(),
+        }
+    }
+
+    /// The name of an application.
+    pub(super) fn application(&self, app_id: ApplicationId) -> String {
+        self.applications.get(&app_id).cloned().unwrap_or_else(|| app_id.to_string())
+    }
+
+    /// A run with its names.
+    pub(super) fn row(&self, run: Run) -> Row {
+        let (service, application) = match self.services.get(&run.endpoint_id) {
+            Some((service, app_id)) => (service.clone(), self.application(*app_id)),
+            None => (run.endpoint_id.to_string(), String::new()),
+        };
+        Row { state: StateWord::of(&run), service, application, run }
+    }
+}
+
+/// `GET /`
+pub(super) async fn show(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, Trouble> {
+    let desk = pages.desk();
+    let (frame, names, services, listed, applications) = tokio::join!(
+        Frame::new(&pages, &visitor, Section::Overview, "Overview"),
+        Names::new(&pages),
+        desk.ask(ListServices {}),
+        desk.manage(ListRuns { limit: SHOWN, ..Default::default() }),
+        desk.manage(ListApplications {}),
+    );
+    let services = services.unwrap_or_default();
+    let rows: Option<Vec<_>> = listed.ok().map(|page| page.runs.into_iter().map(|run| names.row(run)).collect());
+    let any_run = rows.as_ref().is_some_and(|rows| !rows.is_empty());
+    let steps = steps(applications.is_ok_and(|list| !list.is_empty()), &services, any_run);
+    let hops = hops(&frame, &services);
+    let standing = |word: &str| match &frame.status {
+        Some(status) => {
+            status.work.runs.as_array().map_or(0, |runs| runs.iter().filter(|run| run["standing"] == word).count())
+        }
+        None => 0,
+    };
+    let unsettled = standing("awaiting_reconciliation");
+    Ok(super::html(StatusCode::OK, &Overview { frame, hops, steps, rows, unsettled }))
+}
+
+/// The list of the first visit, until all of it is done.
+fn steps(application: bool, services: &[Service], any_run: bool) -> Vec<Step> {
+    let published = services.iter().any(|service| service.stage() == Stage::Published);
+    let steps = vec![
+        Step {
+            text: "Name an application and store its key",
+            done: application,
+            command: "deskgate app create Billing",
+        },
+        Step {
+            text: "Describe a service",
+            done: !services.is_empty(),
+            command: "deskgate service create \"Summarise\" --app Billing --dir ~/project",
+        },
+        Step {
+            text: "Check and publish it",
+            done: published,
+            command: "deskgate service check \"Summarise\" && deskgate service publish \"Summarise\"",
+        },
+        Step { text: "Send a test run", done: any_run, command: "" },
+    ];
+    if steps.iter().all(|step| step.done) { Vec::new() } else { steps }
+}
+
+fn hops(frame: &Frame, services: &[Service]) -> Vec<Hop> {
+    let line = frame.line();
+    let mut hops = vec![Hop {
+        name: "Backends",
+        shape: frame.access_shape(),
+        word: match frame.access() {
+            Some(true) => "may call".to_owned(),
+            Some(false) => "are refused: access is paused".to_owned(),
+            None => "not known".to_owned(),
+        },
+    }];
+    match frame.status.as_ref().map(|status| status.mode) {
+        Some(Mode::Remote) => {
+            hops.push(Hop { name: "Gateway", shape: line.shape, word: "on its server".to_owned() });
+            hops.push(Hop { name: "SSH", shape: line.shape, word: line.word.to_owned() });
+        }
+        _ => hops.push(Hop { name: "Gateway", shape: line.shape, word: format!("built in, {}", line.word) }),
+    }
+    let (slots, active) = match &frame.status {
+        Some(status) => (status.work.slots, status.work.runs.as_array().map_or(0, Vec::len)),
+        None => (0, 0),
+    };
+    hops.push(Hop { name: "This computer", shape: Shape::Good, word: format!("{active} of {slots} places taken") });
+    let models = services.iter().filter(|service| service.draft.provider != Provider::Scripted).count();
+    let word = match (services.is_empty(), models) {
+        (true, _) => "no service yet".to_owned(),
+        (false, 0) => "scripted assistant".to_owned(),
+        (false, _) => "chosen by each service".to_owned(),
+    };
+    let shape = if services.is_empty() { Shape::Unknown } else { Shape::Good };
+    hops.push(Hop { name: "Model", shape, word });
+    hops
+}

@@ -1,0 +1,194 @@
+//! Runs: the list, one run, and what its owner can do with it.
+
+use askama::Template;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_protocol::ids::RunId;
+use deskgate_protocol::management::{ListRuns, RunDetail, ShowRun, StopRun};
+use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
+use serde::Deserialize;
+
+use super::door::Visitor;
+use super::fields::Fields;
+use super::frame::{Frame, Section};
+use super::live::Topic;
+use super::overview::{Names, Row};
+use super::timeline::Timeline;
+use super::words::When;
+use super::{Pages, Trouble};
+use crate::local::{Evidence, Finding, No, NoCode, OnDisk, ReconcileRun, ShowEvidence};
+use crate::visible;
+
+/// Runs on one page.
+const PAGE: u32 = 50;
+
+/// What the list shows.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Filter {
+    before: Option<RunId>,
+}
+
+#[derive(Template)]
+#[template(path = "runs.html")]
+struct List {
+    frame: Frame,
+    rows: Vec<Row>,
+    older: Option<RunId>,
+    first: bool,
+}
+
+/// `GET /runs`
+pub(super) async fn list(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Query(filter): Query<Filter>,
+) -> Result<Response, Trouble> {
+    let (frame, names) = tokio::join!(Frame::new(&pages, &visitor, Section::Runs, "Runs"), Names::new(&pages));
+    let page = pages.desk().manage(ListRuns { limit: PAGE, before: filter.before, ..Default::default() }).await?;
+    let older = page.runs.last().filter(|_| page.has_more).map(|run| run.run_id);
+    let rows = page.runs.into_iter().map(|run| names.row(run)).collect();
+    Ok(super::html(StatusCode::OK, &List { frame, rows, older, first: filter.before.is_none() }))
+}
+
+#[derive(Template)]
+#[template(path = "run.html")]
+struct Show {
+    frame: Frame,
+    row: Row,
+    timeline: Timeline,
+    steps: Vec<Step>,
+    calls: Vec<Call>,
+}
+
+/// One event in the list of steps.
+struct Step {
+    event: RunEvent,
+    about: String,
+}
+
+impl Step {
+    fn new(event: RunEvent) -> Self {
+        let about = |name: &str| event.data.get(name).and_then(|value| value.as_str()).map(visible::line);
+        let about = ["tool", "text", "reason", "resolution"].into_iter().find_map(about).unwrap_or_default();
+        Self { event, about }
+    }
+}
+
+impl Show {
+    fn run(&self) -> &Run {
+        &self.row.run
+    }
+
+    fn ended(&self) -> bool {
+        self.run().phase == Phase::Final
+    }
+
+    fn unsettled(&self) -> bool {
+        self.run().state == RunState::AwaitingReconciliation
+    }
+
+    fn input(&self) -> Option<String> {
+        self.run().input.as_ref().map(|input| visible::block(&input.text, ""))
+    }
+
+    fn result(&self) -> Option<String> {
+        self.run().result.as_ref().map(|result| visible::block(&result.text, ""))
+    }
+
+    fn error(&self) -> Option<String> {
+        self.run().error.as_ref().map(|error| visible::block(&error.message, ""))
+    }
+}
+
+/// A writing call of a run that is not settled, in words.
+struct Call {
+    tool: String,
+    place: String,
+    outcome: &'static str,
+    on_disk: &'static str,
+}
+
+impl Call {
+    fn new(call: &Evidence) -> Self {
+        let outcome = match call.intent.ok {
+            Some(true) => "It reported success.",
+            Some(false) => "It reported an error.",
+            None => "Nobody knows what came of it; it may have happened.",
+        };
+        let on_disk = match call.on_disk {
+            OnDisk::AsBefore => "On disk now: as it was before the call.",
+            OnDisk::AsPlanned => "On disk now: as the call was to make it.",
+            OnDisk::Neither => "On disk now: neither as before nor as planned.",
+            OnDisk::Unknown => "What is on disk now cannot be compared.",
+        };
+        let place = call.intent.plan.place.as_deref().map(visible::line).unwrap_or_default();
+        Self { tool: visible::line(&call.intent.tool), place, outcome, on_disk }
+    }
+}
+
+/// `GET /runs/{id}`
+pub(super) async fn show(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(run_id): Path<RunId>,
+) -> Result<Response, Trouble> {
+    let (frame, names, evidence) = tokio::join!(
+        Frame::new(&pages, &visitor, Section::Runs, format!("Run {run_id}")),
+        Names::new(&pages),
+        pages.desk().ask(ShowEvidence { run_id }),
+    );
+    let RunDetail { run, events } = pages.desk().manage(ShowRun { run_id, after: 0, wait_s: 0 }).await?;
+    let timeline = Timeline::new(&run, &events);
+    let steps = events.into_iter().map(Step::new).collect();
+    let calls = evidence.unwrap_or_default().iter().map(Call::new).collect();
+    let page = Show { frame, row: names.row(run), timeline, steps, calls };
+    Ok(super::html(StatusCode::OK, &page))
+}
+
+#[derive(Template)]
+#[template(path = "run-stop.html")]
+struct StopQuestion {
+    frame: Frame,
+    run_id: RunId,
+    started: bool,
+}
+
+/// `GET /runs/{id}/stop`: the question before it.
+pub(super) async fn ask_stop(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(run_id): Path<RunId>,
+) -> Result<Response, Trouble> {
+    let detail = pages.desk().manage(ShowRun { run_id, after: 0, wait_s: 0 }).await?;
+    let frame = Frame::new(&pages, &visitor, Section::Runs, "Stop this run?").await;
+    let started = detail.run.phase != Phase::Accepted;
+    Ok(super::html(StatusCode::OK, &StopQuestion { frame, run_id, started }))
+}
+
+/// `POST /runs/{id}/stop`
+pub(super) async fn stop(State(pages): State<Pages>, Path(run_id): Path<RunId>) -> Result<Redirect, Trouble> {
+    pages.desk().manage(StopRun { run_id }).await?;
+    pages.live().changed(Topic::Runs);
+    Ok(Redirect::to(&format!("/runs/{run_id}")))
+}
+
+/// `POST /runs/{id}/reconcile`
+pub(super) async fn reconcile(
+    State(pages): State<Pages>,
+    Path(run_id): Path<RunId>,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let finding = match fields.get("finding") {
+        "finished" => Finding::Finished,
+        "not_done" => Finding::NotDone,
+        "run_again" => Finding::RunAgain,
+        other => {
+            let message = format!("{other:?} is none of the answers: it finished, it did not, run again.");
+            return Err(Trouble(No { code: NoCode::Invalid, message }));
+        }
+    };
+    pages.desk().ask(ReconcileRun { run_id, finding }).await?;
+    pages.live().changed(Topic::Runs);
+    Ok(Redirect::to(&format!("/runs/{run_id}")).into_response())
+}

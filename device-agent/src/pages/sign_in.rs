@@ -1,0 +1,58 @@
+//! Signing in: a launch code becomes a session.
+//!
+//! Showing the link changes nothing, so that a browser that loads links ahead cannot use the code up; the page that it
+//! shows sends the code.
+
+use askama::Template;
+use axum::extract::{Query, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use serde::Deserialize;
+
+use super::door::Visitor;
+use super::fields::Fields;
+use super::{Pages, Trouble};
+
+/// The page's address in a launch link.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Link {
+    #[serde(default)]
+    code: String,
+}
+
+#[derive(Template)]
+#[template(path = "sign-in.html")]
+struct SignIn<'a> {
+    code: &'a str,
+    wrong: bool,
+}
+
+/// The page, with the code of the link in its form.
+pub(super) fn page(status: StatusCode, code: &str) -> Response {
+    super::html(status, &SignIn { code, wrong: false })
+}
+
+/// `GET /sign-in`
+pub(super) async fn show(Query(link): Query<Link>) -> Response {
+    page(StatusCode::OK, &link.code)
+}
+
+/// `POST /sign-in`
+pub(super) async fn enter(State(pages): State<Pages>, fields: Fields) -> Result<Response, Trouble> {
+    if !pages.desk().launch.redeem(fields.get("code")) {
+        tracing::warn!("a launch code was not good");
+        return Ok(super::html(StatusCode::FORBIDDEN, &SignIn { code: "", wrong: true }));
+    }
+    let session = pages.sessions().begin().await?;
+    // Without an end the cookie ends with the browser; other ports of this host get it too, which its name allows for.
+    let cookie = format!("{}={session}; Path=/; HttpOnly; SameSite=Strict", pages.cookie());
+    let cookie = HeaderValue::from_str(&cookie).expect("a name of ours and base64 are visible ASCII");
+    tracing::info!("a browser signed in to the management pages");
+    Ok(([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response())
+}
+
+/// `POST /sign-out`: every browser at once.
+pub(super) async fn leave(State(pages): State<Pages>, _: Visitor) -> Result<Redirect, Trouble> {
+    pages.sessions().end_all().await?;
+    Ok(Redirect::to("/"))
+}

@@ -1,0 +1,29 @@
+//! What pages are made with: the style sheet, the script, the picture in the tab. They hold no secret, so they need no
+//! session.
+
+use axum::http::{HeaderValue, header};
+use axum::response::IntoResponse;
+
+/// Whether a path is answered without a session.
+pub(super) fn is_open(path: &str) -> bool {
+    matches!(path, "/style.css" | "/script.js" | "/icon.svg" | "/sign-in")
+}
+
+/// `GET /style.css`
+pub(super) async fn css() -> impl IntoResponse {
+    of("text/css; charset=utf-8", include_str!("../../templates/style.css"))
+}
+
+/// `GET /script.js`
+pub(super) async fn script() -> impl IntoResponse {
+    of("text/javascript; charset=utf-8", include_str!("../../templates/script.js"))
+}
+
+/// `GET /icon.svg`
+pub(super) async fn icon() -> impl IntoResponse {
+    of("image/svg+xml", include_str!("../../templates/icon.svg"))
+}
+
+fn of(kind: &'static str, text: &'static str) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, HeaderValue::from_static(kind))], text)
+}

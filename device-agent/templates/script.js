@@ -1,0 +1,138 @@
+// Keeps an open page fresh and saves steps. Everything works without it, except that nothing is live then.
+"use strict";
+
+const byId = (id) => document.getElementById(id);
+const say = (text) => { const place = byId("said"); if (place) place.textContent = text; };
+
+// A launch link sends its code by itself, but not while a browser only loads the page ahead.
+const send = document.querySelector("form[data-send]");
+if (send) {
+  if (document.prerendering) document.addEventListener("prerenderingchange", () => send.submit(), { once: true });
+  else send.submit();
+}
+
+document.addEventListener("click", async (event) => {
+  const copy = event.target.closest("[data-copy]");
+  if (copy) {
+    await navigator.clipboard.writeText(byId(copy.dataset.copy).textContent.trim());
+    say("Copied");
+    return;
+  }
+  const opens = event.target.closest("a[data-dialog]");
+  if (opens && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
+    event.preventDefault();
+    openDialog(opens.href);
+  }
+  if (event.target.closest("dialog [data-cancel]")) {
+    event.preventDefault();
+    byId("dialog").close();
+  }
+});
+
+// A question has a page of its own; here it is shown in a dialog. Focus goes back by itself when it closes.
+async function openDialog(address) {
+  const question = (await fetchPage(address))?.querySelector("form.question");
+  if (!question) { location.href = address; return; }
+  const dialog = byId("dialog");
+  dialog.replaceChildren(question);
+  dialog.showModal();
+}
+
+async function fetchPage(address) {
+  const answer = await fetch(address, { headers: { Accept: "text/html" } });
+  if (!answer.ok) return null;
+  return new DOMParser().parseFromString(await answer.text(), "text/html");
+}
+
+// Takes over those parts of the page that show one of the topics.
+async function refresh(topics) {
+  const shows = (part) => topics.has("everything") || part.dataset.live.split(" ").some((topic) => topics.has(topic));
+  const parts = [...document.querySelectorAll("[data-live]")].filter(shows);
+  if (!parts.length) return;
+  const fresh = await fetchPage(location.href);
+  if (!fresh) return;
+  document.title = fresh.title;
+  for (const part of parts) {
+    const now = fresh.getElementById(part.id);
+    // Nobody loses what they are writing.
+    const writes = part.contains(document.activeElement) && /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName);
+    if (!now || writes || now.outerHTML === part.outerHTML) continue;
+    const focused = part.contains(document.activeElement) ? document.activeElement : null;
+    const again = focused && path(part, focused);
+    for (const open of part.querySelectorAll("details[open]")) at(now, path(part, open))?.setAttribute("open", "");
+    part.replaceWith(now);
+    if (again) at(now, again)?.focus({ preventScroll: true });
+  }
+}
+
+// Where an element is below another one: by the nearest identifier, and by its place below that.
+function path(root, element) {
+  const steps = [];
+  for (let here = element; here !== root; here = here.parentElement) {
+    if (here.id) return [`#${CSS.escape(here.id)}`, ...steps];
+    steps.unshift([...here.parentElement.children].indexOf(here));
+  }
+  return steps;
+}
+function at(root, steps) {
+  return steps.reduce((here, step) => (typeof step === "string" ? root.querySelector(step) : here?.children[step]), root);
+}
+
+// One stream for the whole tab.
+if (document.body.hasAttribute("data-live-pages")) {
+  let wanted = new Set();
+  let timer = null;
+  let lost = null;
+  const show = (text) => { const place = byId("live"); if (place) place.textContent = text; };
+  const state = () => show(lost ? `Not live since ${lost}. Trying to reconnect.` : "● live");
+  const want = (topic) => {
+    wanted.add(topic);
+    timer ??= setTimeout(async () => {
+      const topics = wanted;
+      [wanted, timer] = [new Set(), null];
+      try { await refresh(topics); } catch { /* The stream says when the agent is back. */ }
+      state();
+    }, 60);
+  };
+  const connect = () => {
+    const stream = new EventSource("/live");
+    stream.addEventListener("hello", () => {
+      const again = lost !== null;
+      lost = null;
+      state();
+      if (again) { say("Live again"); want("everything"); }
+    });
+    stream.addEventListener("changed", (event) => want(event.data));
+    stream.addEventListener("error", () => {
+      lost ??= new Date().toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+      state();
+      // A browser gives up for good when it is answered with an error, as while the agent starts.
+      if (stream.readyState === EventSource.CLOSED) setTimeout(connect, 2000);
+    });
+    addEventListener("pagehide", () => stream.close(), { once: true });
+  };
+  connect();
+  addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
+}
+
+// Keys: g and a letter goes to a page; in the inbox j and k move, d denies, a and then Enter allows.
+let goes = false;
+document.addEventListener("keydown", (event) => {
+  const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
+  if (typing || event.ctrlKey || event.metaKey || event.altKey || byId("dialog")?.open) return;
+  if (goes) {
+    goes = false;
+    document.querySelector(`nav a[data-key="${CSS.escape(event.key)}"]`)?.click();
+    return;
+  }
+  const cards = [...document.querySelectorAll("[data-card]")];
+  const here = cards.findIndex((card) => card.contains(document.activeElement));
+  switch (event.key) {
+    case "g": goes = true; setTimeout(() => { goes = false; }, 1500); break;
+    case "j": cards[Math.min(here + 1, cards.length - 1)]?.focus(); break;
+    case "k": cards[Math.max(here - 1, 0)]?.focus(); break;
+    case "d": cards[here]?.querySelector("[data-deny]")?.click(); break;
+    // Two keys, never one: this one only leads to the button.
+    case "a": cards[here]?.querySelector("[data-allow]")?.focus(); break;
+  }
+});

@@ -1,0 +1,172 @@
+//! What the desktop's agent takes itself: time for each turn of a run, and memory while runs are under way.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use crate::Bench;
+use crate::desktop::Desktop;
+use crate::http::{Connection, Submission, Target, read};
+use crate::memory;
+use crate::provider::ModelProvider;
+use crate::report::{Report, median};
+use crate::site::{self, PATIENCE, Server};
+
+const SCRIPTED: &str = "agent_overhead_ms_p50";
+const OVER_HTTP: &str = "agent_overhead_http_ms_p50";
+const EIGHT_ACTIVE: &str = "rss_device_8_active_mib";
+
+/// Turns of a run that call Read; one more gives the answer.
+const TURNS: usize = 100;
+/// Runs that are timed ...
+const RUNS: usize = 20;
+/// ... after one that is not.
+const WARM_UP: usize = 1;
+/// The file that each turn reads.
+const SMALL: &str = "order.txt";
+
+/// Runs under way at the same time.
+const ACTIVE: u32 = 8;
+/// Files that each of them has read, in so many turns.
+const FILES: usize = 20;
+const READING_TURNS: usize = 4;
+/// Lines of such a file.
+const LINES: usize = 200;
+
+/// Measures what is asked for.
+pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
+    if !bench.wants(&[SCRIPTED, OVER_HTTP, EIGHT_ACTIVE]) {
+        return Ok(());
+    }
+    println!("The agent");
+    let folder = site::folder()?;
+    let server = Server::start(&bench.programs, folder.path()).await?;
+    let mut desktop = Desktop::start(&bench.programs, folder.path()).await?;
+    desktop.pair(&server).await?;
+    plant(&desktop)?;
+    // First: memory that was once used is not always given back.
+    if bench.wants(&[EIGHT_ACTIVE]) {
+        eight_active(&mut desktop, report).await?;
+    }
+    if bench.wants(&[SCRIPTED]) {
+        let look = [json!({ "text": "I look." }), json!({ "tool": "Read", "arguments": { "file_path": SMALL } })];
+        let steps: Vec<_> = (0..TURNS).flat_map(|_| look.clone()).chain([json!({ "text": "Done." })]).collect();
+        let model = desktop.script("looks", &steps.into())?;
+        let target =
+            desktop.publish_as("scripted", &["--model", &model, "--tools", "Read", "--max-turns", "1000"]).await?;
+        let times = turns(bench, &target, || Duration::ZERO).await?;
+        note(report, SCRIPTED, &times);
+    }
+    if bench.wants(&[OVER_HTTP]) {
+        let provider = ModelProvider::start(TURNS, SMALL).await?;
+        desktop.ask(&["provider", "set", "bench", "--kind", "openai", "--base-url", &provider.base_url()]).await?;
+        let service = ["--provider", "bench", "--model", "m-1", "--tools", "Read", "--max-turns", "1000"];
+        let target = desktop.publish_as("remote", &service).await?;
+        let times = turns(bench, &target, || provider.take_spent()).await?;
+        note(report, OVER_HTTP, &times);
+    }
+    Ok(())
+}
+
+fn plant(desktop: &Desktop) -> anyhow::Result<()> {
+    std::fs::create_dir_all(desktop.work())?;
+    let line = |n: usize| format!("Order {n}: three green lamps, due on Friday.\n");
+    std::fs::write(desktop.work().join(SMALL), line(4711))?;
+    for file in 0..FILES {
+        let text: String = (0..LINES).map(|n| line(file * LINES + n)).collect();
+        std::fs::write(desktop.work().join(format!("orders{file}.txt")), text)?;
+    }
+    Ok(())
+}
+
+fn note(report: &mut Report, name: &'static str, times: &[f64]) {
+    let (least, most) = times.iter().fold((f64::MAX, 0.0_f64), |(least, most), ms| (least.min(*ms), most.max(*ms)));
+    report.part(
+        &format!("{name}_parts"),
+        json!({ "runs": times.len(), "turns": TURNS + 1, "least": least, "most": most }),
+    );
+    report.value(name, median(times));
+}
+
+/// Milliseconds that one turn of each run took, without what `models_own` says of the model's.
+async fn turns(bench: &Bench, target: &Target, models_own: impl Fn() -> Duration) -> anyhow::Result<Vec<f64>> {
+    let mut connection = Connection::open(target.address).await?;
+    let mut submission = Submission::new(target);
+    let mut times = Vec::new();
+    for number in 0..WARM_UP + bench.count(RUNS) {
+        models_own();
+        let began = Instant::now();
+        let mut run = submit(&mut connection, &mut submission, number).await?;
+        let run_id = run_id(&run)?;
+        while run["phase"] != "final" {
+            let status = connection.exchange(read(target, &run_id, 30).as_bytes()).await?;
+            anyhow::ensure!(status == 200, "a run could not be read: {status}");
+            run = serde_json::from_slice(connection.body())?;
+        }
+        let time = began.elapsed().saturating_sub(models_own());
+        let calls = [&run["usage"]["model_calls"], &run["usage"]["tool_calls"]].map(Value::as_u64);
+        let expected = [TURNS as u64 + 1, TURNS as u64].map(Some);
+        anyhow::ensure!(run["state"] == "succeeded" && calls == expected, "a run ended otherwise: {run}");
+        if number >= WARM_UP {
+            times.push(time.as_secs_f64() * 1e3 / (TURNS + 1) as f64);
+        }
+    }
+    Ok(times)
+}
+
+async fn submit(connection: &mut Connection, submission: &mut Submission, number: usize) -> anyhow::Result<Value> {
+    let status = connection.exchange(submission.with_key(0, number as u64)).await?;
+    anyhow::ensure!(status == 202, "a submission was answered {status}");
+    Ok(serde_json::from_slice(connection.body())?)
+}
+
+fn run_id(run: &Value) -> anyhow::Result<String> {
+    Ok(run["run_id"].as_str().context("a run without an identifier")?.to_owned())
+}
+
+/// Each of the runs has read its files and waits for its model.
+async fn eight_active(desktop: &mut Desktop, report: &mut Report) -> anyhow::Result<()> {
+    desktop.pause();
+    desktop.set_slots(ACTIVE).await?;
+    desktop.resume().await?;
+    let mut steps = Vec::new();
+    for file in 0..FILES {
+        if file % (FILES / READING_TURNS) == 0 {
+            steps.push(json!({ "text": "I look at the orders." }));
+        }
+        steps.push(json!({ "tool": "Read", "arguments": { "file_path": format!("orders{file}.txt") } }));
+    }
+    steps.extend([json!({ "delay_ms": 600_000 }), json!({ "text": "Done." })]);
+    let model = desktop.script("waits", &steps.into())?;
+    let slots = ACTIVE.to_string();
+    let target = desktop.publish_as("eight", &["--model", &model, "--tools", "Read", "--concurrency", &slots]).await?;
+    let mut connection = Connection::open(target.address).await?;
+    let mut submission = Submission::new(&target);
+    let mut runs = Vec::new();
+    for number in 0..ACTIVE as usize {
+        runs.push(run_id(&submit(&mut connection, &mut submission, number).await?)?);
+    }
+    until_all_wait(desktop).await?;
+    tokio::time::sleep(memory::IDLE).await;
+    memory::note(report, EIGHT_ACTIVE, desktop.pid()?)?;
+    for run_id in runs {
+        desktop.ask(&["runs", "stop", &run_id, "--wait", "30s"]).await?;
+    }
+    Ok(())
+}
+
+/// A turn counts once the model has asked for its calls; the one in which it waits does not.
+async fn until_all_wait(desktop: &Desktop) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let runs = desktop.ask(&["status"]).await?["work"]["runs"].take();
+        let waits = |run: &&Value| run["turns"] == READING_TURNS;
+        let waiting = runs.as_array().map_or(0, |runs| runs.iter().filter(waits).count());
+        if waiting == ACTIVE as usize {
+            return Ok(());
+        }
+        anyhow::ensure!(Instant::now() < deadline, "{waiting} of {ACTIVE} runs have read their files: {runs}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

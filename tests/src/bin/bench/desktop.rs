@@ -1,0 +1,148 @@
+//! The desktop's agent, set up with its own command line.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use deskgate::store::Store;
+use serde_json::{Value, json};
+
+use crate::http::Target;
+use crate::process::Process;
+use crate::site::{PATIENCE, Programs, Server, answer};
+
+/// The desktop's agent.
+pub(crate) struct Desktop {
+    process: Option<Process>,
+    program: PathBuf,
+    home: PathBuf,
+    folder: PathBuf,
+}
+
+impl Desktop {
+    /// Starts one in `folder`, in built-in mode.
+    pub(crate) async fn start(programs: &Programs, folder: &Path) -> anyhow::Result<Self> {
+        let (program, folder) = (programs.agent.clone(), folder.to_owned());
+        let mut desktop = Self { process: None, program, home: folder.join("home"), folder };
+        desktop.resume().await?;
+        Ok(desktop)
+    }
+
+    /// Starts it again, and waits until it is connected.
+    pub(crate) async fn resume(&mut self) -> anyhow::Result<()> {
+        let mut command = self.command();
+        let log = self.folder.join("agent.log");
+        self.process = Some(Process::start(command.args(["start", "--foreground"]), &log)?);
+        self.connected().await
+    }
+
+    /// Stops it.
+    pub(crate) fn pause(&mut self) {
+        self.process = None;
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> anyhow::Result<u32> {
+        Ok(self.process.as_ref().context("the agent is stopped")?.pid())
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.env("DESKGATE_HOME", &self.home);
+        command
+    }
+
+    /// Asks the running agent something with its own command line.
+    pub(crate) async fn ask(&self, words: &[&str]) -> anyhow::Result<Value> {
+        let mut command = self.command();
+        command.arg("--json").args(words);
+        answer(command).await
+    }
+
+    async fn connected(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let last = match self.ask(&["status"]).await {
+                Ok(status) if status["line"]["state"] == "connected" => return Ok(()),
+                Ok(status) => status["line"].to_string(),
+                Err(error) => error.to_string(),
+            };
+            anyhow::ensure!(Instant::now() < deadline, "the agent is not connected: {last}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Pairs it with a server and connects to that over SSH.
+    pub(crate) async fn pair(&mut self, server: &Server) -> anyhow::Result<()> {
+        let path = |name: &str| self.folder.join(name).display().to_string();
+        let (identity, socket, token) = (path("identity.json"), path("run/control.sock"), path("state/control_token"));
+        self.ask(&["identity", "export", &identity]).await?;
+        server.ask(&["admin", "device", "add", &identity]).await?;
+        let host_key = server.ask(&["admin", "host-key"]).await?;
+        let fingerprint = host_key["fingerprint"].as_str().context("no fingerprint")?;
+        let save = ["connection", "save", "--mode", "remote", "--ssh-user", "deskgate", "--ssh-address", &server.ssh];
+        let rest = ["--control-socket", &socket, "--host-key", fingerprint, "--token-file", &token];
+        self.ask(&[save.as_slice(), rest.as_slice()].concat()).await?;
+        // A fresh process: nothing is left in it of the gateway that was built in.
+        self.pause();
+        self.resume().await
+    }
+
+    /// A script of the scripted assistant, as the name of a model.
+    pub(crate) fn script(&self, name: &str, steps: &Value) -> anyhow::Result<String> {
+        let path = self.folder.join(format!("{name}.json"));
+        std::fs::write(&path, json!({ "steps": steps }).to_string())?;
+        Ok(format!("script:{}", path.display()))
+    }
+
+    /// The folder that services work in.
+    pub(crate) fn work(&self) -> PathBuf {
+        self.folder.join("work")
+    }
+
+    /// Publishes a service that answers at once, and enables access.
+    pub(crate) async fn publish(&self) -> anyhow::Result<Target> {
+        let model = self.script("answers", &json!([{ "text": "Replacement confirmed." }]))?;
+        self.publish_as("bench", &["--model", &model, "--tools", "none"]).await
+    }
+
+    /// Publishes a service in an application of the same name, and enables access. `arguments` are those of
+    /// `service create` beside its folder.
+    pub(crate) async fn publish_as(&self, name: &str, arguments: &[&str]) -> anyhow::Result<Target> {
+        std::fs::create_dir_all(self.work())?;
+        let created = self.ask(&["app", "create", name]).await?;
+        let directory = self.work().display().to_string();
+        let service = ["service", "create", name, "--app", name, "--dir", &directory];
+        self.ask(&[&service[..], arguments].concat()).await?;
+        self.ask(&["service", "check", name]).await?;
+        let published = self.ask(&["service", "publish", name]).await?;
+        let access = self.ask(&["access", "enable"]).await?;
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let address = text(&access["address"]).context("no address")?;
+        let address = address.trim_start_matches("http://").trim_end_matches("/api/v1");
+        Ok(Target {
+            address: address.parse()?,
+            key: text(&created["key"]["text"]).context("no key")?,
+            endpoint_id: text(&published["endpoint_id"]).context("no endpoint")?,
+        })
+    }
+
+    /// Lets it execute so many runs at the same time. It must be stopped.
+    pub(crate) async fn set_slots(&self, slots: u32) -> anyhow::Result<()> {
+        anyhow::ensure!(self.process.is_none(), "a running agent has read its settings already");
+        let store = Store::open(self.home.join("deskgate.db")).await?;
+        Ok(store.settings().set_slots(slots).await?)
+    }
+
+    /// More keys of the application that [`Self::publish`] made.
+    pub(crate) async fn more_keys(&self, target: &Target, count: usize) -> anyhow::Result<Vec<Target>> {
+        let mut targets = Vec::with_capacity(count);
+        for number in 0..count {
+            let created = self.ask(&["key", "create", "--app", "bench", &format!("caller {number}")]).await?;
+            let key = created["text"].as_str().context("no key")?.to_owned();
+            targets.push(Target { key, ..target.clone() });
+        }
+        Ok(targets)
+    }
+}
