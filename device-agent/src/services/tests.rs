@@ -82,6 +82,7 @@ impl Gateway for FakeGateway {
                             version,
                             definition_sha256,
                             published_at,
+                            closed_at: None,
                         };
                         state.published.push(one.clone());
                         one
