@@ -18,6 +18,14 @@ document.addEventListener("click", async (event) => {
     say("Copied");
     return;
   }
+  const save = event.target.closest("[data-save]");
+  if (save) {
+    const file = new Blob([`${byId(save.dataset.save).textContent.trim()}\n`], { type: "text/plain" });
+    const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(file), download: save.dataset.name });
+    link.click();
+    URL.revokeObjectURL(link.href);
+    return;
+  }
   const opens = event.target.closest("a[data-dialog]");
   if (opens && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
     event.preventDefault();
@@ -128,6 +136,7 @@ document.addEventListener("keydown", (event) => {
   const cards = [...document.querySelectorAll("[data-card]")];
   const here = cards.findIndex((card) => card.contains(document.activeElement));
   switch (event.key) {
+    case "/": if (document.querySelector("[data-search]")) { event.preventDefault(); document.querySelector("[data-search]").focus(); } break;
     case "g": goes = true; setTimeout(() => { goes = false; }, 1500); break;
     case "j": cards[Math.min(here + 1, cards.length - 1)]?.focus(); break;
     case "k": cards[Math.max(here - 1, 0)]?.focus(); break;

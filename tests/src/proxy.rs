@@ -1,4 +1,4 @@
-//! A network in between: it can be cut, frozen, muted and healed.
+//! A network in between: it can be cut, frozen, muted, deafened and healed.
 
 use std::net::SocketAddr;
 
@@ -17,6 +17,8 @@ struct Weather {
     is_frozen: bool,
     /// What comes from the side that dialled is held back; the other direction passes.
     is_mute: bool,
+    /// What the side that dialled is told is held back; the other direction passes.
+    is_deaf: bool,
     /// New connections are reset at once.
     is_cut: bool,
     /// How often it was cut. Connections of before are reset, even if it was healed again already.
@@ -63,6 +65,11 @@ impl Proxy {
         self.weather.send_modify(|weather| weather.is_mute = true);
     }
 
+    /// Lets pass what the side that dialled says, and holds back what it is told until [`Proxy::heal`].
+    pub fn deafen(&self) {
+        self.weather.send_modify(|weather| weather.is_deaf = true);
+    }
+
     /// Resets all connections and every new one. What was under way is lost.
     pub fn cut(&self) {
         self.weather.send_modify(|weather| {
@@ -99,7 +106,7 @@ async fn pass(near: TcpStream, target: SocketAddr, weather: watch::Receiver<Weat
         let (near_in, near_out) = near.into_split();
         let (far_in, far_out) = far.into_split();
         let said = copy(near_in, far_out, weather.clone(), |weather| weather.is_frozen || weather.is_mute);
-        let told = copy(far_in, near_out, weather, |weather| weather.is_frozen);
+        let told = copy(far_in, near_out, weather, |weather| weather.is_frozen || weather.is_deaf);
         tokio::try_join!(said, told)
     };
     tokio::select! {

@@ -15,146 +15,43 @@
 //! tools run in the order the model called them; an event that does not fit the state is ignored.
 //! How a call becomes a tool that runs is in [`calls`]: never without a plan, a verdict and its place in the journal.
 
+//!
+//! | file | part |
+//! |---|---|
+//! | here | the states, and how a turn of the model begins and the run ends |
+//! | [`words`] | what happens, and what is to be done about it |
+//! | [`reply`] | what the model says |
+//! | [`calls`] | the tools that it calls |
+//! | [`context`], [`summing`] | a conversation that is too long for the model |
+
 mod calls;
+mod context;
+mod reply;
+mod summing;
+#[cfg(test)]
+mod tests;
+mod words;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use deskgate_protocol::Timestamp;
 use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::control::{DeviceEvent, MessageDelta, ToolKind};
+use deskgate_protocol::control::ToolKind;
 use deskgate_protocol::ids::ApprovalId;
-use deskgate_protocol::run::{Effects, FinishReason, Outcome, RunErrorCode, Usage};
-use serde_json::Value;
+use deskgate_protocol::run::{Effects, Outcome, RunErrorCode, Usage};
 
 use super::outcome;
-use crate::assistant::{ErrorKind, Message, ModelError, ModelEvent, ModelRequest, StopReason, TokenUsage, ToolCall};
+use crate::assistant::{Message, ModelRequest};
 use crate::services::approvals::{Rulebook, Scope};
-use crate::tools::{Plan, PlannedCall, ToolOutput, ToolResult, ToolSpec};
+use crate::tools::ToolSpec;
 use calls::Work;
 use context::{Context, Part};
+use reply::{Reply, broken_off};
+pub(super) use words::{Answer, Basis, Effect, Event, Request};
 
-/// Bytes of a message that are reported; the protocol's own limit.
-const MESSAGE_LIMIT: usize = 60_000;
-/// Bytes of text kept of one turn: no result can be larger.
-const TEXT_LIMIT: usize = 1024 * 1024;
-/// Tool calls that one turn may ask for. No sane turn comes near it.
-const CALLS_LIMIT: usize = 64;
-/// Calls of the model for one turn, when it fails in a way that may pass.
-const ATTEMPTS: u32 = 6;
-/// Bytes of the assistant's own words that a request shows.
-const WHY_LIMIT: usize = 4_000;
-/// The pause before the second attempt. Each further pause is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// Why a run ends whose assistant may write nothing more.
 const WRITTEN_OUT: &str = "The assistant wrote as much as the service allows before it had an answer. Ask for less, or ask \
                            the owner for a higher limit of output tokens.";
-
-/// What happened.
-#[derive(Debug)]
-pub(super) enum Event {
-    Started,
-    Model(ModelEvent),
-    /// The model's stream is over.
-    ModelClosed,
-    RetryDue,
-    /// What the call would do, or what the tool says instead.
-    Planned(Result<Plan, ToolOutput>),
-    /// The request is on disk.
-    Asked {
-        approval_id: ApprovalId,
-        expires_at: Timestamp,
-    },
-    Answered(Answer),
-    /// The call is in the journal: it may run.
-    Begun,
-    /// The journal says that only a person lets the call begin. Nothing was written.
-    AsksFirst,
-    ToolFinished(ToolResult),
-    /// What came of the call is in the journal.
-    Noted,
-    /// The journal could not take what it was given.
-    NotWritten,
-    Stop,
-    Deadline,
-}
-
-/// What to do about it, in this order.
-#[derive(Debug)]
-pub(super) enum Effect {
-    /// Call the model; the call before it, if any, is over.
-    CallModel(ModelRequest),
-    /// Say `RetryDue` after this time.
-    RetryIn(Duration),
-    /// Ask the tool what a call would do.
-    Plan {
-        tool: String,
-        arguments: Value,
-    },
-    /// Put a request to the desktop user on disk.
-    Ask(Request),
-    /// Wait for its answer. The run's time stands still.
-    AwaitAnswer(ApprovalId),
-    /// Take the request back, and say how it ended.
-    Withdraw(ApprovalId),
-    /// Write down that a call begins, before it does.
-    Begin {
-        call: PlannedCall,
-        basis: Basis,
-    },
-    RunTool {
-        name: String,
-        arguments: Value,
-    },
-    /// Write down what came of a call that may have written.
-    Note {
-        call_id: String,
-        ok: bool,
-    },
-    Emit(DeviceEvent),
-    /// The message goes on; only worth something at this moment.
-    Say(MessageDelta),
-    /// What was said in the conversation before this run, in fewer words: later runs see this exchange instead.
-    Remember {
-        said: String,
-        answer: String,
-    },
-    /// The run is over: end whatever is under way.
-    Finish(Outcome),
-}
-
-/// A call that a person is to decide about.
-#[derive(Clone, Debug)]
-pub(super) struct Request {
-    pub(super) call: PlannedCall,
-    /// What the assistant said before it, in its own words, which nobody verified.
-    pub(super) why: String,
-    /// It was approved before, and what it would do has changed since.
-    pub(super) again: bool,
-}
-
-/// What came of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
-    Once,
-    /// Also for further calls of the same scope.
-    ForRun,
-    Denied {
-        reason: Option<String>,
-    },
-    Expired,
-}
-
-/// Why a call may run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Basis {
-    /// The owner's rules.
-    Rules,
-    /// A person allowed exactly this call.
-    Approval(ApprovalId),
-    /// A person allowed its scope for the rest of the run.
-    Grant(ApprovalId),
-}
 
 /// What a run begins with.
 pub(super) struct Setup {
@@ -216,24 +113,6 @@ enum State {
     Waiting(Option<Part>),
     Working(Work),
     Finished,
-}
-
-/// What the model has said in the call under way.
-#[derive(Default)]
-struct Reply {
-    text: String,
-    /// Characters of the text.
-    length: u64,
-    cut: bool,
-    calls: Vec<ToolCall>,
-    tokens: TokenUsage,
-}
-
-impl Reply {
-    /// Bytes of text and calls.
-    fn written(&self) -> usize {
-        self.text.len() + self.calls.iter().map(|call| call.arguments.to_string().len()).sum::<usize>()
-    }
 }
 
 impl Turn {
@@ -341,127 +220,6 @@ impl Turn {
             max_output_tokens: self.left(),
         })]
     }
-
-    fn model(&mut self, mut reply: Reply, event: ModelEvent) -> Vec<Effect> {
-        match event {
-            ModelEvent::TextDelta(text) => {
-                // After a cut nothing is added, not even a shorter piece that would still fit.
-                if !reply.cut {
-                    let piece = outcome::cut(&text, TEXT_LIMIT - reply.text.len());
-                    reply.cut = piece.len() < text.len();
-                    let say = self.say(&reply, piece);
-                    reply.text.push_str(piece);
-                    reply.length += piece.chars().count() as u64;
-                    self.state = State::Calling(reply);
-                    return say;
-                }
-            }
-            ModelEvent::ToolCall(_) if reply.calls.len() == CALLS_LIMIT => {
-                self.count(&reply);
-                let message = "The model asked for too many tool calls at once.";
-                return self.fail_because(RunErrorCode::ModelError, message, true);
-            }
-            ModelEvent::ToolCall(call) => reply.calls.push(call),
-            ModelEvent::Usage(tokens) => reply.tokens = tokens,
-            ModelEvent::Error(error) => {
-                self.count(&reply);
-                return self.model_failed(&error);
-            }
-            ModelEvent::End(reason) => return self.model_ended(reply, reason),
-        }
-        self.state = State::Calling(reply);
-        Vec::new()
-    }
-
-    /// As much of a piece as the finished message will report.
-    fn say(&self, reply: &Reply, piece: &str) -> Vec<Effect> {
-        let text = outcome::cut(piece, MESSAGE_LIMIT.saturating_sub(reply.text.len()));
-        if text.is_empty() {
-            return Vec::new();
-        }
-        let message_id = self.message_id(self.reported_messages + 1);
-        vec![Effect::Say(MessageDelta { message_id, offset: reply.length, text: text.to_owned() })]
-    }
-
-    fn model_failed(&mut self, error: &ModelError) -> Vec<Effect> {
-        if error.kind == ErrorKind::TooLong
-            && let Some(part) = self.context.refused(&self.messages)
-        {
-            return self.sum_up(part);
-        }
-        if let Some(pause) = pause(error, self.attempt) {
-            self.state = State::Waiting(None);
-            return vec![Effect::RetryIn(pause)];
-        }
-        let code = match error.kind {
-            ErrorKind::Auth => RunErrorCode::ModelAuth,
-            ErrorKind::Overloaded | ErrorKind::Model | ErrorKind::TooLong | ErrorKind::Protocol => {
-                RunErrorCode::ModelError
-            }
-        };
-        self.fail_because(code, &error.message, error.retryable)
-    }
-
-    fn model_ended(&mut self, reply: Reply, reason: StopReason) -> Vec<Effect> {
-        self.count(&reply);
-        self.context.counted(reply.tokens, self.messages.len());
-        let Reply { text, cut, calls, .. } = reply;
-        let mut effects = Vec::new();
-        if !text.is_empty() {
-            self.reported_messages += 1;
-            effects.push(Effect::Emit(DeviceEvent::MessageCompleted {
-                message_id: self.message_id(self.reported_messages),
-                text: outcome::cut(&text, MESSAGE_LIMIT).to_owned(),
-            }));
-        }
-        effects.push(Effect::Emit(DeviceEvent::UsageUpdated { usage: self.usage }));
-        effects.extend(if reason == StopReason::Refused {
-            self.fail_because(RunErrorCode::ModelError, "The model declined to answer.", false)
-        } else if self.left() == Some(0) && (!calls.is_empty() || text.trim().is_empty()) {
-            // Whatever the calls would do, nobody could make an answer of it any more.
-            self.fail_because(RunErrorCode::ModelError, WRITTEN_OUT, false)
-        } else if !calls.is_empty() {
-            let why = match outcome::cut(&text, WHY_LIMIT) {
-                whole if whole.len() == text.len() => whole.to_owned(),
-                beginning => format!("{beginning} [cut here]"),
-            };
-            let work = Work::new(calls.iter().cloned().collect(), why);
-            Arc::make_mut(&mut self.messages).push(Message::Assistant { text, tool_calls: calls });
-            self.next_tool(work)
-        } else if text.trim().is_empty() {
-            self.fail_because(RunErrorCode::ModelError, "The model ended without an answer.", true)
-        } else {
-            let reason =
-                if cut || reason == StopReason::Length { FinishReason::Length } else { FinishReason::Completed };
-            self.finish(outcome::succeeded(text, reason, self.usage))
-        });
-        effects
-    }
-
-    fn count(&mut self, reply: &Reply) {
-        self.usage.input_tokens += reply.tokens.input_tokens;
-        self.usage.output_tokens += reply.tokens.output_tokens;
-        self.written_tokens += match reply.tokens.output_tokens {
-            0 => context::tokens(reply.written()),
-            told => told,
-        };
-    }
-
-    fn message_id(&self, number: u32) -> String {
-        format!("msg_{}_{number}", self.run_attempt)
-    }
-}
-
-/// The failure of a stream that is over too early.
-fn broken_off() -> ModelError {
-    ModelError::new(ErrorKind::Protocol, "The model's answer broke off before its end.").passing()
-}
-
-/// How long to wait before the next attempt, after so many; `None`: there is none. The run's own time bounds what a
-/// provider may ask for.
-fn pause(error: &ModelError, attempts: u32) -> Option<Duration> {
-    let again = error.retryable && attempts < ATTEMPTS;
-    again.then(|| (FIRST_PAUSE * 2_u32.pow(attempts - 1)).max(error.retry_after.unwrap_or_default()))
 }
 
 /// Ends. The state is `Finished` while an event is taken, so here it only has to stay that.
@@ -488,8 +246,3 @@ impl Turn {
         self.finish(outcome::failed_because(code, message, retryable, self.effects, self.usage))
     }
 }
-
-mod context;
-mod summing;
-#[cfg(test)]
-mod tests;

@@ -6,7 +6,8 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::ids::{ApplicationId, EndpointId, RunId};
 
 use super::approvals::{ApprovalView, DecideApproval, Evidence, OnDisk, ReconcileRun, ShowApproval};
-use super::desk::{Desk, refused};
+use super::desk::Desk;
+use super::no::refused;
 use super::{Asker, No, NoCode};
 use crate::dispatcher::ReconcileError;
 use crate::services::Network;

@@ -73,10 +73,11 @@ pub(super) async fn list(
 ) -> Result<Response, Trouble> {
     let (frame, names) =
         tokio::join!(Frame::new(&pages, &visitor, Section::Conversations, "Conversations"), Names::new(&pages));
-    let page =
-        pages.desk().manage(ListConversations { limit: PAGE, before: filter.before, ..Default::default() }).await?;
-    let last = page.conversations.last().map(|own| own.conversation.conversation_id);
-    let older = last.filter(|_| page.has_more);
+    let page = pages
+        .desk()
+        .manage(ListConversations { limit: PAGE, before: filter.before, ..ListConversations::default() })
+        .await?;
+    let older = page.next;
     let talks = page.conversations.into_iter().map(|own| Talk::new(own, &names)).collect();
     Ok(super::html(StatusCode::OK, &List { frame, talks, older, first: filter.before.is_none() }))
 }

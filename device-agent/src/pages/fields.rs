@@ -18,6 +18,11 @@ impl Fields {
     pub(super) fn filled(&self, name: &str) -> Option<String> {
         Some(self.get(name).trim()).filter(|text| !text.is_empty()).map(str::to_owned)
     }
+
+    /// Every field of a name, as several check boxes send it.
+    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
 }
 
 impl<S: Sync> FromRequestParts<S> for Fields {

@@ -13,15 +13,19 @@ pub(super) enum Section {
     Approvals,
     Runs,
     Conversations,
+    Applications,
+    Removed,
 }
 
 impl Section {
     /// All of them, as they stand in the side bar: the place, its address, its name, the key after `g`.
-    pub(super) const ALL: [(Self, &'static str, &'static str, &'static str); 4] = [
+    pub(super) const ALL: [(Self, &'static str, &'static str, &'static str); 6] = [
         (Self::Overview, "/", "Overview", "o"),
         (Self::Approvals, "/approvals", "Approvals", "a"),
         (Self::Runs, "/runs", "Runs", "r"),
         (Self::Conversations, "/conversations", "Conversations", "c"),
+        (Self::Applications, "/applications", "Applications", "p"),
+        (Self::Removed, "/removed", "Removed", "v"),
     ];
 }
 

@@ -109,7 +109,7 @@ async fn follow_engine(desk: &Desk, engine: Engine, changes: &broadcast::Sender<
             },
             _ = decisions.changed() => &[Topic::Approvals],
             _ = look.tick(), if changes.receiver_count() > 0 => {
-                let newest = desk.manage(ListRuns { limit: COMPARED, ..Default::default() }).await.ok();
+                let newest = desk.manage(ListRuns { limit: COMPARED, ..ListRuns::default() }).await.ok();
                 let now = newest.and_then(|page| Sha256Digest::of_json(&page.runs).ok());
                 let same = now == seen;
                 seen = now;

@@ -13,13 +13,16 @@
 //! redirect; one that failed comes back with everything that was in it.
 
 mod access;
+mod applications;
 mod approvals;
 mod conversations;
 mod door;
 mod fields;
 mod frame;
+mod keys;
 mod live;
 mod overview;
+mod plot;
 mod runs;
 mod sessions;
 mod sign_in;
@@ -122,12 +125,22 @@ pub fn router(pages: Pages) -> Router {
     Router::new()
         .route("/", get(overview::show))
         .route("/access", get(access::ask).post(access::set))
+        .route("/applications", get(applications::list))
+        .route("/applications/new", get(applications::ask_new).post(applications::create))
+        .route("/applications/{id}", get(applications::show))
+        .route("/applications/{id}/complete", post(applications::complete))
+        .route("/applications/{id}/disable", get(applications::ask_disable).post(applications::disable))
+        .route("/applications/{id}/keys/new", get(keys::ask_new).post(keys::create))
+        .route("/applications/{id}/keys/{key}/revoke", get(keys::ask_revoke).post(keys::revoke))
+        .route("/applications/{id}/keys/{key}/roll", get(keys::ask_roll).post(keys::roll))
+        .route("/applications/{id}/remove", get(applications::ask_remove).post(applications::remove))
         .route("/approvals", get(approvals::list))
         .route("/approvals/{id}", post(approvals::decide))
         .route("/conversations", get(conversations::list))
         .route("/conversations/{id}", get(conversations::show))
         .route("/conversations/{id}/reset", get(conversations::ask_reset).post(conversations::reset))
         .route("/live", get(live::stream))
+        .route("/removed", get(applications::removed))
         .route("/runs", get(runs::list))
         .route("/runs/{id}", get(runs::show))
         .route("/runs/{id}/reconcile", post(runs::reconcile))

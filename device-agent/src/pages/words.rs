@@ -9,6 +9,7 @@ use deskgate_protocol::Timestamp;
 use deskgate_protocol::run::{Run, RunState};
 
 use crate::local::LineView;
+use crate::services::{Service, Stage};
 
 /// The shapes that states have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,8 +86,19 @@ pub(super) struct StateWord {
 }
 
 impl StateWord {
+    /// The word alone.
+    pub(super) fn word(state: RunState) -> &'static str {
+        Self::told(state).1
+    }
+
     pub(super) fn of(run: &Run) -> Self {
-        let (shape, word, next) = match run.state {
+        let (shape, word, next) = Self::told(run.state);
+        let reason = run.state_reason.as_ref().map(|reason| reason.message.clone());
+        Self { shape, word, next: reason.unwrap_or_else(|| next.to_owned()) }
+    }
+
+    fn told(state: RunState) -> (Shape, &'static str, &'static str) {
+        match state {
             RunState::Queued => (Shape::Waiting, "Queued", "It starts when this computer has room for it."),
             RunState::WaitingForDevice => {
                 (Shape::Waiting, "Waiting for device", "It starts when this computer is back.")
@@ -101,9 +113,29 @@ impl StateWord {
             RunState::Failed => (Shape::Bad, "Failed", "The caller can read why."),
             RunState::Cancelled => (Shape::Over, "Cancelled", "It was stopped."),
             RunState::Expired => (Shape::Over, "Expired", "It was not started in the time it was given."),
-        };
-        let reason = run.state_reason.as_ref().map(|reason| reason.message.clone());
-        Self { shape, word, next: reason.unwrap_or_else(|| next.to_owned()) }
+        }
+    }
+}
+
+/// A service's stage, with what it means for callers.
+pub(super) fn stage(service: &Service, access: Option<bool>) -> &'static str {
+    match (service.stage(), service.published.is_some(), access) {
+        (Stage::Published, _, Some(true)) => "✔ Published, enabled",
+        (Stage::Published, _, _) => "✔ Published, access paused",
+        (Stage::Checked, true, _) => "◌ Checked draft beside the published version",
+        (Stage::Draft, true, _) => "◌ Draft beside the published version",
+        (Stage::Checked, false, _) => "◌ Checked, not published",
+        (Stage::Draft, false, _) => "◌ Draft",
+    }
+}
+
+/// A number of things.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Count<'a>(pub(super) &'a u32, pub(super) &'a str);
+
+impl fmt::Display for Count<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}{}", self.0, self.1, if *self.0 == 1 { "" } else { "s" })
     }
 }
 

@@ -6,7 +6,7 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::service;
 use serde::{Deserialize, Serialize};
 
-use super::{Approvals, Protected, Skill};
+use super::{Approvals, Limits, Network, Protected, Skill, ToolName};
 use crate::assistant::accounts;
 use crate::mcp::{self, connections};
 
@@ -263,165 +263,6 @@ impl std::fmt::Display for Provider {
     }
 }
 
-/// The tools, by the names that models know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum ToolName {
-    /// Reads a text file.
-    Read,
-    /// Searches file contents.
-    Grep,
-    /// Finds files by pattern.
-    Glob,
-    /// Replaces a text in a file.
-    Edit,
-    /// Creates or replaces a file.
-    Write,
-    /// Runs commands in a sandbox.
-    Bash,
-}
-
-impl ToolName {
-    /// Every tool.
-    pub const ALL: [Self; 6] = [Self::Read, Self::Grep, Self::Glob, Self::Edit, Self::Write, Self::Bash];
-
-    /// The tools for the files of the working directory: what a new service has.
-    pub const WORKSPACE: [Self; 5] = [Self::Read, Self::Grep, Self::Glob, Self::Edit, Self::Write];
-
-    /// The name that models, people and definitions use.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Read => "Read",
-            Self::Grep => "Grep",
-            Self::Glob => "Glob",
-            Self::Edit => "Edit",
-            Self::Write => "Write",
-            Self::Bash => "Bash",
-        }
-    }
-
-    /// Whether it can change something.
-    pub const fn writes(self) -> bool {
-        match self {
-            Self::Read | Self::Grep | Self::Glob => false,
-            Self::Edit | Self::Write | Self::Bash => true,
-        }
-    }
-}
-
-impl std::fmt::Display for ToolName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl std::str::FromStr for ToolName {
-    type Err = UnknownTool;
-
-    fn from_str(text: &str) -> Result<Self, UnknownTool> {
-        Self::ALL.into_iter().find(|tool| tool.as_str() == text).ok_or(UnknownTool)
-    }
-}
-
-/// No such tool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a tool; tools are Read, Grep, Glob, Edit, Write and Bash")]
-pub struct UnknownTool;
-
-/// The network that the commands of a service have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Network {
-    /// None: not even this computer's own servers can be reached.
-    #[default]
-    None,
-    /// The computer's: the Internet, the networks it is in, and every server on the computer itself.
-    Host,
-}
-
-impl Network {
-    /// Whether there is none.
-    pub const fn is_none(&self) -> bool {
-        matches!(self, Self::None)
-    }
-
-    /// The word for it in definitions and on the command line.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Host => "host",
-        }
-    }
-}
-
-impl std::str::FromStr for Network {
-    type Err = UnknownNetwork;
-
-    fn from_str(text: &str) -> Result<Self, UnknownNetwork> {
-        [Self::None, Self::Host].into_iter().find(|network| network.as_str() == text).ok_or(UnknownNetwork)
-    }
-}
-
-/// No such network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("commands have the network none or host")]
-pub struct UnknownNetwork;
-
-/// What one run may take, and how many may run at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Limits {
-    /// Model calls in one run.
-    pub max_turns: u32,
-    /// Awake seconds in one run. An offer may ask for less, never for more.
-    pub max_duration_s: u32,
-    /// Runs of this service at the same time.
-    pub concurrency: u32,
-    /// Tokens that the model may write in one run, over all of its calls; as many as it likes when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_output_tokens: Option<u64>,
-    /// Tokens that the model takes in one call; see [`Definition::context_tokens`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub context_tokens: Option<u64>,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { max_turns: 50, max_duration_s: 3600, concurrency: 4, max_output_tokens: None, context_tokens: None }
-    }
-}
-
-/// The most that a limit of tokens can be.
-const TOKENS: u64 = 10_000_000;
-
-impl Limits {
-    /// What a new service with these tools has: where one run may change something under another, they take turns.
-    pub fn default_for(tools: &[ToolName], servers: &[McpServer]) -> Self {
-        let writes = tools.iter().any(|tool| tool.writes()) || !servers.is_empty();
-        let concurrency = if writes { 1 } else { Self::default().concurrency };
-        Self { concurrency, ..Self::default() }
-    }
-}
-
-impl Limits {
-    fn check(&self) -> Result<(), String> {
-        let bounds = [
-            ("max_turns", self.max_turns, 1000),
-            ("max_duration_s", self.max_duration_s, 24 * 3600),
-            ("concurrency", self.concurrency, 64),
-        ];
-        if let Some((field, value, most)) = bounds.iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
-            return Err(format!("{field} must be from 1 to {most}; it is {value}"));
-        }
-        let tokens = [("max_output_tokens", self.max_output_tokens, 1), ("context_tokens", self.context_tokens, 1024)];
-        match tokens.iter().find(|(_, value, least)| value.is_some_and(|value| !(*least..=TOKENS).contains(&value))) {
-            Some((field, value, least)) => {
-                Err(format!("{field} must be from {least} to {TOKENS}; it is {}", value.unwrap_or_default()))
-            }
-            None => Ok(()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -481,24 +322,14 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_tokens_are_checked_and_do_not_change_a_definition_that_has_none() {
+    fn a_model_of_an_account_has_a_window_and_the_scripted_assistant_none() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let mut definition = sound(folder.path());
-        assert!(!serde_json::to_string(&definition).expect("JSON").contains("tokens"), "its digest stays what it was");
         assert_eq!(definition.context_tokens(), None);
         definition.provider = Provider::Account("work".to_owned());
         assert_eq!(definition.context_tokens(), Some(CONTEXT_TOKENS));
-        for (output, context, fits) in [
-            (Some(1), Some(1024), true),
-            (Some(0), None, false),
-            (None, Some(1023), false),
-            (Some(TOKENS + 1), None, false),
-        ] {
-            definition.limits.max_output_tokens = output;
-            definition.limits.context_tokens = context;
-            assert_eq!(definition.limits.check().is_ok(), fits, "{output:?} {context:?}");
-        }
-        assert_eq!(definition.context_tokens(), Some(CONTEXT_TOKENS));
+        definition.limits.context_tokens = Some(4096);
+        assert_eq!(definition.context_tokens(), Some(4096));
     }
 
     #[test]

@@ -13,11 +13,14 @@ pub mod approvals;
 pub mod checks;
 pub mod definition;
 pub mod gateway;
+pub mod limits;
+pub mod network;
 pub mod probe;
 pub mod protected;
 mod publish;
 mod servers;
 pub mod skill;
+pub mod tool_name;
 
 use std::path::PathBuf;
 
@@ -31,10 +34,13 @@ use crate::store;
 
 pub use approvals::Approvals;
 pub use checks::{Check, Report, Verdict};
-pub use definition::{Definition, FieldError, InvalidDefinition, Limits, McpServer, Network, Provider, ToolName};
+pub use definition::{Definition, FieldError, InvalidDefinition, McpServer, Provider};
 pub use gateway::{CallError, Gateway};
+pub use limits::Limits;
+pub use network::Network;
 pub use protected::Protected;
 pub use skill::{Skill, SkillError};
+pub use tool_name::ToolName;
 
 /// How far a service has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

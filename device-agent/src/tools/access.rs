@@ -61,6 +61,9 @@ pub enum AccessError {
     /// Somebody else changed the file while it was being changed.
     #[error("The file was changed by somebody else at this moment. Nothing was changed. Read it again.")]
     Changed,
+    /// It has an attribute that a new file here cannot be given.
+    #[error("The file has an access control list or an attribute that cannot be kept. Nothing was changed.")]
+    Attribute,
     /// No room, or none left for this account.
     #[error("The disk is full, or this account's share of it. Nothing was changed.")]
     Full,
@@ -100,6 +103,14 @@ impl AccessError {
             // A name that was free a moment ago, or that was a file.
             Errno::EXIST | Errno::ISDIR => Self::Changed,
             other => Self::reading(other),
+        }
+    }
+
+    /// The same for an error of the standard library's.
+    pub(super) fn from_writing(error: std::io::Error) -> Self {
+        match Errno::from_io_error(&error) {
+            Some(errno) => Self::writing(errno),
+            None => error.into(),
         }
     }
 }

@@ -12,6 +12,7 @@
 //! run: the ground that every tool stands on is gone. The text of a result is never interpreted.
 
 mod access;
+mod attributes;
 mod bash;
 mod change;
 mod diff;
@@ -32,6 +33,7 @@ mod replace;
 pub mod sandbox;
 mod skill;
 mod spot;
+mod temporary;
 #[cfg(test)]
 mod tests;
 mod text;

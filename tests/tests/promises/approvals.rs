@@ -37,11 +37,15 @@ async fn a_person_sees_the_whole_call_and_their_yes_lets_it_run_once() {
     let run_id = backend.submit("Answer.").await;
     let request = waiting(&device).await;
     assert_eq!((text(&request, "/tool"), text(&request, "/run_id")), ("Write", run_id.as_str()));
+    assert_eq!(text(&request, "/subject"), "customer-1", "for whom it was submitted");
+    assert!(device.plain_cli(&["approvals", "list"]).await.stdout.contains("customer-1"));
     backend.state(&run_id, "awaiting_approval").await;
     device.standing(&run_id, "awaiting_approval").await;
     let id = text(&request, "/approval_id");
     let shown = device.plain_cli(&["approvals", "show", id]).await;
-    for part in ["reply.txt", "+Dear customer", "shop", "I save it.", "nobody verified", "expires", "once"] {
+    for part in
+        ["reply.txt", "+Dear customer", "shop", "customer-1\n", "I save it.", "nobody verified", "expires", "once"]
+    {
         assert!(shown.stdout.contains(part), "{part:?} is missing in:\n{}", shown.stdout);
     }
     assert_eq!(written(&folder), None);
@@ -95,22 +99,48 @@ async fn a_denied_path_is_refused_without_asking_and_may_end_the_run() {
 }
 
 #[tokio::test]
+async fn a_service_whose_run_waits_for_a_person_keeps_its_own_runs_in_the_queue_and_no_others() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let (device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+    let backend = writer(&device, &gateway, &folder, &[]).await;
+    let first = backend.submit("Answer.").await;
+    device.standing(&first, "awaiting_approval").await;
+    // More than the device has slots.
+    let mut behind = Vec::new();
+    for _ in 0..6 {
+        behind.push(backend.submit("Answer too.").await);
+    }
+    let other = device.publish(&gateway, "news", &folder, &["--tools", "Read"]).await;
+    assert_eq!(text(&other.ended(&other.submit("What is here?").await).await, "/state"), "succeeded");
+    for run_id in &behind {
+        let run = backend.run(run_id).await;
+        assert_eq!(text(&run, "/state"), "queued");
+        assert!(run["attempt"].as_u64() <= Some(1), "it was not offered again and again: {run}");
+    }
+}
+
+#[tokio::test]
 async fn a_stop_waits_for_no_decision_and_the_run_asks_anew_when_the_agent_is_back() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
     let (mut device, folder) = (Device::paired_with(&gateway).await, Folder::new());
     let backend = writer(&device, &gateway, &folder, &[]).await;
     let run_id = backend.submit("Answer.").await;
-    let old = waiting(&device).await;
-    device.standing(&run_id, "awaiting_approval").await;
-    let stopped = device.plain_cli(&["stop"]).await;
-    assert!(stopped.exit == 0 && stopped.stdout.contains(&run_id), "{}{}", stopped.stdout, stopped.stderr);
-    assert!(device.has_stopped().await.success());
-    device.start().await;
-    let new = waiting(&device).await;
-    assert_ne!(text(&new, "/approval_id"), text(&old, "/approval_id"));
-    let late = device.cli(&["approvals", "approve", text(&old, "/approval_id")]).await;
-    assert_eq!((late.exit, written(&folder)), (6, None), "{}", late.stderr);
+    let mut new = waiting(&device).await;
+    // More often than a run may be cut off.
+    for _ in 0..3 {
+        let old = new;
+        device.standing(&run_id, "awaiting_approval").await;
+        let stopped = device.plain_cli(&["stop"]).await;
+        assert!(stopped.exit == 0 && stopped.stdout.contains(&run_id), "{}{}", stopped.stdout, stopped.stderr);
+        assert!(device.has_stopped().await.success());
+        device.start().await;
+        new = waiting(&device).await;
+        assert_ne!(text(&new, "/approval_id"), text(&old, "/approval_id"));
+        let late = device.cli(&["approvals", "approve", text(&old, "/approval_id")]).await;
+        assert_eq!((late.exit, written(&folder)), (6, None), "{}", late.stderr);
+    }
     device.cli(&["approvals", "approve", text(&new, "/approval_id")]).await.ok();
     assert_eq!(text(&backend.ended(&run_id).await, "/state"), "succeeded");
     assert_eq!(written(&folder).as_deref(), Some("Dear customer\n"));

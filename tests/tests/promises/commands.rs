@@ -134,3 +134,23 @@ async fn without_a_sandbox_nothing_is_published_and_a_run_fails_with_sandbox_una
     let published = site.device.plain_cli(&["service", "publish", "shop"]).await;
     assert_ne!(published.exit, 0, "{}", published.stdout);
 }
+
+#[tokio::test]
+async fn what_a_command_leaves_in_the_way_of_protection_is_named_with_what_to_do_by_the_log_and_the_check() {
+    let site = Site::new().await;
+    let backend = site.runs("mkdir -p lib && mkfifo lib/.git && echo left").await;
+    let run = backend.ended(&backend.submit("Leave it.").await).await;
+    assert_eq!((text(&run, "/state"), text(&run, "/result/text")), ("succeeded", "left"), "{run}");
+    let run = backend.ended(&backend.submit("Again.").await).await;
+    assert_eq!((text(&run, "/state"), text(&run, "/error/code")), ("failed", "sandbox_unavailable"), "{run}");
+
+    let cause = "lib/.git in the working directory must be protected and cannot be: it is neither a folder nor a file";
+    let to_do = "make lib/.git a plain folder or file that the agent's account may read, or take it away";
+    assert_eq!(site.device.log().count(&[cause, to_do]), 1);
+    let checked = site.device.plain_cli(&["service", "check", "shop"]).await;
+    assert!(checked.stdout.contains(cause) && checked.stdout.contains(to_do), "{}{}", checked.stdout, checked.stderr);
+
+    std::fs::remove_file(site.folder.path().join("lib/.git")).expect("stands");
+    let run = backend.ended(&backend.submit("Leave it again.").await).await;
+    assert_eq!(text(&run, "/state"), "succeeded", "{run}");
+}

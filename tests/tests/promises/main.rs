@@ -27,8 +27,10 @@ mod settlements;
 mod sleep;
 mod stops;
 mod streams;
+mod strikes;
 mod tls;
 mod waiting;
+mod wires;
 
 use deskgate_tests::{Backend, Device};
 use serde_json::Value;

@@ -31,7 +31,7 @@ async fn served_by(model: &ModelServer, kind: &str, path: &str) -> (Device, Fold
     (device, folder, backend)
 }
 
-async fn configure(device: &Device, model: &ModelServer, kind: &str, path: &str, key: &str) {
+pub(crate) async fn configure(device: &Device, model: &ModelServer, kind: &str, path: &str, key: &str) {
     let base_url = format!("{}{path}", model.address());
     let key_file = model.key_file(key);
     let key_file = key_file.to_str().expect("a plain name");

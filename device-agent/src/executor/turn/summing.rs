@@ -7,7 +7,8 @@ use std::sync::Arc;
 use deskgate_protocol::control::DeviceEvent;
 
 use super::context::Part;
-use super::{Effect, Reply, State, Turn, outcome};
+use super::reply::{self, Reply};
+use super::{Effect, State, Turn, outcome};
 use crate::assistant::{Message, ModelError, ModelEvent, ModelRequest, StopReason};
 
 /// What the model is told that sums up.
@@ -63,7 +64,7 @@ impl Turn {
     }
 
     pub(super) fn summing_failed(&mut self, part: Part, error: &ModelError) -> Vec<Effect> {
-        match super::pause(error, self.summing_attempt) {
+        match reply::pause(error, self.summing_attempt) {
             Some(pause) => {
                 self.state = State::Waiting(Some(part));
                 vec![Effect::RetryIn(pause)]

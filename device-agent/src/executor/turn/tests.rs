@@ -2,14 +2,17 @@
 
 mod tokens;
 
-use deskgate_protocol::run::RunError;
+use deskgate_protocol::Timestamp;
+use deskgate_protocol::control::DeviceEvent;
+use deskgate_protocol::run::{FinishReason, RunError};
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::reply::{ATTEMPTS, CALLS_LIMIT, MESSAGE_LIMIT};
 use super::*;
-use crate::assistant::ToolAnswer;
+use crate::assistant::{ErrorKind, ModelError, ModelEvent, StopReason, TokenUsage, ToolAnswer, ToolCall};
 use crate::services::approvals::{Action, Approvals, Rule};
-use crate::tools::{Shown, ToolFailure};
+use crate::tools::{Plan, PlannedCall, Shown, ToolFailure, ToolOutput};
 
 mod approvals;
 

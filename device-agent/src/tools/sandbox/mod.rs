@@ -209,6 +209,7 @@ impl Sandbox {
         self.perform(&top.places, &below, command, time, stop)
     }
 
+    /// Runs a command with these places protected, whoever else works in the folder.
     fn perform(
         &self,
         top: &[Place],

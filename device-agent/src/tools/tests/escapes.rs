@@ -6,6 +6,7 @@
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::json;
@@ -31,6 +32,15 @@ struct Site {
     /// What is open while the attempts are made.
     _open: (std::fs::File, UnixListener),
     descriptor: i32,
+    /// A process that works outside, until its input is closed.
+    elsewhere: Child,
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        drop(self.elsewhere.stdin.take());
+        let _ = self.elsewhere.wait();
+    }
 }
 
 impl Site {
@@ -55,6 +65,10 @@ impl Site {
             write(&at(file), "[core]\n");
         }
         links(&at("in"), &at("out"));
+        let mut elsewhere = Command::new("cat");
+        elsewhere.current_dir(at("out")).stdin(Stdio::piped()).stdout(Stdio::null());
+        let elsewhere = elsewhere.spawn().expect("cat is there");
+        symlink(format!("/proc/{}/cwd/", elsewhere.id()), at("in/proc-cwd")).expect("links");
         let mode = rustix::fs::Mode::from_raw_mode(0o644);
         rustix::fs::mknodat(rustix::fs::CWD, at("in/pipe"), rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
         let listener = UnixListener::bind(at("in/socket")).expect("a socket");
@@ -68,7 +82,7 @@ impl Site {
             &[],
             Ground { directory, own, protected: &protected, network: Network::None },
         );
-        Self { toolbox: toolbox.expect("opens"), place, _open: (secret, listener), descriptor }
+        Self { toolbox: toolbox.expect("opens"), place, _open: (secret, listener), descriptor, elsewhere }
     }
 
     fn absolute(&self, path: &str) -> String {
@@ -137,8 +151,11 @@ fn links(inside: &Path, out: &Path) {
     to("agent-home/key", "own-key");
     to(".git", "repository");
     to("/proc/self/root/", "proc-root");
-    to("/proc/self/cwd/", "proc-cwd");
-    to("../../../../../../../../proc/self/environ", "proc-relative");
+    let whole = out.join("secret.txt");
+    link(
+        &Path::new("../../../../../../../../proc/self/root").join(whole.strip_prefix("/").expect("absolute")),
+        "proc-relative",
+    );
     to("/dev/zero", "zero");
     to("/dev/stdin", "stdin");
     (0..45).for_each(|n| to(&format!("chain-{}", n + 1), &format!("chain-{n}")));
@@ -206,10 +223,10 @@ async fn no_path_leads_a_tool_outside_or_to_what_is_left_alone() {
         format!("/proc/self/fd/{}", site.descriptor),
         format!("/dev/fd/{}", site.descriptor),
         format!("/proc/self/task/{}/root{secret}", std::process::id()),
-        "/proc/self/cwd/Cargo.toml".to_owned(),
+        format!("/proc/{}/cwd/secret.txt", site.elsewhere.id()),
         "descriptor".to_owned(),
         format!("proc-root{secret}"),
-        "proc-cwd/Cargo.toml".to_owned(),
+        "proc-cwd/secret.txt".to_owned(),
         "proc-relative".to_owned(),
         "zero".to_owned(),
         "stdin".to_owned(),

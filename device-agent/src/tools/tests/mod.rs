@@ -1,10 +1,13 @@
 //! What the tools promise, tried through the same toolbox that a run uses.
 
+mod attributes;
 mod commands;
 mod confinement;
 mod disk;
 mod escapes;
 mod hidden;
+mod left_behind;
+mod lesser;
 mod races;
 mod repositories;
 mod results;

@@ -1,0 +1,228 @@
+//! Applications: the list, one of them, and the steps of its life, from its creation to its removal.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_protocol::ids::ApplicationId;
+use deskgate_protocol::management::{
+    Application, ApplicationState, CompleteDisabling, CreateApplication, DisableApplication, DisablingPreview,
+    ListApplications, ListKeys, ListRemoved, PreviewDisabling, RemoveApplication, RemovedApplication, ShowApplication,
+};
+
+use super::door::Visitor;
+use super::fields::Fields;
+use super::frame::{Frame, Section};
+use super::keys::{self, KeyRow};
+use super::live::Topic;
+use super::words::{self, Count, Shape, When};
+use super::{Pages, Trouble};
+use crate::local::{ListServices, NoCode};
+use crate::services::Service;
+
+/// An application's state in shape and word.
+pub(super) fn state(app: &Application) -> (Shape, &'static str) {
+    match app.state {
+        ApplicationState::Active => (Shape::Good, "Active"),
+        ApplicationState::Disabling => (Shape::Waiting, "Disabling"),
+        ApplicationState::Disabled => (Shape::Over, "Disabled"),
+        ApplicationState::Removed => (Shape::Over, "Removed"),
+    }
+}
+
+#[derive(Template)]
+#[template(path = "applications.html")]
+struct List {
+    frame: Frame,
+    rows: Vec<Line>,
+}
+
+/// One application in the list.
+struct Line {
+    app: Application,
+    services: usize,
+}
+
+impl Line {
+    fn state(&self) -> (Shape, &'static str) {
+        state(&self.app)
+    }
+}
+
+/// `GET /applications`
+pub(super) async fn list(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, Trouble> {
+    let frame = Frame::new(&pages, &visitor, Section::Applications, "Applications").await;
+    let applications = pages.desk().manage(ListApplications {}).await?;
+    let services = pages.desk().ask(ListServices {}).await?;
+    let services_of = |app_id| services.iter().filter(|service| service.app_id == app_id).count();
+    let rows = applications.into_iter().map(|app| Line { services: services_of(app.app_id), app }).collect();
+    Ok(super::html(StatusCode::OK, &List { frame, rows }))
+}
+
+#[derive(Template)]
+#[template(path = "application-new.html")]
+struct New {
+    frame: Frame,
+    name: String,
+    problem: Option<String>,
+}
+
+/// `GET /applications/new`
+pub(super) async fn ask_new(State(pages): State<Pages>, visitor: Visitor) -> Response {
+    let frame = Frame::new(&pages, &visitor, Section::Applications, "New application").await;
+    super::html(StatusCode::OK, &New { frame, name: String::new(), problem: None })
+}
+
+/// `POST /applications/new`: shows the first key, this once.
+pub(super) async fn create(State(pages): State<Pages>, visitor: Visitor, fields: Fields) -> Result<Response, Trouble> {
+    let name = fields.get("name").trim().to_owned();
+    match pages.desk().manage(CreateApplication { name: name.clone() }).await {
+        Ok(created) => {
+            pages.live().changed(Topic::Status);
+            Ok(keys::shown_once(&pages, &visitor, &created.application.name, created.key).await)
+        }
+        Err(no) if matches!(no.code, NoCode::Invalid | NoCode::Refused) => {
+            let frame = Frame::new(&pages, &visitor, Section::Applications, "New application").await;
+            Ok(super::html(StatusCode::UNPROCESSABLE_ENTITY, &New { frame, name, problem: Some(no.message) }))
+        }
+        Err(no) => Err(no.into()),
+    }
+}
+
+#[derive(Template)]
+#[template(path = "application.html")]
+struct Show {
+    frame: Frame,
+    app: Application,
+    services: Vec<Service>,
+    keys: Vec<KeyRow>,
+}
+
+impl Show {
+    fn state(&self) -> (Shape, &'static str) {
+        state(&self.app)
+    }
+
+    fn active(&self) -> bool {
+        self.app.state == ApplicationState::Active
+    }
+
+    fn stage(&self, service: &Service) -> &'static str {
+        words::stage(service, self.frame.access())
+    }
+
+    /// Whether disabling can be completed; why not is what is outstanding.
+    fn completable(&self) -> bool {
+        self.app.outstanding.is_none_or(|left| left.is_none())
+    }
+}
+
+/// `GET /applications/{id}`
+pub(super) async fn show(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(app_id): Path<ApplicationId>,
+) -> Result<Response, Trouble> {
+    let app = pages.desk().manage(ShowApplication { app_id }).await?;
+    let section = if app.state == ApplicationState::Removed { Section::Removed } else { Section::Applications };
+    let frame = Frame::new(&pages, &visitor, section, app.name.clone()).await;
+    let keys = pages.desk().manage(ListKeys { app_id }).await?;
+    let mut services = pages.desk().ask(ListServices {}).await?;
+    services.retain(|service| service.app_id == app_id);
+    let keys = keys.into_iter().map(KeyRow::new).collect();
+    Ok(super::html(StatusCode::OK, &Show { frame, app, services, keys }))
+}
+
+#[derive(Template)]
+#[template(path = "application-disable.html")]
+struct DisableQuestion {
+    frame: Frame,
+    preview: DisablingPreview,
+    problem: Option<String>,
+}
+
+/// `GET /applications/{id}/disable`: the question before it, with the numbers.
+pub(super) async fn ask_disable(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(app_id): Path<ApplicationId>,
+) -> Result<Response, Trouble> {
+    question(&pages, &visitor, app_id, None).await
+}
+
+async fn question(
+    pages: &Pages,
+    visitor: &Visitor,
+    app_id: ApplicationId,
+    problem: Option<String>,
+) -> Result<Response, Trouble> {
+    let preview = pages.desk().manage(PreviewDisabling { app_id }).await?;
+    let title = format!("Disable {}?", preview.application.name);
+    let frame = Frame::new(pages, visitor, Section::Applications, title).await;
+    let status = if problem.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
+    Ok(super::html(status, &DisableQuestion { frame, preview, problem }))
+}
+
+/// `POST /applications/{id}/disable`: only with the application's name, for it cannot be undone.
+pub(super) async fn disable(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(app_id): Path<ApplicationId>,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let app = pages.desk().manage(ShowApplication { app_id }).await?;
+    if fields.get("name").trim() != app.name {
+        let problem = format!("Type the application's name, {}, to confirm. Nothing was changed.", app.name);
+        return question(&pages, &visitor, app_id, Some(problem)).await;
+    }
+    pages.desk().manage(DisableApplication { app_id }).await?;
+    pages.live().changed(Topic::Runs);
+    Ok(Redirect::to(&format!("/applications/{app_id}")).into_response())
+}
+
+/// `POST /applications/{id}/complete`
+pub(super) async fn complete(
+    State(pages): State<Pages>,
+    Path(app_id): Path<ApplicationId>,
+) -> Result<Redirect, Trouble> {
+    pages.desk().manage(CompleteDisabling { app_id }).await?;
+    Ok(Redirect::to(&format!("/applications/{app_id}")))
+}
+
+#[derive(Template)]
+#[template(path = "application-remove.html")]
+struct RemoveQuestion {
+    frame: Frame,
+    app: Application,
+}
+
+/// `GET /applications/{id}/remove`: the question before it.
+pub(super) async fn ask_remove(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(app_id): Path<ApplicationId>,
+) -> Result<Response, Trouble> {
+    let app = pages.desk().manage(ShowApplication { app_id }).await?;
+    let frame = Frame::new(&pages, &visitor, Section::Applications, format!("Remove {}?", app.name)).await;
+    Ok(super::html(StatusCode::OK, &RemoveQuestion { frame, app }))
+}
+
+/// `POST /applications/{id}/remove`
+pub(super) async fn remove(State(pages): State<Pages>, Path(app_id): Path<ApplicationId>) -> Result<Redirect, Trouble> {
+    pages.desk().manage(RemoveApplication { app_id }).await?;
+    Ok(Redirect::to("/removed"))
+}
+
+#[derive(Template)]
+#[template(path = "removed.html")]
+struct Removed {
+    frame: Frame,
+    removed: Vec<RemovedApplication>,
+}
+
+/// `GET /removed`
+pub(super) async fn removed(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, Trouble> {
+    let frame = Frame::new(&pages, &visitor, Section::Removed, "Removed").await;
+    let removed = pages.desk().manage(ListRemoved {}).await?;
+    Ok(super::html(StatusCode::OK, &Removed { frame, removed }))
+}

@@ -1,0 +1,252 @@
+//! Application keys: shown once, created with narrower rights, rolled and revoked.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_protocol::Timestamp;
+use deskgate_protocol::ids::{ApplicationId, EndpointId, KeyId};
+use deskgate_protocol::management::{
+    CreateKey, CreatedKey, GetAccess, Key, ListKeys, RevokeKey, RollKey, Scope, ShowApplication,
+};
+
+use super::door::Visitor;
+use super::fields::Fields;
+use super::frame::{Frame, Section};
+use super::words::Shape;
+use super::{Pages, Trouble};
+use crate::local::{ListServices, No, NoCode};
+use crate::services::Service;
+
+/// A key with its state.
+pub(super) struct KeyRow {
+    pub(super) key: Key,
+}
+
+impl KeyRow {
+    pub(super) fn new(key: Key) -> Self {
+        Self { key }
+    }
+
+    pub(super) fn live(&self) -> bool {
+        self.key.revoked_at.is_none() && self.key.expires_at.is_none_or(|end| end > Timestamp::now())
+    }
+
+    pub(super) fn state(&self) -> (Shape, &'static str) {
+        match (self.key.revoked_at.is_some(), self.live()) {
+            (true, _) => (Shape::Over, "Revoked"),
+            (false, false) => (Shape::Over, "Expired"),
+            (false, true) => (Shape::Good, "Good"),
+        }
+    }
+
+    pub(super) fn scopes(&self) -> String {
+        let all = self.key.scopes.len() == Scope::ALL.len();
+        let words: Vec<_> = self.key.scopes.iter().map(|scope| scope.as_str()).collect();
+        if all { "everything".to_owned() } else { words.join(", ") }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "key-created.html")]
+struct Created {
+    frame: Frame,
+    application: String,
+    created: CreatedKey,
+    /// Where calls go; unknown while the gateway cannot be asked.
+    address: Option<String>,
+}
+
+/// The page with the key's text. It is an answer, not a page with an address: nobody can come back to it.
+pub(super) async fn shown_once(pages: &Pages, visitor: &Visitor, application: &str, created: CreatedKey) -> Response {
+    let frame = Frame::new(pages, visitor, Section::Applications, "Key created").await;
+    let address = pages.desk().manage(GetAccess {}).await.ok().map(|access| access.address);
+    super::html(StatusCode::OK, &Created { frame, application: application.to_owned(), created, address })
+}
+
+#[derive(Template)]
+#[template(path = "key-new.html")]
+struct New {
+    frame: Frame,
+    app_id: ApplicationId,
+    application: String,
+    services: Vec<(EndpointId, String, bool)>,
+    scopes: Vec<(Scope, &'static str, bool)>,
+    fields: Fields,
+    problem: Option<String>,
+}
+
+/// What each right allows, in a sentence.
+fn allows(scope: Scope) -> &'static str {
+    match scope {
+        Scope::EndpointsRead => "list the services it may use",
+        Scope::RunsWrite => "submit runs",
+        Scope::RunsRead => "read runs, their events and results",
+        Scope::RunsControl => "stop runs",
+        Scope::ConversationsWrite => "create conversations, and send messages together with runs:write",
+        Scope::ConversationsRead => "read conversations",
+        Scope::ConversationsControl => "reset conversations",
+    }
+}
+
+/// `GET /applications/{id}/keys/new`
+pub(super) async fn ask_new(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(app_id): Path<ApplicationId>,
+) -> Result<Response, Trouble> {
+    let every = Scope::ALL.iter().map(|scope| ("scope".to_owned(), scope.to_string())).collect();
+    new(&pages, &visitor, app_id, Fields(every), None).await
+}
+
+async fn new(
+    pages: &Pages,
+    visitor: &Visitor,
+    app_id: ApplicationId,
+    fields: Fields,
+    problem: Option<String>,
+) -> Result<Response, Trouble> {
+    let application = pages.desk().manage(ShowApplication { app_id }).await?.name;
+    let chosen = |name, value: &str| fields.all(name).any(|chosen| chosen == value);
+    let services = pages.desk().ask(ListServices {}).await?.into_iter().filter_map(|service: Service| {
+        let endpoint = service.endpoint_id.filter(|_| service.app_id == app_id)?;
+        Some((endpoint, service.draft.name, chosen("endpoint", &endpoint.to_string())))
+    });
+    let services = services.collect();
+    let scopes = Scope::ALL.iter().map(|scope| (*scope, allows(*scope), chosen("scope", scope.as_str()))).collect();
+    let frame = Frame::new(pages, visitor, Section::Applications, "New key").await;
+    let status = if problem.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
+    Ok(super::html(status, &New { frame, app_id, application, services, scopes, fields, problem }))
+}
+
+/// What the form asks for, or what is wrong with it.
+fn request(app_id: ApplicationId, fields: &Fields) -> Result<CreateKey, String> {
+    let scopes = fields.all("scope").map(str::parse).collect::<Result<_, _>>().map_err(|error| format!("{error}"))?;
+    let endpoints = fields.all("endpoint").map(str::parse).collect::<Result<_, _>>();
+    let expires_at = match fields.filled("expires") {
+        // A day ends at its end, by the clock of the world.
+        Some(day) => Some(format!("{day}T23:59:59Z").parse().map_err(|_| format!("Ends: {day:?} is no day."))?),
+        None => None,
+    };
+    Ok(CreateKey {
+        app_id,
+        name: fields.get("name").trim().to_owned(),
+        scopes,
+        endpoints: endpoints.map_err(|_| "One of the services is none of this application's.".to_owned())?,
+        fixed_subject: fields.filled("subject"),
+        expires_at,
+        allowed_cidrs: fields
+            .get("networks")
+            .split([',', ' ', '\n'])
+            .map(str::trim)
+            .filter(|range| !range.is_empty())
+            .map(str::to_owned)
+            .collect(),
+    })
+}
+
+/// `POST /applications/{id}/keys/new`: shows the key, this once.
+pub(super) async fn create(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(app_id): Path<ApplicationId>,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let request = match request(app_id, &fields) {
+        Ok(request) => request,
+        Err(problem) => return new(&pages, &visitor, app_id, fields, Some(problem)).await,
+    };
+    let application = pages.desk().manage(ShowApplication { app_id }).await?.name;
+    match pages.desk().manage(request).await {
+        Ok(created) => Ok(shown_once(&pages, &visitor, &application, created).await),
+        Err(no) if matches!(no.code, NoCode::Invalid | NoCode::Refused) => {
+            new(&pages, &visitor, app_id, fields, Some(no.message)).await
+        }
+        Err(no) => Err(no.into()),
+    }
+}
+
+#[derive(Template)]
+#[template(path = "key-roll.html")]
+struct RollQuestion {
+    frame: Frame,
+    app_id: ApplicationId,
+    key: Key,
+}
+
+#[derive(Template)]
+#[template(path = "key-revoke.html")]
+struct RevokeQuestion {
+    frame: Frame,
+    app_id: ApplicationId,
+    key: Key,
+    problem: Option<String>,
+}
+
+type Place = Path<(ApplicationId, KeyId)>;
+
+async fn find(pages: &Pages, app_id: ApplicationId, key_id: KeyId) -> Result<Key, Trouble> {
+    let keys = pages.desk().manage(ListKeys { app_id }).await?;
+    let missing = || No { code: NoCode::NotFound, message: "The application has no such key.".to_owned() };
+    keys.into_iter().find(|key| key.key_id == key_id).ok_or_else(|| Trouble(missing()))
+}
+
+/// `GET /applications/{id}/keys/{key}/roll`: the question before it.
+pub(super) async fn ask_roll(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path((app_id, key_id)): Place,
+) -> Result<Response, Trouble> {
+    let key = find(&pages, app_id, key_id).await?;
+    let frame = Frame::new(&pages, &visitor, Section::Applications, "Roll this key?").await;
+    Ok(super::html(StatusCode::OK, &RollQuestion { frame, app_id, key }))
+}
+
+/// `POST /applications/{id}/keys/{key}/roll`: shows the new key, this once.
+pub(super) async fn roll(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path((app_id, key_id)): Place,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let overlap_s = match fields.get("overlap") {
+        "now" => 0,
+        "hour" => 3600,
+        "day" => 24 * 3600,
+        "week" => 7 * 24 * 3600,
+        _ => {
+            return Err(No { code: NoCode::Invalid, message: "Choose until when the old key works.".to_owned() }.into());
+        }
+    };
+    let application = pages.desk().manage(ShowApplication { app_id }).await?.name;
+    let created = pages.desk().manage(RollKey { key_id, overlap_s }).await?;
+    Ok(shown_once(&pages, &visitor, &application, created).await)
+}
+
+/// `GET /applications/{id}/keys/{key}/revoke`: the question before it.
+pub(super) async fn ask_revoke(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path((app_id, key_id)): Place,
+) -> Result<Response, Trouble> {
+    let key = find(&pages, app_id, key_id).await?;
+    let frame = Frame::new(&pages, &visitor, Section::Applications, "Revoke this key?").await;
+    Ok(super::html(StatusCode::OK, &RevokeQuestion { frame, app_id, key, problem: None }))
+}
+
+/// `POST /applications/{id}/keys/{key}/revoke`: only with the last characters of the key, for it cannot be undone.
+pub(super) async fn revoke(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path((app_id, key_id)): Place,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let key = find(&pages, app_id, key_id).await?;
+    if fields.get("last4").trim() != key.last4 {
+        let problem = Some(format!("Type {}, the end of the key, to confirm. Nothing was changed.", key.last4));
+        let frame = Frame::new(&pages, &visitor, Section::Applications, "Revoke this key?").await;
+        return Ok(super::html(StatusCode::UNPROCESSABLE_ENTITY, &RevokeQuestion { frame, app_id, key, problem }));
+    }
+    pages.desk().manage(RevokeKey { key_id }).await?;
+    Ok(Redirect::to(&format!("/applications/{app_id}")).into_response())
+}

@@ -1,0 +1,79 @@
+//! The limits in a definition.
+
+use serde::{Deserialize, Serialize};
+
+use super::{McpServer, ToolName};
+
+/// What one run may take, and how many may run at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Model calls in one run.
+    pub max_turns: u32,
+    /// Awake seconds in one run. An offer may ask for less, never for more.
+    pub max_duration_s: u32,
+    /// Runs of this service at the same time.
+    pub concurrency: u32,
+    /// Tokens that the model may write in one run, over all of its calls; as many as it likes when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_output_tokens: Option<u64>,
+    /// Tokens that the model takes in one call; see [`Definition::context_tokens`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_tokens: Option<u64>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_turns: 50, max_duration_s: 3600, concurrency: 4, max_output_tokens: None, context_tokens: None }
+    }
+}
+
+/// The most that a limit of tokens can be.
+const TOKENS: u64 = 10_000_000;
+
+impl Limits {
+    /// What a new service with these tools has: where one run may change something under another, they take turns.
+    pub fn default_for(tools: &[ToolName], servers: &[McpServer]) -> Self {
+        let writes = tools.iter().any(|tool| tool.writes()) || !servers.is_empty();
+        let concurrency = if writes { 1 } else { Self::default().concurrency };
+        Self { concurrency, ..Self::default() }
+    }
+
+    pub(super) fn check(&self) -> Result<(), String> {
+        let bounds = [
+            ("max_turns", self.max_turns, 1000),
+            ("max_duration_s", self.max_duration_s, 24 * 3600),
+            ("concurrency", self.concurrency, 64),
+        ];
+        if let Some((field, value, most)) = bounds.iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
+            return Err(format!("{field} must be from 1 to {most}; it is {value}"));
+        }
+        let tokens = [("max_output_tokens", self.max_output_tokens, 1), ("context_tokens", self.context_tokens, 1024)];
+        match tokens.iter().find(|(_, value, least)| value.is_some_and(|value| !(*least..=TOKENS).contains(&value))) {
+            Some((field, value, least)) => {
+                Err(format!("{field} must be from {least} to {TOKENS}; it is {}", value.unwrap_or_default()))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_of_tokens_are_checked_and_one_that_is_absent_is_not_written() {
+        let none = Limits::default();
+        assert!(!serde_json::to_string(&none).expect("JSON").contains("tokens"), "a digest stays what it was");
+        for (max_output_tokens, context_tokens, fits) in [
+            (Some(1), Some(1024), true),
+            (Some(0), None, false),
+            (None, Some(1023), false),
+            (Some(TOKENS + 1), None, false),
+        ] {
+            let limits = Limits { max_output_tokens, context_tokens, ..none };
+            assert_eq!(limits.check().is_ok(), fits, "{limits:?}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The tools that a definition may name.
+
+use serde::{Deserialize, Serialize};
+
+/// The tools, by the names that models know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum ToolName {
+    /// Reads a text file.
+    Read,
+    /// Searches file contents.
+    Grep,
+    /// Finds files by pattern.
+    Glob,
+    /// Replaces a text in a file.
+    Edit,
+    /// Creates or replaces a file.
+    Write,
+    /// Runs commands in a sandbox.
+    Bash,
+}
+
+impl ToolName {
+    /// Every tool.
+    pub const ALL: [Self; 6] = [Self::Read, Self::Grep, Self::Glob, Self::Edit, Self::Write, Self::Bash];
+
+    /// The tools for the files of the working directory: what a new service has.
+    pub const WORKSPACE: [Self; 5] = [Self::Read, Self::Grep, Self::Glob, Self::Edit, Self::Write];
+
+    /// The name that models, people and definitions use.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "Read",
+            Self::Grep => "Grep",
+            Self::Glob => "Glob",
+            Self::Edit => "Edit",
+            Self::Write => "Write",
+            Self::Bash => "Bash",
+        }
+    }
+
+    /// Whether it can change something.
+    pub const fn writes(self) -> bool {
+        match self {
+            Self::Read | Self::Grep | Self::Glob => false,
+            Self::Edit | Self::Write | Self::Bash => true,
+        }
+    }
+}
+
+impl std::fmt::Display for ToolName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl std::str::FromStr for ToolName {
+    type Err = UnknownTool;
+
+    fn from_str(text: &str) -> Result<Self, UnknownTool> {
+        Self::ALL.into_iter().find(|tool| tool.as_str() == text).ok_or(UnknownTool)
+    }
+}
+
+/// No such tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a tool; tools are Read, Grep, Glob, Edit, Write and Bash")]
+pub struct UnknownTool;
