@@ -25,7 +25,7 @@ use deskgate_gateway::socket;
 use deskgate_protocol::control::Refused;
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::ids::RunId;
-use deskgate_protocol::management::{Access, ManagementRequest};
+use deskgate_protocol::management::{Access, AskedBy, ManagementRequest};
 use deskgate_protocol::{ApplicationId, DeviceId, DraftId, Timestamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -282,6 +282,15 @@ pub enum Asker {
     Socket(socket::Peer),
     /// A signed-in browser, which is the agent's own user.
     Page,
+}
+
+impl From<Asker> for AskedBy {
+    fn from(asker: Asker) -> Self {
+        match asker {
+            Asker::Socket(_) => Self::Cli,
+            Asker::Page => Self::Page,
+        }
+    }
 }
 
 /// Asks for the device's identity.
