@@ -185,7 +185,7 @@ fn request(name: String, fields: &Fields) -> Result<SetProvider, Problem> {
     let key = match fields.filled("key") {
         Some(text) => match SecretKind::of(&text).filter(|kind| *kind != SecretKind::ModelProviderKey) {
             Some(other) => {
-                let message = format!("this is {other}, not a model provider's key. Nothing was saved");
+                let message = format!("this is {other}, not a model provider's key");
                 return Err(Problem { place: "key", message });
             }
             None => NewKey::Replace(text),

@@ -1,9 +1,11 @@
 //! What a service's page says beside its form: how far the service has come, what it may do once it is published, and
 //! what a new draft changes.
 
+use serde_json::Value;
+
 use super::words::Shape;
 use crate::services::approvals::Action;
-use crate::services::{Definition, Network, Provider, Service, Stage, ToolName};
+use crate::services::{Definition, Network, Provider, Service, Stage, ToolName, Verdict};
 use crate::visible;
 
 /// One stage of the bar.
@@ -39,7 +41,6 @@ pub(super) fn bar(service: &Service, access: Option<bool>) -> Vec<Step> {
 
 /// How many checks of exactly this draft failed.
 fn failures(service: &Service) -> usize {
-    use crate::services::Verdict;
     let report = service.checks.as_ref().filter(|report| report.definition_sha256 == service.draft.digest());
     report.map_or(0, |report| report.checks.iter().filter(|check| check.verdict == Verdict::Fail).count())
 }
@@ -124,20 +125,25 @@ pub(super) fn differences(service: &Service) -> Vec<Difference> {
     fields.sort_unstable();
     fields.dedup();
     let changed = fields.into_iter().filter(|field| old.get(*field) != new.get(*field));
-    let shown = |value: Option<&serde_json::Value>| {
-        let text = match value {
-            None => "nothing".to_owned(),
-            Some(serde_json::Value::String(text)) => text.clone(),
-            Some(value) => serde_json::to_string_pretty(value).unwrap_or_default(),
-        };
-        visible::block(&text, "").trim_end().to_owned()
-    };
     let difference = |field: &String| Difference {
         field: field.replace('_', " "),
         old: shown(old.get(field)),
         new: shown(new.get(field)),
     };
     changed.map(difference).collect()
+}
+
+/// A member of a definition as a person reads it.
+fn shown(value: Option<&Value>) -> String {
+    let text = match value {
+        None => "nothing".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(items)) if items.iter().all(Value::is_string) => {
+            items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+        }
+        Some(value) => serde_json::to_string_pretty(value).unwrap_or_default(),
+    };
+    visible::block(&text, "").trim_end().to_owned()
 }
 
 #[cfg(test)]
