@@ -37,6 +37,14 @@ document.addEventListener("click", async (event) => {
   }
 });
 
+// What takes long says so. Only after the form was sent: a disabled button sends nothing of itself.
+document.addEventListener("submit", (event) => {
+  const busy = event.submitter?.dataset.busy;
+  if (!busy) return;
+  say(busy);
+  setTimeout(() => { event.submitter.disabled = true; event.submitter.textContent = busy; });
+});
+
 // A question has a page of its own; here it is shown in a dialog. Focus goes back by itself when it closes.
 async function openDialog(address) {
   const question = (await fetchPage(address))?.querySelector(".question");

@@ -30,9 +30,10 @@ use deskgate_protocol::{ApplicationId, DeviceId, DraftId, Timestamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::assistant::accounts::{Configured, Kind};
+pub use crate::assistant::accounts::{Configured, Kind};
 use crate::dispatcher;
 use crate::mcp::connections;
+pub use crate::mcp::connections::Configured as ConfiguredServer;
 pub use crate::power::KeptAwake;
 use crate::services::{Definition, Report, Service};
 use crate::settings::{Connection, Edit, Mode};

@@ -24,9 +24,13 @@ mod keys;
 mod live;
 mod overview;
 mod plot;
+mod providers;
 mod runs;
+mod service_form;
+mod services;
 mod sessions;
 mod sign_in;
+mod stages;
 mod style;
 mod timeline;
 mod words;
@@ -135,6 +139,7 @@ pub fn router(pages: Pages) -> Router {
         .route("/applications/{id}/keys/{key}/revoke", get(keys::ask_revoke).post(keys::revoke))
         .route("/applications/{id}/keys/{key}/roll", get(keys::ask_roll).post(keys::roll))
         .route("/applications/{id}/remove", get(applications::ask_remove).post(applications::remove))
+        .route("/applications/{id}/services/new", get(services::ask_new).post(services::create))
         .route("/approvals", get(approvals::list))
         .route("/approvals/{id}", post(approvals::decide))
         .route("/conversations", get(conversations::list))
@@ -143,11 +148,18 @@ pub fn router(pages: Pages) -> Router {
         .route("/deliveries", get(help::deliveries))
         .route("/help", get(help::help))
         .route("/live", get(live::stream))
+        .route("/providers", get(providers::list))
+        .route("/providers/new", get(providers::ask_new).post(providers::create))
+        .route("/providers/{name}", get(providers::show).post(providers::change))
+        .route("/providers/{name}/remove", get(providers::ask_remove).post(providers::remove))
         .route("/removed", get(applications::removed))
         .route("/runs", get(runs::list))
         .route("/runs/{id}", get(runs::show))
         .route("/runs/{id}/reconcile", post(runs::reconcile))
         .route("/runs/{id}/stop", get(runs::ask_stop).post(runs::stop))
+        .route("/services/{id}", get(services::show).post(services::edit))
+        .route("/services/{id}/check", post(services::check))
+        .route("/services/{id}/publish", get(services::ask_publish).post(services::publish))
         .route("/sign-in", get(sign_in::show).post(sign_in::enter))
         .route("/sign-out", post(sign_in::leave))
         .route("/style.css", get(style::css))
