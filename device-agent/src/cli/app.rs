@@ -145,7 +145,7 @@ fn describe(app: &Application) -> String {
     let rest = match (app.state, app.outstanding) {
         (ApplicationState::Active, _) => format!("{} in use", counted(app.live_keys, "key")),
         (ApplicationState::Disabling, Some(left)) if !left.is_none() => format!(
-            "its keys are refused; waits for {}, {} that you must settle, {}",
+            "its keys are refused; waits for {} to stop, {} of unknown outcome, {}",
             counted(left.runs_to_stop, "run"),
             counted(left.runs_to_reconcile, "run"),
             counted(left.resets, "reset")

@@ -118,12 +118,12 @@ async fn every_run_of_a_disabled_application_is_cancelled_or_told_to_stop_and_th
     stops.sort_by_key(|order| format!("{order:?}"));
     assert_eq!(stops, [running, asking, lost].map(|run_id| Order::Stop { run_id }));
     let message = not_yet(desk, app_id).await;
-    assert!(message.contains("2 runs to stop") && message.contains("1 run to be settled"), "{message}");
+    assert!(message.contains("2 runs to stop") && message.contains("1 run of unknown outcome"), "{message}");
     for (run_id, seq) in [(running, 1), (asking, 2)] {
         assert_eq!(shelf.one(session, run_id, 1, cancelled(seq)).await, Recorded::Done);
     }
     let message = not_yet(desk, app_id).await;
-    assert!(!message.contains("to stop") && message.contains("1 run to be settled"), "{message}");
+    assert!(!message.contains("to stop") && message.contains("1 run of unknown outcome"), "{message}");
     // The owner says that it is to run again; it was to be stopped.
     assert_eq!(shelf.one(session, lost, 1, What::Unknown).await, Recorded::Done);
     assert_eq!(shelf.one(session, lost, 1, What::RunAgain).await, Recorded::Done);

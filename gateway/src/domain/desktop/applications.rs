@@ -89,7 +89,11 @@ fn waits_for(outstanding: &Outstanding) -> String {
     let Outstanding { runs_to_stop, runs_to_reconcile, resets } = *outstanding;
     let parts = [
         (runs_to_stop, "to stop (the desktop must be connected)", "run"),
-        (runs_to_reconcile, "to be settled by you (deskgate runs reconcile)", "run"),
+        (
+            runs_to_reconcile,
+            "of unknown outcome (the desktop ends it when it is connected, or you do: deskgate runs reconcile)",
+            "run",
+        ),
         (resets, "to be acknowledged by the desktop", "reset"),
     ];
     let parts = parts.iter().filter(|(count, ..)| *count > 0);
