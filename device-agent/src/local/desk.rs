@@ -67,7 +67,7 @@ pub struct Desk {
     pub launch: Launch,
 }
 
-pub(super) type Answer = Result<Value, No>;
+type Answer = Result<Value, No>;
 
 /// Answers until `stop`.
 pub async fn serve(listener: UnixListener, desk: Desk, stop: CancellationToken) {

@@ -6,7 +6,8 @@
 //! | [`approvals`] | those about approvals and unsettled runs |
 //! | [`desk`] | answers them, inside the agent |
 //! | [`launch`] | the codes that open the management pages |
-//! | `decisions` | answers those about approvals |
+//! | `line`, `decisions` | answer those about the connection, and about approvals |
+//! | `no` | what went wrong, as an answer |
 //! | [`orders`] | what the agent is told as a whole, and who waits for it |
 //!
 //! Each request is a type and names the type of its answer ([`Ask`]). Only this user and root are

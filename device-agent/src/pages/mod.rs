@@ -19,9 +19,11 @@ mod conversations;
 mod door;
 mod fields;
 mod frame;
+mod help;
 mod keys;
 mod live;
 mod overview;
+mod plot;
 mod providers;
 mod runs;
 mod service_form;
@@ -143,6 +145,8 @@ pub fn router(pages: Pages) -> Router {
         .route("/conversations", get(conversations::list))
         .route("/conversations/{id}", get(conversations::show))
         .route("/conversations/{id}/reset", get(conversations::ask_reset).post(conversations::reset))
+        .route("/deliveries", get(help::deliveries))
+        .route("/help", get(help::help))
         .route("/live", get(live::stream))
         .route("/providers", get(providers::list))
         .route("/providers/new", get(providers::ask_new).post(providers::create))

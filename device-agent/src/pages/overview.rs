@@ -7,11 +7,12 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use deskgate_protocol::ids::{ApplicationId, EndpointId};
-use deskgate_protocol::management::{ListApplications, ListRuns};
+use deskgate_protocol::management::{Day, GetOverview, ListApplications, ListRuns, Overview as Numbers, Took};
 use deskgate_protocol::run::Run;
 
 use super::door::Visitor;
 use super::frame::{Frame, Section};
+use super::plot::Plot;
 use super::words::{Length, Shape, StateWord, When};
 use super::{Pages, Trouble};
 use crate::local::ListServices;
@@ -29,6 +30,51 @@ struct Overview {
     steps: Vec<Step>,
     rows: Option<Vec<Row>>,
     unsettled: usize,
+    numbers: Option<Numbers>,
+}
+
+impl Overview {
+    /// The queue of the last day.
+    fn queue(numbers: &Numbers) -> Plot {
+        let most = numbers.hours.iter().map(|hour| hour.waiting).max().unwrap_or_default();
+        let sentence =
+            format!("Runs waiting at the end of each of the last 24 hours: now {}, highest {most}", numbers.waiting);
+        let columns: Vec<_> = numbers.hours.iter().map(|hour| vec![(Shape::Waiting, hour.waiting)]).collect();
+        Plot::new(sentence, &columns)
+    }
+
+    /// How runs of the last week ended.
+    fn outcomes(numbers: &Numbers) -> Plot {
+        let of = |count: fn(&Day) -> u32| numbers.days.iter().map(count).sum::<u32>();
+        let sentence = format!(
+            "Runs that ended in the last 7 days: {} succeeded, {} failed, {} cancelled, {} expired",
+            of(|day| day.succeeded),
+            of(|day| day.failed),
+            of(|day| day.cancelled),
+            of(|day| day.expired),
+        );
+        let column = |day: &Day| {
+            vec![
+                (Shape::Good, day.succeeded),
+                (Shape::Bad, day.failed),
+                (Shape::Over, day.cancelled),
+                (Shape::Unknown, day.expired),
+            ]
+        };
+        let columns: Vec<_> = numbers.days.iter().map(column).collect();
+        Plot::new(sentence, &columns)
+    }
+
+    fn took(took: &Took) -> String {
+        let seconds = |ms: &u64| Length(i64::try_from(ms / 1000).unwrap_or(i64::MAX));
+        let text =
+            |ms: &u64| if *ms < 10_000 { format!("{:.1} s", *ms as f64 / 1000.0) } else { seconds(ms).to_string() };
+        format!("Half of them took at most {}, 95 of 100 at most {}.", text(&took.p50_ms), text(&took.p95_ms))
+    }
+
+    fn calls_today(numbers: &Numbers) -> u32 {
+        numbers.hours.iter().map(|hour| hour.accepted).sum()
+    }
 }
 
 /// One station of a request's way.
@@ -80,6 +126,20 @@ impl Names {
         }
     }
 
+    /// Every application, by name.
+    pub(super) fn applications(&self) -> Vec<(ApplicationId, &str)> {
+        let mut all: Vec<_> = self.applications.iter().map(|(app_id, name)| (*app_id, name.as_str())).collect();
+        all.sort_by_key(|(_, name)| *name);
+        all
+    }
+
+    /// Every service that can be called, by name.
+    pub(super) fn services(&self) -> Vec<(EndpointId, &str)> {
+        let mut all: Vec<_> = self.services.iter().map(|(endpoint, (name, _))| (*endpoint, name.as_str())).collect();
+        all.sort_by_key(|(_, name)| *name);
+        all
+    }
+
     /// The name of an application.
     pub(super) fn application(&self, app_id: ApplicationId) -> String {
         self.applications.get(&app_id).cloned().unwrap_or_else(|| app_id.to_string())
@@ -98,12 +158,13 @@ impl Names {
 /// `GET /`
 pub(super) async fn show(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, Trouble> {
     let desk = pages.desk();
-    let (frame, names, services, listed, applications) = tokio::join!(
+    let (frame, names, services, listed, applications, numbers) = tokio::join!(
         Frame::new(&pages, &visitor, Section::Overview, "Overview"),
         Names::new(&pages),
         desk.ask(ListServices {}),
         desk.manage(ListRuns { limit: SHOWN, ..ListRuns::default() }),
         desk.manage(ListApplications {}),
+        desk.manage(GetOverview {}),
     );
     let services = services.unwrap_or_default();
     let rows: Option<Vec<_>> = listed.ok().map(|page| page.runs.into_iter().map(|run| names.row(run)).collect());
@@ -117,7 +178,7 @@ pub(super) async fn show(State(pages): State<Pages>, visitor: Visitor) -> Result
         None => 0,
     };
     let unsettled = standing("awaiting_reconciliation");
-    Ok(super::html(StatusCode::OK, &Overview { frame, hops, steps, rows, unsettled }))
+    Ok(super::html(StatusCode::OK, &Overview { frame, hops, steps, rows, unsettled, numbers: numbers.ok() }))
 }
 
 /// The list of the first visit, until all of it is done.

@@ -5,7 +5,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use deskgate_protocol::ids::RunId;
-use deskgate_protocol::management::{ListRuns, RunDetail, ShowRun, StopRun};
+use deskgate_protocol::management::{ListRuns, RunDetail, RunPage, ShowRun, StopRun};
 use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
 use serde::Deserialize;
 
@@ -15,7 +15,7 @@ use super::frame::{Frame, Section};
 use super::live::Topic;
 use super::overview::{Names, Row};
 use super::timeline::Timeline;
-use super::words::When;
+use super::words::{StateWord, When};
 use super::{Pages, Trouble};
 use crate::local::{Evidence, Finding, No, NoCode, OnDisk, ReconcileRun, ShowEvidence};
 use crate::visible;
@@ -24,9 +24,51 @@ use crate::visible;
 const PAGE: u32 = 50;
 
 /// What the list shows.
+///
+/// A form sends every field; an empty one narrows nothing down.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Filter {
-    before: Option<RunId>,
+    #[serde(default)]
+    before: String,
+    #[serde(default)]
+    state: String,
+    #[serde(default)]
+    app: String,
+    #[serde(default)]
+    service: String,
+    #[serde(default)]
+    find: String,
+}
+
+impl Filter {
+    /// What is asked for; a field that nobody could have chosen counts as empty.
+    fn request(&self) -> ListRuns {
+        ListRuns {
+            limit: PAGE,
+            before: self.before.parse().ok(),
+            states: self.state.parse().into_iter().collect(),
+            app_id: self.app.parse().ok(),
+            endpoint_id: self.service.parse().ok(),
+            find: Some(self.find.trim()).filter(|text| !text.is_empty()).map(str::to_owned),
+        }
+    }
+
+    fn is_narrow(&self) -> bool {
+        [&self.state, &self.app, &self.service, &self.find].iter().any(|field| !field.is_empty())
+    }
+
+    /// The address of the page that begins at `before`, with the same filters.
+    fn from(&self, before: RunId) -> String {
+        // Words and identifiers: nothing in them has a meaning in an address, except in what was typed.
+        let find: String = form_text(&self.find);
+        format!("/runs?state={}&app={}&service={}&find={find}&before={before}", self.state, self.app, self.service)
+    }
+}
+
+/// A typed text as it stands in an address.
+fn form_text(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
 #[derive(Template)]
@@ -34,8 +76,21 @@ pub(super) struct Filter {
 struct List {
     frame: Frame,
     rows: Vec<Row>,
-    older: Option<RunId>,
-    first: bool,
+    older: Option<String>,
+    filter: Filter,
+    names: Names,
+    problem: Option<String>,
+}
+
+impl List {
+    /// Whether it shows the newest runs, which change.
+    fn first(&self) -> bool {
+        self.filter.before.is_empty()
+    }
+
+    fn states(&self) -> impl Iterator<Item = (RunState, &'static str, bool)> {
+        RunState::ALL.into_iter().map(|state| (state, StateWord::word(state), state.as_str() == self.filter.state))
+    }
 }
 
 /// `GET /runs`
@@ -45,10 +100,17 @@ pub(super) async fn list(
     Query(filter): Query<Filter>,
 ) -> Result<Response, Trouble> {
     let (frame, names) = tokio::join!(Frame::new(&pages, &visitor, Section::Runs, "Runs"), Names::new(&pages));
-    let page = pages.desk().manage(ListRuns { limit: PAGE, before: filter.before, ..ListRuns::default() }).await?;
-    let older = page.next;
+    let (page, problem) = match pages.desk().manage(filter.request()).await {
+        Ok(page) => (page, None),
+        // What was searched for is no identifier.
+        Err(no) if no.code == NoCode::Invalid => {
+            (RunPage { runs: Vec::new(), has_more: false, next: None }, Some(no.message))
+        }
+        Err(no) => return Err(no.into()),
+    };
+    let older = page.next.map(|before| filter.from(before));
     let rows = page.runs.into_iter().map(|run| names.row(run)).collect();
-    Ok(super::html(StatusCode::OK, &List { frame, rows, older, first: filter.before.is_none() }))
+    Ok(super::html(StatusCode::OK, &List { frame, rows, older, filter, names, problem }))
 }
 
 #[derive(Template)]

@@ -85,8 +85,19 @@ pub(super) struct StateWord {
 }
 
 impl StateWord {
+    /// The word alone.
+    pub(super) fn word(state: RunState) -> &'static str {
+        Self::told(state).1
+    }
+
     pub(super) fn of(run: &Run) -> Self {
-        let (shape, word, next) = match run.state {
+        let (shape, word, next) = Self::told(run.state);
+        let reason = run.state_reason.as_ref().map(|reason| reason.message.clone());
+        Self { shape, word, next: reason.unwrap_or_else(|| next.to_owned()) }
+    }
+
+    fn told(state: RunState) -> (Shape, &'static str, &'static str) {
+        match state {
             RunState::Queued => (Shape::Waiting, "Queued", "It starts when this computer has room for it."),
             RunState::WaitingForDevice => {
                 (Shape::Waiting, "Waiting for device", "It starts when this computer is back.")
@@ -101,9 +112,7 @@ impl StateWord {
             RunState::Failed => (Shape::Bad, "Failed", "The caller can read why."),
             RunState::Cancelled => (Shape::Over, "Cancelled", "It was stopped."),
             RunState::Expired => (Shape::Over, "Expired", "It was not started in the time it was given."),
-        };
-        let reason = run.state_reason.as_ref().map(|reason| reason.message.clone());
-        Self { shape, word, next: reason.unwrap_or_else(|| next.to_owned()) }
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::tools::{Plan, PlannedCall, ToolOutput, ToolResult};
 
 /// What happened.
 #[derive(Debug)]
-pub(in crate::executor) enum Event {
+pub(crate) enum Event {
     Started,
     Model(ModelEvent),
     /// The model's stream is over.
@@ -42,7 +42,7 @@ pub(in crate::executor) enum Event {
 
 /// What to do about it, in this order.
 #[derive(Debug)]
-pub(in crate::executor) enum Effect {
+pub(crate) enum Effect {
     /// Call the model; the call before it, if any, is over.
     CallModel(ModelRequest),
     /// Say `RetryDue` after this time.
@@ -86,17 +86,17 @@ pub(in crate::executor) enum Effect {
 
 /// A call that a person is to decide about.
 #[derive(Clone, Debug)]
-pub(in crate::executor) struct Request {
-    pub(in crate::executor) call: PlannedCall,
+pub(crate) struct Request {
+    pub(crate) call: PlannedCall,
     /// What the assistant said before it, in its own words, which nobody verified.
-    pub(in crate::executor) why: String,
+    pub(crate) why: String,
     /// It was approved before, and what it would do has changed since.
-    pub(in crate::executor) again: bool,
+    pub(crate) again: bool,
 }
 
 /// What came of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::executor) enum Answer {
+pub(crate) enum Answer {
     Once,
     /// Also for further calls of the same scope.
     ForRun,
@@ -108,7 +108,7 @@ pub(in crate::executor) enum Answer {
 
 /// Why a call may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::executor) enum Basis {
+pub(crate) enum Basis {
     /// The owner's rules.
     Rules,
     /// A person allowed exactly this call.
