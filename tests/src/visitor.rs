@@ -48,7 +48,8 @@ impl Visitor {
         let http = client().redirect(Policy::none()).build().expect("a client");
         let form = http.post(page).header(ORIGIN, &origin).header(CONTENT_TYPE, FORM).body(encoded(&[("code", code)]));
         let entered = form.send().await.expect("answered");
-        let cookie = entered.headers()[SET_COOKIE].to_str().expect("text").split(';').next().expect("a value").to_owned();
+        let cookie =
+            entered.headers()[SET_COOKIE].to_str().expect("text").split(';').next().expect("a value").to_owned();
         let mut visitor = Self { http, origin, cookie, token: String::new() };
         visitor.token = value(&visitor.page("/access").await.text, "token");
         visitor
@@ -88,6 +89,7 @@ fn encoded(fields: &[(&str, &str)]) -> String {
 
 /// The value of a page's hidden field.
 pub fn value(page: &str, name: &str) -> String {
-    let (_, rest) = page.split_once(&format!("name=\"{name}\" value=\"")).unwrap_or_else(|| panic!("no {name}: {page}"));
+    let (_, rest) =
+        page.split_once(&format!("name=\"{name}\" value=\"")).unwrap_or_else(|| panic!("no {name}: {page}"));
     rest.split('"').next().expect("it ends").to_owned()
 }

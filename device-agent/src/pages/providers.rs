@@ -10,9 +10,7 @@ use super::door::Visitor;
 use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::{Pages, Trouble};
-use crate::local::{
-    Configured, Kind, ListProviders, ListServices, NewKey, No, NoCode, RemoveProvider, SetProvider,
-};
+use crate::local::{Configured, Kind, ListProviders, ListServices, NewKey, No, NoCode, RemoveProvider, SetProvider};
 use crate::services::Provider;
 
 /// The kinds with what they are called.

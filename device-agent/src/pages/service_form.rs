@@ -64,7 +64,10 @@ pub(super) fn fields(definition: &Definition) -> Fields {
     let ends = definition.approvals.on_denial == OnDenial::EndRun;
     set("on_denial", if ends { "end" } else { "tell" }.to_owned());
     set("protected", lines(&definition.protected));
-    set("skills", definition.skills.iter().map(|skill| skill.source.display().to_string()).collect::<Vec<_>>().join("\n"));
+    set(
+        "skills",
+        definition.skills.iter().map(|skill| skill.source.display().to_string()).collect::<Vec<_>>().join("\n"),
+    );
     definition.mcp.iter().for_each(|server| set("mcp", server.name.clone()));
     let limits = &definition.limits;
     set("max_turns", limits.max_turns.to_string());
@@ -95,7 +98,8 @@ pub(super) fn take_out_secrets(fields: &mut Fields) -> Vec<FieldError> {
     for (name, value) in &mut fields.0 {
         let Some(name) = TEXTS.into_iter().find(|text| text == name) else { continue };
         if let Some(kind) = SecretKind::of(value.trim()) {
-            let message = format!("this is {kind}. It was taken out of the field: nothing of a service may hold a secret");
+            let message =
+                format!("this is {kind}. It was taken out of the field: nothing of a service may hold a secret");
             found.push(wrong(name, message));
             value.clear();
         }
@@ -186,7 +190,9 @@ impl Reader<'_> {
         for name in self.fields.all("mcp") {
             match McpServer::named(name, configured, &self.before.mcp) {
                 Some(server) => servers.push(server),
-                None => self.wrong.push(wrong("mcp", format!("there is no MCP server {name:?} on this device any more"))),
+                None => {
+                    self.wrong.push(wrong("mcp", format!("there is no MCP server {name:?} on this device any more")))
+                }
             }
         }
         in_order_of(&self.before.mcp, servers)
@@ -220,7 +226,8 @@ impl Reader<'_> {
         }
         let unasked = ASKS.into_iter().filter(|tool| self.fields.all("unasked").any(|name| name == tool.as_str()));
         rules.extend(unasked.map(runs_unasked));
-        let unit = UNITS.into_iter().find(|(unit, _)| *unit == self.fields.get("expiry_unit")).map_or(1, |(_, unit)| unit);
+        let unit =
+            UNITS.into_iter().find(|(unit, _)| *unit == self.fields.get("expiry_unit")).map_or(1, |(_, unit)| unit);
         let expiry_s = self.number("approvals", "the time a request waits", "expiry").saturating_mul(unit);
         let on_denial = match self.fields.get("on_denial") {
             "end" => OnDenial::EndRun,
@@ -277,7 +284,11 @@ mod tests {
             instructions: "One.\n\nTwo.\n".to_owned(),
             tools: vec![ToolName::Bash, ToolName::Read, ToolName::Write],
             skills: vec![skill],
-            mcp: vec![McpServer { name: "shop".to_owned(), url: "https://shop.example/".to_owned(), tools_sha256: None }],
+            mcp: vec![McpServer {
+                name: "shop".to_owned(),
+                url: "https://shop.example/".to_owned(),
+                tools_sha256: None,
+            }],
             approvals: Approvals {
                 rules: vec![rule("allow Write"), rule("deny Read:keys"), rule("allow Write:docs")],
                 expiry_s: 5400,
@@ -296,7 +307,10 @@ mod tests {
     #[tokio::test]
     async fn a_form_that_is_sent_as_it_was_shown_changes_nothing() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        for before in [elaborate(folder.path()), Definition { tools: Vec::new(), network: Network::None, ..elaborate(folder.path()) }] {
+        for before in [
+            elaborate(folder.path()),
+            Definition { tools: Vec::new(), network: Network::None, ..elaborate(folder.path()) },
+        ] {
             let mut sent = fields(&before);
             sent.0.iter_mut().for_each(|(_, value)| *value = value.replace('\n', "\r\n"));
             let read = definition(&sent, &before, &[shop()]).await.expect("nothing is wrong");

@@ -26,7 +26,9 @@ pub(super) fn bar(service: &Service, access: Option<bool>) -> Vec<Step> {
     };
     let published = match (service.stage(), &service.published) {
         (Stage::Published, _) => step("Published", Shape::Good, ""),
-        (_, Some(version)) => step("Published", Shape::Waiting, &format!("version {} is, this draft not", version.version)),
+        (_, Some(version)) => {
+            step("Published", Shape::Waiting, &format!("version {} is, this draft not", version.version))
+        }
         (_, None) => step("Published", Shape::Waiting, "not yet"),
     };
     let enabled = match (&service.published, access) {
@@ -96,11 +98,15 @@ pub(super) fn summary(definition: &Definition, application: &str) -> Vec<String>
 }
 
 fn rules(definition: &Definition) -> String {
-    let of = |action| definition.approvals.rules.iter().filter(move |rule| rule.action == action).map(ToString::to_string);
+    let of =
+        |action| definition.approvals.rules.iter().filter(move |rule| rule.action == action).map(ToString::to_string);
     let rules: Vec<_> = Action::ALL.into_iter().flat_map(of).collect();
     match rules.is_empty() {
         true => "Reading runs by itself; whatever else it wants to do asks you first.".to_owned(),
-        false => format!("Your rules: {}. Otherwise reading runs by itself, and everything else asks you first.", rules.join(", ")),
+        false => format!(
+            "Your rules: {}. Otherwise reading runs by itself, and everything else asks you first.",
+            rules.join(", ")
+        ),
     }
 }
 
@@ -160,7 +166,10 @@ mod tests {
     #[test]
     fn the_summary_says_no_less_than_what_the_definition_allows() {
         let text = |definition: &Definition| summary(definition, "Billing").join("\n");
-        assert!(text(&plain()).contains("key of Billing can start this, which may read and change files in /home/a/tickets."));
+        assert!(
+            text(&plain())
+                .contains("key of Billing can start this, which may read and change files in /home/a/tickets.")
+        );
         let reads = Definition { tools: vec![ToolName::Read], ..plain() };
         assert!(text(&reads).contains("may read files") && !text(&reads).contains("change files"));
         assert!(text(&Definition { tools: Vec::new(), ..plain() }).contains("reads and changes no file"));

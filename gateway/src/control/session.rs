@@ -271,7 +271,7 @@ impl Session<'_> {
         }
         let door = self.door;
         let (store, url) = (door.store.clone(), door.public_url.clone());
-        let desktop = Desktop::new(store, self.session.device_id, url, door.limits.retention);
+        let desktop = Desktop::new(store, self.session.device_id, door.admission.clone(), url, door.limits.retention);
         let frames = self.frames.clone();
         self.requests.spawn(async move {
             let result = management::answer(desktop, request).await;
