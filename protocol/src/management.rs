@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::canonical::Sha256Digest;
 use crate::ids::{ApplicationId, EndpointId, KeyId};
 use crate::operation::ControlOperation;
+use crate::run::Run;
 use crate::time::Timestamp;
 use crate::words::words;
 
@@ -30,7 +31,7 @@ pub use conversations::{
 };
 pub use operations::{ShowOperation, StopRun};
 pub use overview::{ApplicationNumbers, Day, GetOverview, Hour, Needs, Overview, Took};
-pub use runs::{ListRuns, RunDetail, RunPage, ShowRun};
+pub use runs::{ListRuns, RunDetail, RunPage, ShowRun, TryEndpoint};
 
 /// A request with the reply that belongs to it.
 pub trait Call: Serialize + Into<ManagementRequest> {
@@ -92,6 +93,8 @@ calls! {
     PublishEndpoint => PublishedEndpoint;
     /// The device's published services, oldest first.
     ListEndpoints => Vec<PublishedEndpoint>;
+    /// A run of a published service that its owner asks for.
+    TryEndpoint => Run;
     /// Enables or pauses external access to everything this device published.
     SetAccess => Access;
     /// Whether access is enabled.

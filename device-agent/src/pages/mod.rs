@@ -160,6 +160,7 @@ pub fn router(pages: Pages) -> Router {
         .route("/services/{id}", get(services::show).post(services::edit))
         .route("/services/{id}/check", post(services::check))
         .route("/services/{id}/publish", get(services::ask_publish).post(services::publish))
+        .route("/services/{id}/try", post(services::try_out))
         .route("/sign-in", get(sign_in::show).post(sign_in::enter))
         .route("/sign-out", post(sign_in::leave))
         .route("/style.css", get(style::css))

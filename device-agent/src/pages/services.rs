@@ -8,7 +8,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use deskgate_protocol::ids::{ApplicationId, DraftId};
-use deskgate_protocol::management::{Application, ShowApplication};
+use deskgate_protocol::management::{Application, ShowApplication, TryEndpoint};
 
 use super::door::Visitor;
 use super::fields::Fields;
@@ -19,7 +19,7 @@ use super::stages::{self, Difference, Step};
 use super::words::{Shape, When};
 use super::{Pages, Trouble};
 use crate::local::{
-    CheckService, Configured, ConfiguredServer, CreateService, EditService, ListMcpServers, ListProviders, NoCode,
+    CheckService, Configured, ConfiguredServer, CreateService, EditService, ListMcpServers, ListProviders, No, NoCode,
     PublishService, ShowService,
 };
 use crate::services::{Check, Definition, FieldError, Service, ToolName, Verdict};
@@ -318,6 +318,33 @@ pub(super) async fn publish(
         }
         Err(no) if matches!(no.code, NoCode::Invalid | NoCode::Refused) => {
             Draft { problem: Some(no.message), ..Draft::of(service) }.show(&pages, &visitor).await
+        }
+        Err(no) => Err(no.into()),
+    }
+}
+
+/// `POST /services/{id}/try`: starts a run of what is published, as a caller would.
+pub(super) async fn try_out(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(draft_id): Path<DraftId>,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let service = pages.desk().ask(ShowService { draft_id }).await?;
+    let input = fields.get("input").replace("\r\n", "\n");
+    let asked = match service.published.as_ref().and(service.endpoint_id) {
+        Some(endpoint_id) => pages.desk().manage(TryEndpoint { endpoint_id, input: input.clone() }).await,
+        None => Err(No { code: NoCode::Refused, message: "Only what is published can be tried.".to_owned() }),
+    };
+    match asked {
+        Ok(run) => {
+            pages.live().changed(Topic::Runs);
+            Ok(Redirect::to(&format!("/runs/{}", run.run_id)).into_response())
+        }
+        Err(no) if matches!(no.code, NoCode::Invalid | NoCode::Refused) => {
+            let mut draft = Draft { problem: Some(no.message), ..Draft::of(service) };
+            draft.fields.0.push(("input".to_owned(), input));
+            draft.show(&pages, &visitor).await
         }
         Err(no) => Err(no.into()),
     }

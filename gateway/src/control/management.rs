@@ -27,6 +27,7 @@ pub(super) async fn answer(desktop: Desktop, request: ManagementRequest) -> Mana
         Ask::ListRemoved(request) => reply(&request, desktop.removed().await),
         Ask::PublishEndpoint(request) => reply(&request.clone(), desktop.publish(request).await),
         Ask::ListEndpoints(request) => reply(&request, desktop.endpoints().await),
+        Ask::TryEndpoint(request) => reply(&request.clone(), desktop.try_endpoint(request).await),
         Ask::SetAccess(request) => reply(&request, desktop.set_access(request).await),
         Ask::GetAccess(request) => reply(&request, desktop.access().await),
         Ask::GetOverview(request) => reply(&request, desktop.overview().await),

@@ -4,6 +4,7 @@ mod applications;
 mod lists;
 mod orders;
 mod overview;
+mod tries;
 
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use deskgate_protocol::secret::ApplicationKey;
 use deskgate_protocol::service::{DESCRIPTION_LIMIT, check_name};
 use deskgate_protocol::{DeviceId, KeyId};
 
+use super::admission::AdmissionDesk;
 use super::runs::seen;
 use crate::networks::Network;
 use crate::store::activity::Owner;
@@ -30,6 +32,7 @@ pub struct Desktop {
     store: Store,
     device_id: DeviceId,
     by: AskedBy,
+    admission: AdmissionDesk,
     public_url: String,
     retention: Duration,
 }
@@ -44,9 +47,15 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 impl Desktop {
     /// Answers `device_id`; `public_url` is what backends use, without `/api/v1`; `retention` is how long runs that
-    /// ended are kept.
-    pub fn new(store: Store, device_id: DeviceId, public_url: String, retention: Duration) -> Self {
-        Self { store, device_id, by: AskedBy::Agent, public_url, retention }
+    /// ended are kept; the owner's own runs pass `admission`.
+    pub fn new(
+        store: Store,
+        device_id: DeviceId,
+        admission: AdmissionDesk,
+        public_url: String,
+        retention: Duration,
+    ) -> Self {
+        Self { store, device_id, by: AskedBy::Agent, admission, public_url, retention }
     }
 
     /// The same for somebody at that device, who is noted for what they change.

@@ -80,6 +80,7 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
             => vec![RemovedApplication { application: removed(), runs: 412, kept_until: moment() }];
         PublishEndpoint: publish => published();
         ListEndpoints: ListEndpoints {} => vec![published(), PublishedEndpoint { closed_at: None, ..published() }];
+        TryEndpoint: TryEndpoint { endpoint_id: endpoint_id(), input: "Summarise it.".to_owned() } => young_run();
         SetAccess: SetAccess { enabled: true } => access();
         GetAccess: GetAccess {} => Access { changed_at: None, ..access() };
         GetOverview: GetOverview {} => overview();

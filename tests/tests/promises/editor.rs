@@ -84,6 +84,23 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
     assert!(visitor.page(&page).await.text.contains(&endpoint));
     assert!(visitor.page(&format!("/applications/{app}")).await.text.contains(&endpoint));
 
+    // Tried: refused while access is paused, with the text kept; then a run as any other.
+    let tried = format!("{page}/try");
+    let paused = visitor.send(&tried, &[("input", "What is in <orders>?")]).await;
+    assert_eq!(paused.status, StatusCode::CONFLICT);
+    assert!(
+        paused.text.contains("access is paused") && paused.text.contains("What is in &#60;orders&#62;?"),
+        "{}",
+        paused.text
+    );
+    device.cli(&["access", "enable"]).await.ok();
+    let run = visitor.send(&tried, &[("input", "What is in the folder?")]).await.done();
+    let run_id = run.strip_prefix("/runs/").expect("a run's page");
+    let ended = device.cli(&["runs", "show", run_id, "--wait", "40s"]).await.ok();
+    assert_eq!(ended["run"]["state"], "succeeded", "{ended}");
+    let said = device.cli(&["service", "try", "Reader", "--input", "Again.", "--wait", "40s"]).await.ok();
+    assert_eq!((&said["run"]["state"], &said["run"]["input"]["text"]), (&"succeeded".into(), &"Again.".into()));
+
     // Edited: what is published stays, and the difference is shown. A form of an older draft replaces nothing by itself.
     let was = value(&visitor.page(&page).await.text, "was");
     let other = with(&sound, "description", "Reads slowly.");
