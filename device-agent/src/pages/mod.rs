@@ -25,6 +25,7 @@ mod live;
 mod overview;
 mod plot;
 mod providers;
+mod publication;
 mod runs;
 mod service_form;
 mod services;
@@ -159,8 +160,8 @@ pub fn router(pages: Pages) -> Router {
         .route("/runs/{id}/stop", get(runs::ask_stop).post(runs::stop))
         .route("/services/{id}", get(services::show).post(services::edit))
         .route("/services/{id}/check", post(services::check))
-        .route("/services/{id}/publish", get(services::ask_publish).post(services::publish))
-        .route("/services/{id}/try", post(services::try_out))
+        .route("/services/{id}/publish", get(publication::ask_publish).post(publication::publish))
+        .route("/services/{id}/try", post(publication::try_out))
         .route("/sign-in", get(sign_in::show).post(sign_in::enter))
         .route("/sign-out", post(sign_in::leave))
         .route("/style.css", get(style::css))

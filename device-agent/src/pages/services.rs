@@ -1,4 +1,4 @@
-//! The service editor: a new draft, its fields, its checks, and its publication.
+//! The service editor: a new draft, its fields, and its checks.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use deskgate_protocol::ids::{ApplicationId, DraftId};
-use deskgate_protocol::management::{Application, ShowApplication, TryEndpoint};
+use deskgate_protocol::management::{Application, ShowApplication};
 
 use super::door::Visitor;
 use super::fields::Fields;
@@ -19,8 +19,7 @@ use super::stages::{self, Difference, Step};
 use super::words::{Shape, When};
 use super::{Pages, Trouble};
 use crate::local::{
-    CheckService, Configured, ConfiguredServer, CreateService, EditService, ListMcpServers, ListProviders, No, NoCode,
-    PublishService, ShowService,
+    CheckService, Configured, ConfiguredServer, CreateService, EditService, ListMcpServers, ListProviders, ShowService,
 };
 use crate::services::{Check, Definition, FieldError, Service, ToolName, Verdict};
 
@@ -148,21 +147,23 @@ impl fmt::Display for Marks {
 impl HtmlSafe for Marks {}
 
 /// What an editor is shown with, beside what is asked for it.
-struct Draft {
-    app_id: ApplicationId,
-    service: Option<Service>,
-    fields: Fields,
-    wrong: Vec<FieldError>,
-    problem: Option<String>,
+pub(super) struct Draft {
+    pub(super) app_id: ApplicationId,
+    pub(super) service: Option<Service>,
+    pub(super) fields: Fields,
+    pub(super) wrong: Vec<FieldError>,
+    pub(super) problem: Option<String>,
 }
 
 impl Draft {
-    fn of(service: Service) -> Self {
+    /// As it is saved.
+    pub(super) fn of(service: Service) -> Self {
         let fields = service_form::fields(&service.draft);
         Self { app_id: service.app_id, service: Some(service), fields, wrong: Vec::new(), problem: None }
     }
 
-    async fn show(self, pages: &Pages, visitor: &Visitor) -> Result<Response, Trouble> {
+    /// The page.
+    pub(super) async fn show(self, pages: &Pages, visitor: &Visitor) -> Result<Response, Trouble> {
         let Self { app_id, service, fields, wrong, problem } = self;
         let title = service.as_ref().map_or_else(|| "New service".to_owned(), |service| service.draft.name.clone());
         let desk = pages.desk();
@@ -272,80 +273,4 @@ pub(super) async fn check(State(pages): State<Pages>, Path(draft_id): Path<Draft
     pages.desk().ask(CheckService { draft_id }).await?;
     pages.live().changed(Topic::Status);
     Ok(Redirect::to(&format!("/services/{draft_id}#checks")))
-}
-
-#[derive(Template)]
-#[template(path = "service-publish.html")]
-struct PublishQuestion {
-    frame: Frame,
-    service: Service,
-    summary: Vec<String>,
-}
-
-/// `GET /services/{id}/publish`: the question before it.
-pub(super) async fn ask_publish(
-    State(pages): State<Pages>,
-    visitor: Visitor,
-    Path(draft_id): Path<DraftId>,
-) -> Result<Response, Trouble> {
-    let service = pages.desk().ask(ShowService { draft_id }).await?;
-    if let Some(why) = stages::unpublishable(&service) {
-        return Draft { problem: Some(why), ..Draft::of(service) }.show(&pages, &visitor).await;
-    }
-    let application = pages.desk().manage(ShowApplication { app_id: service.app_id }).await?.name;
-    let title = format!("Publish {}?", service.draft.name);
-    let frame = Frame::new(&pages, &visitor, Section::Applications, title).await;
-    let summary = stages::summary(&service.draft, &application);
-    Ok(super::html(StatusCode::OK, &PublishQuestion { frame, service, summary }))
-}
-
-/// `POST /services/{id}/publish`: exactly the draft that the question was about.
-pub(super) async fn publish(
-    State(pages): State<Pages>,
-    visitor: Visitor,
-    Path(draft_id): Path<DraftId>,
-    fields: Fields,
-) -> Result<Response, Trouble> {
-    let service = pages.desk().ask(ShowService { draft_id }).await?;
-    if fields.get("definition") != service.draft.digest().to_string() {
-        let problem = Some("The draft was changed while you were asked. Nothing was published.".to_owned());
-        return Draft { problem, ..Draft::of(service) }.show(&pages, &visitor).await;
-    }
-    match pages.desk().ask(PublishService { draft_id }).await {
-        Ok(_) => {
-            pages.live().changed(Topic::Status);
-            Ok(Redirect::to(&format!("/services/{draft_id}")).into_response())
-        }
-        Err(no) if matches!(no.code, NoCode::Invalid | NoCode::Refused) => {
-            Draft { problem: Some(no.message), ..Draft::of(service) }.show(&pages, &visitor).await
-        }
-        Err(no) => Err(no.into()),
-    }
-}
-
-/// `POST /services/{id}/try`: starts a run of what is published, as a caller would.
-pub(super) async fn try_out(
-    State(pages): State<Pages>,
-    visitor: Visitor,
-    Path(draft_id): Path<DraftId>,
-    fields: Fields,
-) -> Result<Response, Trouble> {
-    let service = pages.desk().ask(ShowService { draft_id }).await?;
-    let input = fields.get("input").replace("\r\n", "\n");
-    let asked = match service.published.as_ref().and(service.endpoint_id) {
-        Some(endpoint_id) => pages.desk().manage(TryEndpoint { endpoint_id, input: input.clone() }).await,
-        None => Err(No { code: NoCode::Refused, message: "Only what is published can be tried.".to_owned() }),
-    };
-    match asked {
-        Ok(run) => {
-            pages.live().changed(Topic::Runs);
-            Ok(Redirect::to(&format!("/runs/{}", run.run_id)).into_response())
-        }
-        Err(no) if matches!(no.code, NoCode::Invalid | NoCode::Refused) => {
-            let mut draft = Draft { problem: Some(no.message), ..Draft::of(service) };
-            draft.fields.0.push(("input".to_owned(), input));
-            draft.show(&pages, &visitor).await
-        }
-        Err(no) => Err(no.into()),
-    }
 }
