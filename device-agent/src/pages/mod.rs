@@ -15,6 +15,7 @@
 mod access;
 mod applications;
 mod approvals;
+mod connection;
 mod conversations;
 mod door;
 mod fields;
@@ -25,10 +26,12 @@ mod overview;
 mod plot;
 mod runs;
 mod sessions;
+mod settings;
 mod sign_in;
 mod style;
 mod timeline;
 mod words;
+mod wrong;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -136,6 +139,10 @@ pub fn router(pages: Pages) -> Router {
         .route("/applications/{id}/remove", get(applications::ask_remove).post(applications::remove))
         .route("/approvals", get(approvals::list))
         .route("/approvals/{id}", post(approvals::decide))
+        .route("/connection", get(connection::show).post(connection::change))
+        .route("/connection/abandon", get(connection::ask_abandon).post(connection::abandon))
+        .route("/connection/discard", get(connection::ask_discard).post(connection::discard))
+        .route("/connection/identity.json", get(connection::identity))
         .route("/conversations", get(conversations::list))
         .route("/conversations/{id}", get(conversations::show))
         .route("/conversations/{id}/reset", get(conversations::ask_reset).post(conversations::reset))
@@ -145,6 +152,9 @@ pub fn router(pages: Pages) -> Router {
         .route("/runs/{id}", get(runs::show))
         .route("/runs/{id}/reconcile", post(runs::reconcile))
         .route("/runs/{id}/stop", get(runs::ask_stop).post(runs::stop))
+        .route("/settings", get(settings::show).post(settings::change))
+        .route("/settings/autostart", post(settings::set_autostart))
+        .route("/settings/sign-out", get(settings::ask_sign_out))
         .route("/sign-in", get(sign_in::show).post(sign_in::enter))
         .route("/sign-out", post(sign_in::leave))
         .route("/style.css", get(style::css))
