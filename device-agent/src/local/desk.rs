@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use deskgate_gateway::socket;
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::ids::RunId;
-use deskgate_protocol::management::{Call, GetAccess, ManagementRequest};
+use deskgate_protocol::management::{AskedBy, Call, GetAccess, ManagementRequest};
 use deskgate_protocol::{Timestamp, VERSION};
 use serde_json::Value;
 use tokio::net::UnixListener;
@@ -92,7 +92,7 @@ impl Desk {
 
     /// Asks the gateway for a page.
     pub async fn manage<C: Call + Send>(&self, call: C) -> Result<C::Reply, No> {
-        Ok(self.engine()?.dispatcher.call(call).await?)
+        Ok(self.engine()?.dispatcher.asked_by(AskedBy::Page).call(call).await?)
     }
 
     async fn answer(&self, request: Request, asker: Asker) -> Answer {
@@ -110,15 +110,17 @@ impl Desk {
             Request::GetAutostart(ask) => give(ask, self.autostart(None).await),
             Request::SetAutostart(ask) => give(ask, self.autostart(Some(ask.enabled)).await),
             Request::CreateService(ask) => {
-                give(ask.clone(), self.services()?.create(ask.app_id, ask.definition).await.map_err(No::from))
+                give(ask.clone(), self.services(asker)?.create(ask.app_id, ask.definition).await.map_err(No::from))
             }
             Request::EditService(ask) => {
-                give(ask.clone(), self.services()?.edit(ask.draft_id, ask.definition).await.map_err(No::from))
+                give(ask.clone(), self.services(asker)?.edit(ask.draft_id, ask.definition).await.map_err(No::from))
             }
-            Request::ListServices(ask) => give(ask, self.services()?.list().await.map_err(No::from)),
-            Request::ShowService(ask) => give(ask, self.services()?.show(ask.draft_id).await.map_err(No::from)),
-            Request::CheckService(ask) => give(ask, self.services()?.check(ask.draft_id).await.map_err(No::from)),
-            Request::PublishService(ask) => give(ask, self.services()?.publish(ask.draft_id).await.map_err(No::from)),
+            Request::ListServices(ask) => give(ask, self.services(asker)?.list().await.map_err(No::from)),
+            Request::ShowService(ask) => give(ask, self.services(asker)?.show(ask.draft_id).await.map_err(No::from)),
+            Request::CheckService(ask) => give(ask, self.services(asker)?.check(ask.draft_id).await.map_err(No::from)),
+            Request::PublishService(ask) => {
+                give(ask, self.services(asker)?.publish(ask.draft_id).await.map_err(No::from))
+            }
             Request::ListProviders(ask) => give(ask, self.with_accounts(Accounts::list).await),
             Request::SetProvider(ask) => {
                 let SetProvider { name, kind, base_url, key } = ask.clone();
@@ -150,7 +152,7 @@ impl Desk {
             }
             Request::ShowEvidence(ask) => give(ask, self.evidence(ask.run_id).await),
             Request::ReconcileRun(ask) => give(ask, self.settle(ask, asker).await),
-            Request::Manage { request } => self.pass_on(request).await,
+            Request::Manage { request } => self.pass_on(request, asker).await,
         }
     }
 
@@ -161,8 +163,8 @@ impl Desk {
         })
     }
 
-    fn services(&self) -> Result<ServiceDesk<DispatcherHandle>, No> {
-        let gateway = self.engine()?.dispatcher;
+    fn services(&self, asker: Asker) -> Result<ServiceDesk<DispatcherHandle>, No> {
+        let gateway = self.engine()?.dispatcher.asked_by(asker.into());
         let computer = Computer {
             home: self.home.clone(),
             own: self.own.clone(),
@@ -241,8 +243,8 @@ impl Desk {
         Ok(asking)
     }
 
-    async fn pass_on(&self, request: ManagementRequest) -> Answer {
-        Ok(self.engine()?.dispatcher.pass_on(request).await?)
+    async fn pass_on(&self, request: ManagementRequest, asker: Asker) -> Answer {
+        Ok(self.engine()?.dispatcher.asked_by(asker.into()).pass_on(request).await?)
     }
 }
 

@@ -27,16 +27,17 @@ use deskgate_gateway::socket;
 use deskgate_protocol::control::Refused;
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::ids::RunId;
-use deskgate_protocol::management::{Access, ManagementRequest};
+use deskgate_protocol::management::{Access, AskedBy, ManagementRequest};
 use deskgate_protocol::{ApplicationId, DeviceId, DraftId, Timestamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::assistant::accounts::{Configured, Kind};
+pub use crate::assistant::accounts::{Configured, Kind};
 pub use crate::autostart;
 use crate::dispatcher;
 pub use crate::link::Stage;
 use crate::mcp::connections;
+pub use crate::mcp::connections::Configured as ConfiguredServer;
 pub use crate::power::KeptAwake;
 use crate::services::{Definition, Report, Service};
 use crate::settings::{Connection, Edit, Mode};
@@ -296,6 +297,15 @@ pub enum Asker {
     Socket(socket::Peer),
     /// A signed-in browser, which is the agent's own user.
     Page,
+}
+
+impl From<Asker> for AskedBy {
+    fn from(asker: Asker) -> Self {
+        match asker {
+            Asker::Socket(_) => Self::Cli,
+            Asker::Page => Self::Page,
+        }
+    }
 }
 
 /// Asks for the device's identity.

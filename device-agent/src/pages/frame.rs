@@ -14,19 +14,23 @@ pub(super) enum Section {
     Runs,
     Conversations,
     Applications,
+    Deliveries,
     Connection,
     Removed,
     Settings,
+    /// No place of the side bar.
+    Help,
 }
 
 impl Section {
     /// All of them, as they stand in the side bar: the place, its address, its name, the key after `g`.
-    pub(super) const ALL: [(Self, &'static str, &'static str, &'static str); 8] = [
+    pub(super) const ALL: &[(Self, &'static str, &'static str, &'static str)] = &[
         (Self::Overview, "/", "Overview", "o"),
         (Self::Approvals, "/approvals", "Approvals", "a"),
         (Self::Runs, "/runs", "Runs", "r"),
         (Self::Conversations, "/conversations", "Conversations", "c"),
         (Self::Applications, "/applications", "Applications", "p"),
+        (Self::Deliveries, "/deliveries", "Deliveries", "d"),
         (Self::Connection, "/connection", "Connection", "n"),
         (Self::Removed, "/removed", "Removed", "v"),
         (Self::Settings, "/settings", "Settings", "s"),
@@ -79,12 +83,12 @@ impl Frame {
     }
 
     pub(super) fn items(&self) -> impl Iterator<Item = Item> {
-        Section::ALL.into_iter().map(|(section, address, name, key)| Item {
+        Section::ALL.iter().map(|(section, address, name, key)| Item {
             address,
             name,
             key,
-            here: section == self.section,
-            count: if section == Section::Approvals { self.approvals } else { 0 },
+            here: *section == self.section,
+            count: if *section == Section::Approvals { self.approvals } else { 0 },
         })
     }
 

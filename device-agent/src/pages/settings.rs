@@ -85,9 +85,10 @@ impl Show {
             Some(KeptAwake::Yes) => {
                 (Shape::Good, "Yes: it does not fall asleep by itself while runs are at work.".to_owned())
             }
-            Some(KeptAwake::NotNeeded) => {
-                (Shape::Waiting, "Nothing is at work now. During runs it is kept awake, where the system allows it.".to_owned())
-            }
+            Some(KeptAwake::NotNeeded) => (
+                Shape::Waiting,
+                "Nothing is at work now. During runs it is kept awake, where the system allows it.".to_owned(),
+            ),
             Some(KeptAwake::No { why }) => (Shape::Bad, format!("No, sleep can interrupt runs: {why}")),
             None => (Shape::Unknown, "Not known while the agent connects.".to_owned()),
         }

@@ -15,6 +15,7 @@ pub(super) async fn answer(desktop: Desktop, request: ManagementRequest) -> Mana
         Ask::CreateApplication(request) => reply(&request.clone(), desktop.create_application(request).await),
         Ask::ListApplications(request) => reply(&request, desktop.applications().await),
         Ask::ShowApplication(request) => reply(&request, desktop.application(request).await),
+        Ask::ListActivity(request) => reply(&request, desktop.activity(request).await),
         Ask::CreateKey(request) => reply(&request.clone(), desktop.create_key(request).await),
         Ask::ListKeys(request) => reply(&request, desktop.keys(request).await),
         Ask::RevokeKey(request) => reply(&request, desktop.revoke_key(request).await),

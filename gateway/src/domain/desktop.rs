@@ -8,7 +8,7 @@ mod overview;
 use std::time::Duration;
 
 use deskgate_protocol::management::{
-    Access, CreateKey, CreatedKey, Key, ListKeys, ManagementError, ManagementErrorCode, PublishEndpoint,
+    Access, AskedBy, CreateKey, CreatedKey, Key, ListKeys, ManagementError, ManagementErrorCode, PublishEndpoint,
     PublishedEndpoint, RevokeKey, RollKey, RunDetail, Scope, SetAccess, ShowRun,
 };
 use deskgate_protocol::run::RunEvent;
@@ -18,6 +18,7 @@ use deskgate_protocol::{DeviceId, KeyId};
 
 use super::runs::seen;
 use crate::networks::Network;
+use crate::store::activity::Owner;
 use crate::store::applications::{NewKey, NewSecret};
 use crate::store::endpoints::Publication;
 use crate::store::{self, Store};
@@ -28,6 +29,7 @@ use crate::wake::Topic;
 pub struct Desktop {
     store: Store,
     device_id: DeviceId,
+    by: AskedBy,
     public_url: String,
     retention: Duration,
 }
@@ -44,7 +46,16 @@ impl Desktop {
     /// Answers `device_id`; `public_url` is what backends use, without `/api/v1`; `retention` is how long runs that
     /// ended are kept.
     pub fn new(store: Store, device_id: DeviceId, public_url: String, retention: Duration) -> Self {
-        Self { store, device_id, public_url, retention }
+        Self { store, device_id, by: AskedBy::Agent, public_url, retention }
+    }
+
+    /// The same for somebody at that device, who is noted for what they change.
+    pub fn asked_by(self, by: AskedBy) -> Self {
+        Self { by, ..self }
+    }
+
+    fn owner(&self) -> Owner {
+        Owner { device_id: self.device_id, by: self.by }
     }
 
     /// Adds a key.
@@ -74,7 +85,7 @@ impl Desktop {
             allowed_cidrs: &request.allowed_cidrs,
             ..new_key(&secret, &request.name, &request.scopes)
         };
-        let key = self.store.create_key(self.device_id, request.app_id, &key).await?;
+        let key = self.store.create_key(self.owner(), request.app_id, &key).await?;
         let key = key.ok_or_else(|| not_found(format!("there is no active application {}", request.app_id)))?;
         Ok(CreatedKey { key, text: secret.reveal().to_owned() })
     }
@@ -88,7 +99,7 @@ impl Desktop {
 
     /// Revokes a key.
     pub async fn revoke_key(&self, request: RevokeKey) -> Answer<Key> {
-        let key = self.store.revoke_key(self.device_id, request.key_id).await?;
+        let key = self.store.revoke_key(self.owner(), request.key_id).await?;
         key.ok_or_else(|| not_found(format!("there is no key {}", request.key_id)))
     }
 
@@ -99,7 +110,7 @@ impl Desktop {
         }
         let secret = ApplicationKey::generate(KeyId::new());
         let new = NewSecret { key_id: secret.id(), last4: secret.last4(), digest: secret.digest() };
-        let key = self.store.roll_key(self.device_id, request.key_id, request.overlap_s, &new).await?;
+        let key = self.store.roll_key(self.owner(), request.key_id, request.overlap_s, &new).await?;
         let key = key.ok_or_else(|| not_found(format!("there is no live key {}", request.key_id)))?;
         tracing::info!(old = %request.key_id, new = %key.key_id, device_id = %self.device_id, "key rolled");
         Ok(CreatedKey { key, text: secret.reveal().to_owned() })
@@ -111,7 +122,7 @@ impl Desktop {
         if request.description.chars().count() > DESCRIPTION_LIMIT {
             return Err(invalid(format!("a description has at most {DESCRIPTION_LIMIT} characters")));
         }
-        match self.store.publish(self.device_id, &request).await? {
+        match self.store.publish(self.owner(), &request).await? {
             Publication::Published(endpoint) => Ok(endpoint),
             Publication::NoSuchApplication => Err(not_found(format!("there is no application {}", request.app_id))),
             Publication::Disabled => {
@@ -135,7 +146,7 @@ impl Desktop {
 
     /// Enables or pauses access.
     pub async fn set_access(&self, request: SetAccess) -> Answer<Access> {
-        self.store.set_access(self.device_id, request.enabled).await?;
+        self.store.set_access(self.owner(), request.enabled).await?;
         tracing::info!(device_id = %self.device_id, enabled = request.enabled, "access changed");
         self.access().await
     }

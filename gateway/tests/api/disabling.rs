@@ -114,7 +114,7 @@ async fn every_run_of_a_disabled_application_is_cancelled_or_told_to_stop_and_th
     assert_eq!(shelf.events(running).await.last(), Some(&EventType::RunCancelling));
 
     let told = shelf.store.deliver(session, ToTell::New).await.expect("delivered");
-    let mut stops: Vec<_> = told.iter().map(|(_, order)| order.clone()).collect();
+    let mut stops: Vec<_> = told.iter().map(|(_, order)| *order).collect();
     stops.sort_by_key(|order| format!("{order:?}"));
     assert_eq!(stops, [running, asking, lost].map(|run_id| Order::Stop { run_id }));
     let message = not_yet(desk, app_id).await;
@@ -213,7 +213,7 @@ async fn disabling_beside_submissions_to_two_replicas_leaves_no_accepted_run_tha
                 let reply = crate::support::call::Call::new(address, "POST", &path)
                     .key(&key)
                     .subject("anna")
-                    .header("Idempotency-Key", &format!("{caller}-{number}"))
+                    .header("Idempotency-Key", format!("{caller}-{number}"))
                     .json(&crate::support::world::work("hello"))
                     .send()
                     .await;
