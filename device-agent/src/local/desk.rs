@@ -28,7 +28,6 @@ use crate::mcp::connections::{self, ConnectionError, Connections};
 use crate::power::KeptAwake;
 use crate::secrets::{KeyChange, Secret, SecretError};
 use crate::services::{Computer, Gateway, ServiceDesk};
-use crate::settings::Connection;
 use crate::store::Store;
 
 /// The line in force: replaced when another connection is saved.
@@ -104,14 +103,12 @@ impl Desk {
             Request::GetIdentity(ask) => give(ask, self.identity().await),
             Request::GetConnection(ask) => give(ask, self.connection().await),
             Request::SaveConnection(ask) => give(ask.clone(), self.save(ask).await),
-            Request::DiscardConnection(ask) => {
-                let discard = move |connection: &mut Connection| {
-                    connection.discard(ask.mode);
-                    connection.clone()
-                };
-                give(ask, self.store.settings().update_connection(discard).await.map_err(No::from))
-            }
+            Request::DiscardConnection(ask) => give(ask, self.discard(ask.mode).await),
             Request::TestConnection(ask) => give(ask, self.test(ask).await),
+            Request::GetSettings(ask) => give(ask, self.settings().await),
+            Request::ChangeSettings(ask) => give(ask.clone(), self.change_settings(ask).await),
+            Request::GetAutostart(ask) => give(ask, self.autostart(None).await),
+            Request::SetAutostart(ask) => give(ask, self.autostart(Some(ask.enabled)).await),
             Request::CreateService(ask) => {
                 give(ask.clone(), self.services(asker)?.create(ask.app_id, ask.definition).await.map_err(No::from))
             }
@@ -226,7 +223,7 @@ impl Desk {
         Ok(OpenedPages { link: format!("http://{address}/sign-in?code={}", self.launch.issue().as_str()) })
     }
 
-    async fn device_name(&self) -> Result<String, No> {
+    pub(super) async fn device_name(&self) -> Result<String, No> {
         Ok(self.store.settings().device_name().await?.unwrap_or_else(|| "this computer".to_owned()))
     }
 

@@ -4,7 +4,7 @@ use super::Pages;
 use super::door::Visitor;
 use super::words::{Line, Shape};
 use crate::local::{AgentStatus, GetStatus, ListApprovals};
-use crate::settings::Mode;
+use crate::settings::{Mode, Theme};
 
 /// A place in the side bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,9 @@ pub(super) enum Section {
     Conversations,
     Applications,
     Deliveries,
+    Connection,
     Removed,
+    Settings,
     /// No place of the side bar.
     Help,
 }
@@ -29,7 +31,9 @@ impl Section {
         (Self::Conversations, "/conversations", "Conversations", "c"),
         (Self::Applications, "/applications", "Applications", "p"),
         (Self::Deliveries, "/deliveries", "Deliveries", "d"),
+        (Self::Connection, "/connection", "Connection", "n"),
         (Self::Removed, "/removed", "Removed", "v"),
+        (Self::Settings, "/settings", "Settings", "s"),
     ];
 }
 
@@ -51,20 +55,31 @@ pub(super) struct Frame {
     /// `None` while the agent is between two lines.
     pub(super) status: Option<AgentStatus>,
     pub(super) approvals: usize,
+    theme: Theme,
 }
 
 impl Frame {
     /// Of a page. What cannot be asked is shown as unknown: a page is no worse than what it can know.
     pub(super) async fn new(pages: &Pages, visitor: &Visitor, section: Section, title: impl Into<String>) -> Self {
-        let (status, approvals) =
-            tokio::join!(pages.desk().ask(GetStatus {}), pages.desk().ask(ListApprovals { all: false }));
+        let settings = pages.desk().store.settings();
+        let (status, approvals, theme) = tokio::join!(
+            pages.desk().ask(GetStatus {}),
+            pages.desk().ask(ListApprovals { all: false }),
+            settings.theme()
+        );
         Self {
             title: title.into(),
             section,
             token: visitor.token.clone(),
             status: status.ok(),
             approvals: approvals.map_or(0, |waiting| waiting.len()),
+            theme: theme.unwrap_or_default(),
         }
+    }
+
+    /// The theme that was chosen against the system's.
+    pub(super) fn theme(&self) -> Option<&'static str> {
+        (self.theme != Theme::System).then(|| self.theme.as_str())
     }
 
     pub(super) fn items(&self) -> impl Iterator<Item = Item> {

@@ -15,6 +15,7 @@
 mod access;
 mod applications;
 mod approvals;
+mod connection;
 mod conversations;
 mod door;
 mod fields;
@@ -30,11 +31,13 @@ mod runs;
 mod service_form;
 mod services;
 mod sessions;
+mod settings;
 mod sign_in;
 mod stages;
 mod style;
 mod timeline;
 mod words;
+mod wrong;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -143,6 +146,10 @@ pub fn router(pages: Pages) -> Router {
         .route("/applications/{id}/services/new", get(services::ask_new).post(services::create))
         .route("/approvals", get(approvals::list))
         .route("/approvals/{id}", post(approvals::decide))
+        .route("/connection", get(connection::show).post(connection::change))
+        .route("/connection/abandon", get(connection::ask_abandon).post(connection::abandon))
+        .route("/connection/discard", get(connection::ask_discard).post(connection::discard))
+        .route("/connection/identity.json", get(connection::identity))
         .route("/conversations", get(conversations::list))
         .route("/conversations/{id}", get(conversations::show))
         .route("/conversations/{id}/reset", get(conversations::ask_reset).post(conversations::reset))
@@ -162,6 +169,9 @@ pub fn router(pages: Pages) -> Router {
         .route("/services/{id}/check", post(services::check))
         .route("/services/{id}/publish", get(publication::ask_publish).post(publication::publish))
         .route("/services/{id}/try", post(publication::try_out))
+        .route("/settings", get(settings::show).post(settings::change))
+        .route("/settings/autostart", post(settings::set_autostart))
+        .route("/settings/sign-out", get(settings::ask_sign_out))
         .route("/sign-in", get(sign_in::show).post(sign_in::enter))
         .route("/sign-out", post(sign_in::leave))
         .route("/style.css", get(style::css))
