@@ -19,7 +19,8 @@ use crate::support::world::{Desk, LEASE, World};
 async fn an_owners_own_run_passes_where_the_others_pass() {
     let world = World::new().await;
     let desk = &world.desk;
-    let ask = |endpoint_id, input: &str| desk.desktop.try_endpoint(TryEndpoint { endpoint_id, input: input.to_owned() });
+    let ask =
+        |endpoint_id, input: &str| desk.desktop.try_endpoint(TryEndpoint { endpoint_id, input: input.to_owned() });
     let run = ask(desk.endpoint, "What is new?").await.expect("accepted");
     let (session, _) = desk.connect().await;
     assert_eq!(start(&world, session).await, run.run_id, "it is offered like any other");
