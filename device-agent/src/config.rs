@@ -47,6 +47,11 @@ impl Home {
         data.map(|data| Self(data.join("deskgate"))).ok_or(HomeError::Unknown)
     }
 
+    /// The folder at a path.
+    pub fn at(path: PathBuf) -> Self {
+        Self(path)
+    }
+
     /// Makes the folder with mode 0700, or checks that only its owner can change it.
     pub fn prepare(&self) -> Result<(), HomeError> {
         let io = |source| HomeError::Io { path: self.0.clone(), source };

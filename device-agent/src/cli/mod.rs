@@ -4,15 +4,19 @@
 mod access;
 mod app;
 mod approvals;
+mod bundle;
 mod call;
 mod connection;
 mod consent;
 mod conversations;
 mod daemon;
+mod doctor;
 mod identity;
 mod key;
 mod key_file;
+mod man;
 mod mcp;
+mod notifications;
 mod open;
 mod operation;
 mod provider;
@@ -94,6 +98,20 @@ enum Command {
     /// Conversations with this device's services
     #[command(subcommand)]
     Conversations(conversations::Conversations),
+    /// What the desktop tells of by itself
+    #[command(subcommand)]
+    Notifications(notifications::Notifications),
+    /// What is wrong on this computer, and what to do; ends with 10 if something fails
+    Doctor(doctor::Doctor),
+    /// The end of the agent's log
+    Log(doctor::Log),
+    /// Write what helps others to help you into one text file, without secrets
+    Bundle(bundle::Make),
+    /// Write the manual pages into a folder
+    Man {
+        /// The folder
+        folder: std::path::PathBuf,
+    },
     /// Print a completion script
     Completions {
         /// For which shell
@@ -161,6 +179,11 @@ async fn run(command: Command, out: Output, run_agent: RunAgent) -> Result<(), F
         Command::Runs(command) => runs::run(Agent::find()?, command, out).await,
         Command::Approvals(command) => approvals::run(Agent::find()?, command, out).await,
         Command::Conversations(command) => conversations::run(Agent::find()?, command, out).await,
+        Command::Notifications(command) => notifications::run(Agent::find()?, command, out).await,
+        Command::Doctor(doctor) => doctor::run(Agent::find()?, doctor, out).await,
+        Command::Log(log) => doctor::log(Agent::find()?, log, out).await,
+        Command::Bundle(make) => bundle::run(Agent::find()?, make, out).await,
+        Command::Man { folder } => man::write(Cli::command(), &folder, out),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "deskgate", &mut std::io::stdout());
             Ok(())

@@ -99,7 +99,30 @@ pub enum LinkError {
     Refused(Box<Refused>),
 }
 
+/// What a line that is down has to do with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Nobody answers there, or not as a gateway does.
+    Network,
+    /// The server is not the one that was pinned.
+    HostKey,
+    /// The server does not let this device's key in.
+    DeviceKey,
+    /// The control token is not the gateway's.
+    Token,
+}
+
 impl LinkError {
+    /// What it has to do with.
+    pub fn cause(&self) -> Cause {
+        match self {
+            Self::HostKey(_) => Cause::HostKey,
+            Self::KeyNotAccepted { .. } => Cause::DeviceKey,
+            Self::WrongToken => Cause::Token,
+            _ => Cause::Network,
+        }
+    }
+
     /// Whether only a person can help, so that trying again by itself is wrong: the server is not
     /// the one that was pinned, or the gateway said that trying again does not help.
     pub fn is_blocked(&self) -> bool {

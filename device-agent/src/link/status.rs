@@ -7,6 +7,7 @@ use deskgate_protocol::control::Refused;
 use deskgate_protocol::{DeviceId, Timestamp};
 use tokio::sync::{Notify, watch};
 
+use super::error::Cause;
 use super::session::Ending;
 use super::{Connector, Credentials, Lost};
 
@@ -24,6 +25,8 @@ pub enum LinkStatus {
     Disconnected {
         /// Why, for a person.
         why: String,
+        /// What that has to do with.
+        cause: Cause,
         /// When it dials again by itself; `None`: not before a person did something.
         next_attempt_at: Option<Timestamp>,
     },
@@ -50,8 +53,8 @@ pub enum LinkStatus {
 }
 
 impl LinkStatus {
-    pub(super) fn disconnected(why: String, wait: Option<Duration>) -> Self {
-        Self::Disconnected { why, next_attempt_at: wait.map(from_now) }
+    pub(super) fn disconnected(why: String, cause: Cause, wait: Option<Duration>) -> Self {
+        Self::Disconnected { why, cause, next_attempt_at: wait.map(from_now) }
     }
 
     pub(super) fn refused(refused: Refused, wait: Option<Duration>) -> Self {

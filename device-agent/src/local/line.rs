@@ -143,7 +143,7 @@ async fn probe(link: &LinkHandle, address: String) -> Result<Tested, No> {
     match outcome {
         LinkStatus::Connected { device_id, gateway_version, .. } => Ok(Tested { address, gateway_version, device_id }),
         LinkStatus::Refused { refused, .. } => Err(LinkError::Refused(Box::new(refused)).into()),
-        LinkStatus::Disconnected { why, next_attempt_at } => {
+        LinkStatus::Disconnected { why, next_attempt_at, .. } => {
             // Without a next attempt only a person can help.
             let code = if next_attempt_at.is_some() { NoCode::CannotReach } else { NoCode::NotAuthorised };
             Err(No { code, message: why })
@@ -156,7 +156,7 @@ async fn probe(link: &LinkHandle, address: String) -> Result<Tested, No> {
 
 pub(super) fn view(status: LinkStatus) -> LineView {
     match status {
-        LinkStatus::Disconnected { why, next_attempt_at } => LineView::Disconnected { why, next_attempt_at },
+        LinkStatus::Disconnected { why, next_attempt_at, .. } => LineView::Disconnected { why, next_attempt_at },
         LinkStatus::Connecting => LineView::Connecting,
         LinkStatus::Connected { since, device_id, gateway_version, .. } => {
             LineView::Connected { since, device_id, gateway_version }

@@ -5,9 +5,12 @@
 //! | here | the requests and answers |
 //! | [`approvals`] | those about approvals and unsettled runs |
 //! | [`desk`] | answers them, inside the agent |
+//! | [`health`] | looks at the agent's health, and answers about it |
 //! | [`launch`] | the codes that open the management pages |
 //! | `line`, `decisions` | answer those about the connection, and about approvals |
 //! | `no` | what went wrong, as an answer |
+//! | [`notices`] | shows a notification for each call that waits |
+//! | [`opener`] | opens the pages in the person's browser |
 //! | [`orders`] | what the agent is told as a whole, and who waits for it |
 //!
 //! Each request is a type and names the type of its answer ([`Ask`]). Only this user and root are
@@ -16,9 +19,12 @@
 pub mod approvals;
 mod decisions;
 pub mod desk;
+pub mod health;
 pub mod launch;
 mod line;
 mod no;
+pub mod notices;
+pub mod opener;
 pub mod orders;
 
 use deskgate_gateway::socket;
@@ -32,15 +38,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::assistant::accounts::{Configured, Kind};
 use crate::dispatcher;
+pub use crate::health::bundle::Bundle;
+pub use crate::health::{Code, Problem, Report as HealthReport, Severity};
 use crate::mcp::connections;
 pub use crate::power::KeptAwake;
 use crate::services::{Definition, Report, Service};
-use crate::settings::{Connection, Edit, Mode};
+use crate::settings::{Connection, Edit, Mode, Notifications};
 pub use crate::store::audit;
 pub use approvals::{
     ApprovalState, ApprovalView, DecideApproval, Decision, Evidence, Finding, ListApprovals, ListAudit, OnDisk, Plan,
     ReconcileRun, ShowApproval, ShowEvidence, Shown,
 };
+
+pub use health::{GetHealth, GetLog, Ignore, IgnoreProblem, MakeBundle};
+pub use notices::{GetNotifications, SetNotifications};
 
 /// A request with the answer that belongs to it.
 pub trait Ask: Serialize + Into<Request> {
@@ -129,6 +140,18 @@ requests! {
     ShowEvidence => Vec<Evidence>;
     /// Settle a run whose end nobody knows.
     ReconcileRun => ();
+    /// What is wrong, and what is fine.
+    GetHealth => HealthReport;
+    /// Say whether to hear of a problem.
+    IgnoreProblem => HealthReport;
+    /// The end of the agent's log.
+    GetLog => Vec<String>;
+    /// What to send to whoever helps.
+    MakeBundle => Bundle;
+    /// Whether notifications are shown.
+    GetNotifications => Notifications;
+    /// Choose whether notifications are shown.
+    SetNotifications => Notifications;
 }
 
 /// What came of a request.
@@ -197,6 +220,9 @@ pub struct AgentStatus {
     pub kept_awake: KeptAwake,
     /// Where the management pages are; absent while they are not up.
     pub pages: Option<String>,
+    /// What is wrong, the worst first, as the newest look found it; see [`GetHealth`].
+    #[serde(default)]
+    pub problems: Vec<Problem>,
 }
 
 /// How the line to the gateway stands.

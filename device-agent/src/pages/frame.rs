@@ -3,7 +3,7 @@
 use super::Pages;
 use super::door::Visitor;
 use super::words::{Line, Shape};
-use crate::local::{AgentStatus, GetStatus, ListApprovals};
+use crate::local::{AgentStatus, GetStatus, ListApprovals, Problem};
 use crate::settings::Mode;
 
 /// A place in the side bar.
@@ -15,17 +15,19 @@ pub(super) enum Section {
     Conversations,
     Applications,
     Removed,
+    Health,
 }
 
 impl Section {
     /// All of them, as they stand in the side bar: the place, its address, its name, the key after `g`.
-    pub(super) const ALL: [(Self, &'static str, &'static str, &'static str); 6] = [
+    pub(super) const ALL: [(Self, &'static str, &'static str, &'static str); 7] = [
         (Self::Overview, "/", "Overview", "o"),
         (Self::Approvals, "/approvals", "Approvals", "a"),
         (Self::Runs, "/runs", "Runs", "r"),
         (Self::Conversations, "/conversations", "Conversations", "c"),
         (Self::Applications, "/applications", "Applications", "p"),
         (Self::Removed, "/removed", "Removed", "v"),
+        (Self::Health, "/health", "Health", "h"),
     ];
 }
 
@@ -69,7 +71,11 @@ impl Frame {
             name,
             key,
             here: section == self.section,
-            count: if section == Section::Approvals { self.approvals } else { 0 },
+            count: match section {
+                Section::Approvals => self.approvals,
+                Section::Health => self.status.as_ref().map_or(0, |status| status.problems.len()),
+                _ => 0,
+            },
         })
     }
 
@@ -108,9 +114,16 @@ impl Frame {
         }
     }
 
-    /// The worst thing that stands in the way, with what to do.
-    pub(super) fn banner(&self) -> Option<String> {
-        let status = self.status.as_ref()?;
-        self.line().trouble.or_else(|| status.work.problem.clone())
+    /// Text that may hold others' words, as it is.
+    pub(super) fn seen(&self, text: &str) -> String {
+        crate::visible::block(text, "").trim_end().to_owned()
+    }
+
+    /// The worst problem that lasts, and how many more there are.
+    pub(super) fn banner(&self) -> Option<(&Problem, usize)> {
+        let problems = &self.status.as_ref()?.problems;
+        // It is all there on its own page.
+        let worst = problems.first().filter(|_| self.section != Section::Health)?;
+        Some((worst, problems.len() - 1))
     }
 }

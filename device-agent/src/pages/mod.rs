@@ -19,6 +19,7 @@ mod conversations;
 mod door;
 mod fields;
 mod frame;
+mod health;
 mod keys;
 mod live;
 mod overview;
@@ -139,6 +140,9 @@ pub fn router(pages: Pages) -> Router {
         .route("/conversations", get(conversations::list))
         .route("/conversations/{id}", get(conversations::show))
         .route("/conversations/{id}/reset", get(conversations::ask_reset).post(conversations::reset))
+        .route("/health", get(health::show).post(health::check_all))
+        .route("/health/attention", post(health::attend))
+        .route("/health/bundle", get(health::ask_bundle).post(health::bundle))
         .route("/live", get(live::stream))
         .route("/removed", get(applications::removed))
         .route("/runs", get(runs::list))
