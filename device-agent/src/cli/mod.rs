@@ -4,6 +4,7 @@
 mod access;
 mod app;
 mod approvals;
+mod autostart;
 mod bundle;
 mod call;
 mod connection;
@@ -23,6 +24,7 @@ mod provider;
 mod rules;
 mod runs;
 mod service;
+mod settings;
 mod socket;
 
 use std::pin::Pin;
@@ -112,6 +114,12 @@ enum Command {
         /// The folder
         folder: std::path::PathBuf,
     },
+    /// What is chosen about the agent itself
+    #[command(subcommand)]
+    Settings(settings::Settings),
+    /// Whether the agent starts when you log in
+    #[command(subcommand)]
+    Autostart(autostart::Autostart),
     /// Print a completion script
     Completions {
         /// For which shell
@@ -184,6 +192,8 @@ async fn run(command: Command, out: Output, run_agent: RunAgent) -> Result<(), F
         Command::Log(log) => doctor::log(Agent::find()?, log, out).await,
         Command::Bundle(make) => bundle::run(Agent::find()?, make, out).await,
         Command::Man { folder } => man::write(Cli::command(), &folder, out),
+        Command::Settings(command) => settings::run(Agent::find()?, command, out).await,
+        Command::Autostart(command) => autostart::run(Agent::find()?, command, out).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "deskgate", &mut std::io::stdout());
             Ok(())

@@ -3,18 +3,19 @@
 use deskgate_protocol::control::RefusedCode;
 
 use super::{Code, Finding};
-use crate::link::{Cause, LinkStatus};
+use crate::link::{LinkStatus, Stage};
 
 /// What is wrong with a line. While it dials nothing is known anew: whatever was found `before` stays.
 pub fn look(status: &LinkStatus, before: Option<Finding>) -> Option<Finding> {
     let code = match status {
         LinkStatus::Connected { .. } => return None,
         LinkStatus::Connecting => return before,
-        LinkStatus::Disconnected { cause, .. } => match cause {
-            Cause::HostKey => Code::HostKeyNotTrusted,
-            Cause::DeviceKey => Code::DeviceNotAccepted,
-            Cause::Token => Code::ControlTokenRefused,
-            Cause::Network => Code::GatewayUnreachable,
+        LinkStatus::Disconnected { failed_at, .. } => match failed_at {
+            Some(Stage::HostKey) => Code::HostKeyNotTrusted,
+            Some(Stage::DeviceKey | Stage::Device) => Code::DeviceNotAccepted,
+            Some(Stage::Token) => Code::ControlTokenRefused,
+            Some(Stage::Version) => Code::VersionMismatch,
+            Some(Stage::Address | Stage::Socket) | None => Code::GatewayUnreachable,
         },
         LinkStatus::Refused { refused, .. } => match refused.code {
             RefusedCode::VersionMismatch => Code::VersionMismatch,
@@ -50,7 +51,7 @@ mod tests {
 
     #[test]
     fn each_end_of_a_line_has_its_code_and_dialling_changes_nothing() {
-        let down = |cause| LinkStatus::Disconnected { why: "why".to_owned(), cause, next_attempt_at: None };
+        let down = |failed_at| LinkStatus::Disconnected { why: "why".to_owned(), failed_at, next_attempt_at: None };
         let refused = |code| LinkStatus::Refused {
             refused: Refused {
                 code,
@@ -63,9 +64,9 @@ mod tests {
             next_attempt_at: None,
         };
         let code = |status: &LinkStatus| look(status, None).map(|finding| finding.code);
-        assert_eq!(code(&down(Cause::HostKey)), Some(Code::HostKeyNotTrusted));
-        assert_eq!(code(&down(Cause::Token)), Some(Code::ControlTokenRefused));
-        assert_eq!(code(&down(Cause::Network)), Some(Code::GatewayUnreachable));
+        assert_eq!(code(&down(Some(Stage::HostKey))), Some(Code::HostKeyNotTrusted));
+        assert_eq!(code(&down(Some(Stage::Token))), Some(Code::ControlTokenRefused));
+        assert_eq!(code(&down(None)), Some(Code::GatewayUnreachable));
         assert_eq!(code(&refused(RefusedCode::VersionMismatch)), Some(Code::VersionMismatch));
         assert_eq!(code(&refused(RefusedCode::RevokedDevice)), Some(Code::DeviceNotAccepted));
         let before = look(&refused(RefusedCode::VersionMismatch), None);

@@ -7,9 +7,8 @@ use deskgate_protocol::control::Refused;
 use deskgate_protocol::{DeviceId, Timestamp};
 use tokio::sync::{Notify, watch};
 
-use super::error::Cause;
 use super::session::Ending;
-use super::{Connector, Credentials, Lost};
+use super::{Connector, Credentials, Lost, Stage};
 
 /// How to reach the gateway, and who comes in.
 #[derive(Clone, Debug)]
@@ -25,8 +24,8 @@ pub enum LinkStatus {
     Disconnected {
         /// Why, for a person.
         why: String,
-        /// What that has to do with.
-        cause: Cause,
+        /// What the attempt failed at, if that can be told.
+        failed_at: Option<Stage>,
         /// When it dials again by itself; `None`: not before a person did something.
         next_attempt_at: Option<Timestamp>,
     },
@@ -53,8 +52,8 @@ pub enum LinkStatus {
 }
 
 impl LinkStatus {
-    pub(super) fn disconnected(why: String, cause: Cause, wait: Option<Duration>) -> Self {
-        Self::Disconnected { why, cause, next_attempt_at: wait.map(from_now) }
+    pub(super) fn disconnected(why: String, failed_at: Option<Stage>, wait: Option<Duration>) -> Self {
+        Self::Disconnected { why, failed_at, next_attempt_at: wait.map(from_now) }
     }
 
     pub(super) fn refused(refused: Refused, wait: Option<Duration>) -> Self {

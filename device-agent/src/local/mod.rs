@@ -8,6 +8,7 @@
 //! | [`health`] | looks at the agent's health, and answers about it |
 //! | [`launch`] | the codes that open the management pages |
 //! | `line`, `decisions` | answer those about the connection, and about approvals |
+//! | [`settings`] | what is chosen about the agent itself |
 //! | `no` | what went wrong, as an answer |
 //! | [`notices`] | shows a notification for each call that waits |
 //! | [`opener`] | opens the pages in the person's browser |
@@ -26,21 +27,25 @@ mod no;
 pub mod notices;
 pub mod opener;
 pub mod orders;
+pub mod settings;
 
 use deskgate_gateway::socket;
 use deskgate_protocol::control::Refused;
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::ids::RunId;
-use deskgate_protocol::management::{Access, ManagementRequest};
+use deskgate_protocol::management::{Access, AskedBy, ManagementRequest};
 use deskgate_protocol::{ApplicationId, DeviceId, DraftId, Timestamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::assistant::accounts::{Configured, Kind};
+pub use crate::assistant::accounts::{Configured, Kind};
+pub use crate::autostart;
 use crate::dispatcher;
 pub use crate::health::bundle::Bundle;
 pub use crate::health::{Code, Problem, Report as HealthReport, Severity};
+pub use crate::link::Stage;
 use crate::mcp::connections;
+pub use crate::mcp::connections::Configured as ConfiguredServer;
 pub use crate::power::KeptAwake;
 use crate::services::{Definition, Report, Service};
 use crate::settings::{Connection, Edit, Mode, Notifications};
@@ -52,6 +57,7 @@ pub use approvals::{
 
 pub use health::{GetHealth, GetLog, Ignore, IgnoreProblem, MakeBundle};
 pub use notices::{GetNotifications, SetNotifications};
+pub use settings::{ChangeSettings, Chosen, GetAutostart, GetSettings, SecretPlace, SetAutostart, SettingsView};
 
 /// A request with the answer that belongs to it.
 pub trait Ask: Serialize + Into<Request> {
@@ -104,6 +110,14 @@ requests! {
     DiscardConnection => Connection;
     /// Make one connection with a mode's draft, and say what came of it.
     TestConnection => Tested;
+    /// What is chosen about the agent itself.
+    GetSettings => SettingsView;
+    /// Choose something about the agent itself.
+    ChangeSettings => SettingsView;
+    /// Whether the agent starts at login.
+    GetAutostart => autostart::State;
+    /// Have the agent started at login, or not any more.
+    SetAutostart => autostart::State;
     /// Save a new service.
     CreateService => Service;
     /// Replace a service's draft.
@@ -310,6 +324,15 @@ pub enum Asker {
     Page,
 }
 
+impl From<Asker> for AskedBy {
+    fn from(asker: Asker) -> Self {
+        match asker {
+            Asker::Socket(_) => Self::Cli,
+            Asker::Page => Self::Page,
+        }
+    }
+}
+
 /// Asks for the device's identity.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct GetIdentity {}
@@ -352,10 +375,16 @@ pub struct TestConnection {
 pub struct Tested {
     /// What was dialled.
     pub address: String,
-    /// The gateway's version.
-    pub gateway_version: String,
+    /// What went well, in its order.
+    pub passed: Vec<Stage>,
+    /// What did not; absent also where that cannot be told.
+    pub failed_at: Option<Stage>,
+    /// Why not; absent when this device was let in.
+    pub failed: Option<No>,
+    /// The gateway's version, once it let this device in.
+    pub gateway_version: Option<String>,
     /// Who this device is to it.
-    pub device_id: DeviceId,
+    pub device_id: Option<DeviceId>,
 }
 
 /// Saves a new service.
