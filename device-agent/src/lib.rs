@@ -8,10 +8,12 @@ pub mod cli;
 pub mod config;
 pub mod dispatcher;
 pub mod executor;
+pub mod health;
 pub mod identity;
 pub mod link;
 pub mod local;
 pub mod mcp;
+pub mod notices;
 pub mod pages;
 pub mod power;
 pub mod secrets;
@@ -44,6 +46,7 @@ use dispatcher::{Dispatcher, DispatcherHandle, Execute};
 use identity::{DeviceKey, KeyFileError};
 use link::{BuiltIn, Connector, Credentials, Link};
 use local::desk::{Desk, Engine};
+use local::health::Health;
 use local::launch::Launch;
 use local::orders::{Leaving, Order};
 use mcp::Servers;
@@ -153,9 +156,12 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
         engine,
         orders,
         launch: Launch::default(),
+        health: Health::default(),
     };
     let close = CancellationToken::new();
     let pages = AbortOnDropHandle::new(tokio::spawn(serve_pages(desk.clone(), close.clone())));
+    let _looking = AbortOnDropHandle::new(tokio::spawn(local::health::follow(desk.clone())));
+    let _notifying = AbortOnDropHandle::new(tokio::spawn(local::notices::follow(desk.clone())));
     let office = AbortOnDropHandle::new(tokio::spawn(local::desk::serve(listener, desk, close.clone())));
     let mut agent = Agent { home: home.clone(), store, key, servers, engines, ordered, signals };
     let ended = agent.work().await;

@@ -10,6 +10,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::link::{HostPin, PinnedFingerprint, Ssh};
 
+/// What the desktop tells of by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Notifications {
+    /// Whether a call that waits for a decision shows a notification.
+    pub on: bool,
+    /// Whether it names no service, tool or place.
+    pub hide_details: bool,
+}
+
+impl Default for Notifications {
+    fn default() -> Self {
+        Self { on: true, hide_details: false }
+    }
+}
+
 /// Where the gateway is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

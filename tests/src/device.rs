@@ -128,6 +128,16 @@ impl Device {
         self.folder.path().join("bus")
     }
 
+    /// The socket of its desktop's bus; nobody is there unless a test starts a [`Notifier`](crate::notifier::Notifier).
+    pub fn session_bus(&self) -> PathBuf {
+        self.folder.path().join("session-bus")
+    }
+
+    /// Programs that come before those of the computer, such as a browser's.
+    pub fn programs(&self) -> PathBuf {
+        self.folder.path().join("bin")
+    }
+
     /// The folder with everything of this device.
     pub fn folder(&self) -> &Path {
         self.folder.path()
@@ -166,6 +176,9 @@ impl Device {
         }
         // Not the one of the computer that runs the tests.
         command.env("DBUS_SYSTEM_BUS_ADDRESS", logind::address(&self.system_bus()));
+        command.env("DBUS_SESSION_BUS_ADDRESS", logind::address(&self.session_bus()));
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{path}", self.programs().display()));
         command
     }
 

@@ -29,6 +29,7 @@
 //! | [`proxy`] | stands between device and gateway: cuts, freezes, heals |
 //! | [`sshd`] | Debian's own SSH server in front of a gateway |
 //! | [`logind`] | the login service of a device's system, which announces sleep and takes inhibitors |
+//! | [`notifier`] | the service for notifications of a device's desktop |
 //! | [`raw`] | a device made by hand, frame by frame, on the private control socket |
 //! | [`others`] | installs programs that others wrote |
 //! | [`visitor`] | a person at the management pages, without a browser |
@@ -42,6 +43,7 @@ pub mod folder;
 pub mod gateway;
 pub mod logind;
 pub mod model;
+pub mod notifier;
 pub mod others;
 pub mod postgres;
 pub mod process;
@@ -58,6 +60,7 @@ pub use device::Device;
 pub use folder::Folder;
 pub use gateway::GatewayProcess;
 pub use logind::Logind;
+pub use notifier::Notifier;
 pub use postgres::Postgres;
 pub use proxy::Proxy;
 pub use wait::until;

@@ -18,7 +18,7 @@ pub struct Logind {
 }
 
 /// Debian's own interpreter: it is the one that has the package.
-const PYTHON: &str = "/usr/bin/python3";
+pub(crate) const PYTHON: &str = "/usr/bin/python3";
 const CONNECT: &str = "import dbus, json
 logind = dbus.SystemBus().get_object('org.freedesktop.login1', '/org/freedesktop/login1')
 ";
@@ -31,16 +31,7 @@ impl Logind {
     /// Starts it on the device's bus. The agent must not be running yet.
     pub async fn start(device: &Device) -> Self {
         let (bus, home) = (device.system_bus(), device.folder().to_owned());
-        let mut command = process::command(Path::new("/usr/bin/dbus-daemon"), &home);
-        command.args(["--session", "--nofork", "--nopidfile", "--address", &address(&bus)]);
-        let mut daemon = Process::start(command, &home.join("bus.log"));
-        until("the bus to listen", async || {
-            if let Some(status) = daemon.has_ended() {
-                panic!("dbus-daemon ended with {status}:\n{}", daemon.log.tail(10));
-            }
-            tokio::net::UnixStream::connect(&bus).await.map(drop).map_err(|error| error.to_string())
-        })
-        .await;
+        let daemon = start_bus(&bus, &home).await;
         let mut command = process::command(Path::new(PYTHON), &home);
         command.args(["-m", "dbusmock", "--system", "--template", "logind"]);
         command.env("DBUS_SYSTEM_BUS_ADDRESS", address(&bus));
@@ -125,6 +116,21 @@ impl Logind {
         let said = device::run(command).await;
         if said.exit == 0 { Ok(said.value) } else { Err(said.stderr) }
     }
+}
+
+/// A bus at this path.
+pub(crate) async fn start_bus(bus: &Path, home: &Path) -> Process {
+    let mut command = process::command(Path::new("/usr/bin/dbus-daemon"), home);
+    command.args(["--session", "--nofork", "--nopidfile", "--address", &address(bus)]);
+    let mut daemon = Process::start(command, &bus.with_extension("log"));
+    until("the bus to listen", async || {
+        if let Some(status) = daemon.has_ended() {
+            panic!("dbus-daemon ended with {status}:\n{}", daemon.log.tail(10));
+        }
+        tokio::net::UnixStream::connect(bus).await.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+    daemon
 }
 
 /// The address of a bus at this path.

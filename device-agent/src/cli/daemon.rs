@@ -246,7 +246,13 @@ fn show(status: &AgentStatus) -> String {
     for run_id in runs_that(status, "awaiting_reconciliation") {
         text += &format!("\ncut off    {run_id} waits for your word: deskgate runs show {run_id}");
     }
-    if let Some(problem) = &status.work.problem {
+    if let Some(worst) = status.problems.first() {
+        let more = match status.problems.len() {
+            1 => "see deskgate doctor".to_owned(),
+            all => format!("and {} more: see deskgate doctor", all - 1),
+        };
+        text += &format!("\nproblem    {}: {} ({more})", worst.title, worst.text);
+    } else if let Some(problem) = &status.work.problem {
         text += &format!("\nproblem    {problem}");
     }
     if let KeptAwake::No { why } = &status.kept_awake {
@@ -297,6 +303,7 @@ mod tests {
             work: WorkView { slots: 4, stopping: false, problem: None, runs: serde_json::json!([]) },
             kept_awake: KeptAwake::NotNeeded,
             pages: Some("http://127.0.0.1:7420/".to_owned()),
+            problems: Vec::new(),
         }
     }
 

@@ -5,15 +5,19 @@ mod access;
 mod app;
 mod approvals;
 mod autostart;
+mod bundle;
 mod call;
 mod connection;
 mod consent;
 mod conversations;
 mod daemon;
+mod doctor;
 mod identity;
 mod key;
 mod key_file;
+mod man;
 mod mcp;
+mod notifications;
 mod open;
 mod operation;
 mod provider;
@@ -96,6 +100,20 @@ enum Command {
     /// Conversations with this device's services
     #[command(subcommand)]
     Conversations(conversations::Conversations),
+    /// What the desktop tells of by itself
+    #[command(subcommand)]
+    Notifications(notifications::Notifications),
+    /// What is wrong on this computer, and what to do; ends with 10 if something fails
+    Doctor(doctor::Doctor),
+    /// The end of the agent's log
+    Log(doctor::Log),
+    /// Write what helps others to help you into one text file, without secrets
+    Bundle(bundle::Make),
+    /// Write the manual pages into a folder
+    Man {
+        /// The folder
+        folder: std::path::PathBuf,
+    },
     /// What is chosen about the agent itself
     #[command(subcommand)]
     Settings(settings::Settings),
@@ -169,6 +187,11 @@ async fn run(command: Command, out: Output, run_agent: RunAgent) -> Result<(), F
         Command::Runs(command) => runs::run(Agent::find()?, command, out).await,
         Command::Approvals(command) => approvals::run(Agent::find()?, command, out).await,
         Command::Conversations(command) => conversations::run(Agent::find()?, command, out).await,
+        Command::Notifications(command) => notifications::run(Agent::find()?, command, out).await,
+        Command::Doctor(doctor) => doctor::run(Agent::find()?, doctor, out).await,
+        Command::Log(log) => doctor::log(Agent::find()?, log, out).await,
+        Command::Bundle(make) => bundle::run(Agent::find()?, make, out).await,
+        Command::Man { folder } => man::write(Cli::command(), &folder, out),
         Command::Settings(command) => settings::run(Agent::find()?, command, out).await,
         Command::Autostart(command) => autostart::run(Agent::find()?, command, out).await,
         Command::Completions { shell } => {

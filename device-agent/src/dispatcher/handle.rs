@@ -46,6 +46,8 @@ pub struct Status {
     pub runs: Vec<ActiveRun>,
     /// What stands in the way of work, in words; `None` when nothing does.
     pub problem: Option<String>,
+    /// Whether it is the journal.
+    pub journal_fails: bool,
 }
 
 /// One run on this device.

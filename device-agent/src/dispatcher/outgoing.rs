@@ -4,6 +4,7 @@ use deskgate_protocol::control::{DeviceFrame, Welcome};
 use tracing::info;
 
 use super::handle::{ActiveRun, Standing, Status};
+use super::problem::Problem;
 use super::run::{Run, Stage};
 use super::withheld::Withheld;
 use super::{Dispatcher, Link, Stop, UNSETTLED, orders};
@@ -100,6 +101,7 @@ impl<L: Link> Dispatcher<L> {
             slots: self.slots,
             runs: runs.collect(),
             problem: self.problem.as_ref().map(ToString::to_string),
+            journal_fails: matches!(self.problem, Some(Problem::Journal(_))),
         };
         self.status.send_if_modified(|known| replace(known, status));
     }

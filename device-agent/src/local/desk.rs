@@ -12,6 +12,7 @@ use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::health::Health;
 use super::launch::Launch;
 use super::line::view;
 use super::no::{failed, refused};
@@ -64,6 +65,8 @@ pub struct Desk {
     pub orders: mpsc::Sender<Order>,
     /// Where the management pages are, and what opens them.
     pub launch: Launch,
+    /// What is remembered of the agent's health.
+    pub health: Health,
 }
 
 type Answer = Result<Value, No>;
@@ -152,6 +155,12 @@ impl Desk {
             }
             Request::ShowEvidence(ask) => give(ask, self.evidence(ask.run_id).await),
             Request::ReconcileRun(ask) => give(ask, self.settle(ask, asker).await),
+            Request::GetHealth(ask) => give(ask, self.health(ask).await),
+            Request::IgnoreProblem(ask) => give(ask, self.ignore(ask).await),
+            Request::GetLog(ask) => give(ask.clone(), self.log(ask).await),
+            Request::MakeBundle(ask) => give(ask, self.bundle().await),
+            Request::GetNotifications(ask) => give(ask, self.notifications().await),
+            Request::SetNotifications(ask) => give(ask, self.set_notifications(ask).await),
             Request::Manage { request } => self.pass_on(request, asker).await,
         }
     }
@@ -194,7 +203,7 @@ impl Desk {
         worked.map_err(|_| failed("the agent failed while it handled its MCP servers".to_owned()))?.map_err(No::from)
     }
 
-    async fn status(&self) -> Result<AgentStatus, No> {
+    pub(super) async fn status(&self) -> Result<AgentStatus, No> {
         let engine = self.engine()?;
         let line = view(engine.link.status().borrow().clone());
         let access = match line {
@@ -212,10 +221,11 @@ impl Desk {
             work: engine.dispatcher.status().into(),
             kept_awake: engine.kept_awake.borrow().clone(),
             pages: self.launch.address().map(|address| format!("http://{address}/")),
+            problems: self.health.watch().borrow().clone(),
         })
     }
 
-    fn open_pages(&self) -> Result<OpenedPages, No> {
+    pub(super) fn open_pages(&self) -> Result<OpenedPages, No> {
         let address = self
             .launch
             .address()

@@ -5,10 +5,13 @@
 //! | here | the requests and answers |
 //! | [`approvals`] | those about approvals and unsettled runs |
 //! | [`desk`] | answers them, inside the agent |
+//! | [`health`] | looks at the agent's health, and answers about it |
 //! | [`launch`] | the codes that open the management pages |
 //! | `line`, `decisions` | answer those about the connection, and about approvals |
 //! | [`settings`] | what is chosen about the agent itself |
 //! | `no` | what went wrong, as an answer |
+//! | [`notices`] | shows a notification for each call that waits |
+//! | [`opener`] | opens the pages in the person's browser |
 //! | [`orders`] | what the agent is told as a whole, and who waits for it |
 //!
 //! Each request is a type and names the type of its answer ([`Ask`]). Only this user and root are
@@ -17,9 +20,12 @@
 pub mod approvals;
 mod decisions;
 pub mod desk;
+pub mod health;
 pub mod launch;
 mod line;
 mod no;
+pub mod notices;
+pub mod opener;
 pub mod orders;
 pub mod settings;
 
@@ -35,18 +41,22 @@ use serde::{Deserialize, Serialize};
 pub use crate::assistant::accounts::{Configured, Kind};
 pub use crate::autostart;
 use crate::dispatcher;
+pub use crate::health::bundle::Bundle;
+pub use crate::health::{Code, Problem, Report as HealthReport, Severity};
 pub use crate::link::Stage;
 use crate::mcp::connections;
 pub use crate::mcp::connections::Configured as ConfiguredServer;
 pub use crate::power::KeptAwake;
 use crate::services::{Definition, Report, Service};
-use crate::settings::{Connection, Edit, Mode};
+use crate::settings::{Connection, Edit, Mode, Notifications};
 pub use crate::store::audit;
 pub use approvals::{
     ApprovalState, ApprovalView, DecideApproval, Decision, Evidence, Finding, ListApprovals, ListAudit, OnDisk, Plan,
     ReconcileRun, ShowApproval, ShowEvidence, Shown,
 };
 
+pub use health::{GetHealth, GetLog, Ignore, IgnoreProblem, MakeBundle};
+pub use notices::{GetNotifications, SetNotifications};
 pub use settings::{ChangeSettings, Chosen, GetAutostart, GetSettings, SecretPlace, SetAutostart, SettingsView};
 
 /// A request with the answer that belongs to it.
@@ -144,6 +154,18 @@ requests! {
     ShowEvidence => Vec<Evidence>;
     /// Settle a run whose end nobody knows.
     ReconcileRun => ();
+    /// What is wrong, and what is fine.
+    GetHealth => HealthReport;
+    /// Say whether to hear of a problem.
+    IgnoreProblem => HealthReport;
+    /// The end of the agent's log.
+    GetLog => Vec<String>;
+    /// What to send to whoever helps.
+    MakeBundle => Bundle;
+    /// Whether notifications are shown.
+    GetNotifications => Notifications;
+    /// Choose whether notifications are shown.
+    SetNotifications => Notifications;
 }
 
 /// What came of a request.
@@ -212,6 +234,9 @@ pub struct AgentStatus {
     pub kept_awake: KeptAwake,
     /// Where the management pages are; absent while they are not up.
     pub pages: Option<String>,
+    /// What is wrong, the worst first, as the newest look found it; see [`GetHealth`].
+    #[serde(default)]
+    pub problems: Vec<Problem>,
 }
 
 /// How the line to the gateway stands.

@@ -3,7 +3,7 @@
 use super::Pages;
 use super::door::Visitor;
 use super::words::{Line, Shape};
-use crate::local::{AgentStatus, GetStatus, ListApprovals};
+use crate::local::{AgentStatus, GetStatus, ListApprovals, Problem};
 use crate::settings::{Mode, Theme};
 
 /// A place in the side bar.
@@ -17,6 +17,7 @@ pub(super) enum Section {
     Deliveries,
     Connection,
     Removed,
+    Health,
     Settings,
     /// No place of the side bar.
     Help,
@@ -33,6 +34,7 @@ impl Section {
         (Self::Deliveries, "/deliveries", "Deliveries", "d"),
         (Self::Connection, "/connection", "Connection", "n"),
         (Self::Removed, "/removed", "Removed", "v"),
+        (Self::Health, "/health", "Health", "h"),
         (Self::Settings, "/settings", "Settings", "s"),
     ];
 }
@@ -88,7 +90,11 @@ impl Frame {
             name,
             key,
             here: *section == self.section,
-            count: if *section == Section::Approvals { self.approvals } else { 0 },
+            count: match section {
+                Section::Approvals => self.approvals,
+                Section::Health => self.status.as_ref().map_or(0, |status| status.problems.len()),
+                _ => 0,
+            },
         })
     }
 
@@ -127,9 +133,16 @@ impl Frame {
         }
     }
 
-    /// The worst thing that stands in the way, with what to do.
-    pub(super) fn banner(&self) -> Option<String> {
-        let status = self.status.as_ref()?;
-        self.line().trouble.or_else(|| status.work.problem.clone())
+    /// Text that may hold others' words, as it is.
+    pub(super) fn seen(&self, text: &str) -> String {
+        crate::visible::block(text, "").trim_end().to_owned()
+    }
+
+    /// The worst problem that lasts, and how many more there are.
+    pub(super) fn banner(&self) -> Option<(&Problem, usize)> {
+        let problems = &self.status.as_ref()?.problems;
+        // It is all there on its own page.
+        let worst = problems.first().filter(|_| self.section != Section::Health)?;
+        Some((worst, problems.len() - 1))
     }
 }

@@ -94,6 +94,7 @@ async fn follow(desk: Desk, changes: broadcast::Sender<Topic>) {
 async fn follow_engine(desk: &Desk, engine: Engine, changes: &broadcast::Sender<Topic>) {
     let (mut work, mut line) = (engine.dispatcher.watch(), engine.link.status());
     let mut decisions = desk.store.decisions();
+    let mut health = desk.health.watch();
     let mut seen = None;
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -108,6 +109,7 @@ async fn follow_engine(desk: &Desk, engine: Engine, changes: &broadcast::Sender<
                 Err(_) => return std::future::pending().await,
             },
             _ = decisions.changed() => &[Topic::Approvals],
+            _ = health.changed() => &[Topic::Status],
             _ = look.tick(), if changes.receiver_count() > 0 => {
                 let newest = desk.manage(ListRuns { limit: COMPARED, ..ListRuns::default() }).await.ok();
                 let now = newest.and_then(|page| Sha256Digest::of_json(&page.runs).ok());

@@ -20,6 +20,7 @@ mod conversations;
 mod door;
 mod fields;
 mod frame;
+mod health;
 mod help;
 mod keys;
 mod live;
@@ -153,6 +154,9 @@ pub fn router(pages: Pages) -> Router {
         .route("/conversations", get(conversations::list))
         .route("/conversations/{id}", get(conversations::show))
         .route("/conversations/{id}/reset", get(conversations::ask_reset).post(conversations::reset))
+        .route("/health", get(health::show).post(health::check_all))
+        .route("/health/attention", post(health::attend))
+        .route("/health/bundle", get(health::ask_bundle).post(health::bundle))
         .route("/deliveries", get(help::deliveries))
         .route("/help", get(help::help))
         .route("/live", get(live::stream))

@@ -50,28 +50,22 @@ impl Shape {
     }
 }
 
-/// The line to the gateway.
-#[derive(Clone, Debug)]
+/// The line to the gateway. What is wrong with it is told as a problem of the agent's health.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
     pub(super) shape: Shape,
     pub(super) word: &'static str,
-    /// What is wrong and what to do.
-    pub(super) trouble: Option<String>,
 }
 
 impl Line {
     pub(super) fn of(view: Option<&LineView>) -> Self {
-        let line = |shape, word| Self { shape, word, trouble: None };
-        match view {
-            Some(LineView::Connected { .. }) => line(Shape::Good, "connected"),
-            Some(LineView::Connecting) | None => line(Shape::Waiting, "connecting"),
-            Some(LineView::Disconnected { why, .. }) => {
-                Self { trouble: Some(why.clone()), ..line(Shape::Bad, "disconnected") }
-            }
-            Some(LineView::Refused { refused, .. }) => {
-                Self { trouble: Some(refused.message.clone()), ..line(Shape::Bad, "refused") }
-            }
-        }
+        let (shape, word) = match view {
+            Some(LineView::Connected { .. }) => (Shape::Good, "connected"),
+            Some(LineView::Connecting) | None => (Shape::Waiting, "connecting"),
+            Some(LineView::Disconnected { .. }) => (Shape::Bad, "disconnected"),
+            Some(LineView::Refused { .. }) => (Shape::Bad, "refused"),
+        };
+        Self { shape, word }
     }
 }
 

@@ -6,7 +6,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Error, Store};
-use crate::settings::{Connection, Theme};
+use crate::health::Ignored;
+use crate::settings::{Connection, Notifications, Theme};
 
 /// Reads and writes settings. Changing one never touches another.
 #[derive(Clone, Debug)]
@@ -98,6 +99,26 @@ impl Settings {
     /// Replaces the sessions.
     pub async fn set_page_sessions(&self, sessions: &[Sha256Digest]) -> Result<(), Error> {
         self.set("page_sessions", &sessions).await
+    }
+
+    /// The problems that the owner does not want to hear of.
+    pub async fn ignored_problems(&self) -> Result<Vec<Ignored>, Error> {
+        Ok(self.get("ignored_problems").await?.unwrap_or_default())
+    }
+
+    /// Replaces them.
+    pub async fn set_ignored_problems(&self, ignored: &[Ignored]) -> Result<(), Error> {
+        self.set("ignored_problems", &ignored).await
+    }
+
+    /// What the desktop tells of by itself.
+    pub async fn notifications(&self) -> Result<Notifications, Error> {
+        Ok(self.get("notifications").await?.unwrap_or_default())
+    }
+
+    /// Chooses that.
+    pub async fn set_notifications(&self, notifications: Notifications) -> Result<(), Error> {
+        self.set("notifications", &notifications).await
     }
 
     async fn get<T: DeserializeOwned + Send + 'static>(&self, key: &'static str) -> Result<Option<T>, Error> {

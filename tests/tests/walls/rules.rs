@@ -107,7 +107,20 @@ pub(crate) const PARTS: [Part; 3] = [
         own_crate: "deskgate",
         rooms: &[
             // The command line asks on local's socket; services, settings and accounts are the words it asks in.
-            ("cli", &["local", "services", "settings", "assistant::accounts", "mcp::connections", "config", "visible"]),
+            (
+                "cli",
+                // Without an agent to ask, a bundle is what the disk says.
+                &[
+                    "local",
+                    "health",
+                    "services",
+                    "settings",
+                    "assistant::accounts",
+                    "mcp::connections",
+                    "config",
+                    "visible",
+                ],
+            ),
             // The pages ask what the command line asks, and keep who is signed in.
             ("pages", &["local", "services", "settings", "store", "visible"]),
             // Local shows the line and tests a connection, signs the identity file, keeps the settings.
@@ -115,6 +128,7 @@ pub(crate) const PARTS: [Part; 3] = [
                 "local",
                 &[
                     "dispatcher",
+                    "health",
                     "services",
                     // To compare a call's plan with the disk.
                     "tools",
@@ -126,9 +140,16 @@ pub(crate) const PARTS: [Part; 3] = [
                     "store",
                     "secrets",
                     "power",
+                    "notices",
+                    "visible",
                     "autostart",
                     "config",
                 ],
+            ),
+            // Health judges what it is given, and tries what a run would need.
+            (
+                "health",
+                &["dispatcher", "link", "power", "services", "assistant::accounts", "store", "visible", "config"],
             ),
             ("dispatcher", &["link", "executor", "store", "services", "identity", "power", "config"]),
             // The executor writes down what begins before it begins.
@@ -138,12 +159,13 @@ pub(crate) const PARTS: [Part; 3] = [
             ("mcp", &["tools", "secrets", "services", "config"]),
             ("services", &["store", "tools", "assistant", "mcp", "config"]),
             // Of tools the store keeps what a call would do.
-            ("store", &["services", "settings", "tools", "config"]),
+            ("store", &["services", "settings", "health", "tools", "config"]),
             ("link", &["identity", "config"]),
             ("settings", &["link", "secrets", "config"]),
             ("identity", &["secrets", "config"]),
             ("secrets", &["config"]),
             ("power", &[]),
+            ("notices", &[]),
             ("autostart", &[]),
             ("config", &[]),
             ("visible", &[]),
@@ -163,7 +185,11 @@ pub(crate) const PARTS: [Part; 3] = [
                 rooms: &["assistant", "mcp"],
                 rule: "only assistant and mcp name the HTTP client",
             },
-            Keeper { crates: &["zbus"], rooms: &["power"], rule: "only power asks the system about sleep" },
+            Keeper {
+                crates: &["zbus"],
+                rooms: &["power", "notices"],
+                rule: "only power asks the system about sleep, and only notices shows something",
+            },
             Keeper {
                 crates: &["askama", "axum", "hyper", "http", "http_body_util", "tower"],
                 rooms: &["pages"],

@@ -1,0 +1,56 @@
+//! `bundle`: one text file for whoever helps; what is in it is listed before it is written.
+
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+use clap::Args;
+use deskgate_gateway::exit::{Exit, Failure};
+use deskgate_gateway::output::Output;
+use serde_json::json;
+
+use super::consent::Consent;
+use super::socket::Agent;
+use crate::config::Home;
+use crate::local::{Bundle, MakeBundle};
+
+/// `deskgate bundle`
+#[derive(Debug, Args)]
+pub(super) struct Make {
+    /// Where to; nothing may be there yet
+    #[arg(long, value_name = "FILE", default_value = "deskgate-support.txt")]
+    output: PathBuf,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+pub(super) async fn run(agent: Agent, make: Make, out: Output) -> Result<(), Failure> {
+    let (bundle, running) = match agent.ask(MakeBundle {}).await {
+        Ok(bundle) => (bundle, true),
+        // An agent that does not start is a reason to ask for help.
+        Err(failure) if failure.exit == Exit::CannotReach => (of_disk()?, false),
+        Err(failure) => return Err(failure),
+    };
+    let without = if running { "" } else { "The agent is not running, so it is not asked.\n" };
+    let question = format!(
+        "{without}{} will hold, and you can read it before you send it:\n{}No keys, no inputs, results, instructions or \
+         contents of files.",
+        make.output.display(),
+        bundle.contents()
+    );
+    make.consent.ask(&question)?;
+    let failed = |error: std::io::Error| Failure::new(Exit::Failed, format!("{}: {error}", make.output.display()));
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(0o600).open(&make.output).map_err(failed)?;
+    file.write_all(bundle.text().as_bytes()).map_err(failed)?;
+    let parts: Vec<_> = bundle.parts.iter().map(|part| &part.name).collect();
+    out.result("bundle/1", &json!({ "file": make.output, "parts": parts }), || {
+        format!("Written to {}. Read it before you send it.", make.output.display())
+    });
+    Ok(())
+}
+
+fn of_disk() -> Result<Bundle, Failure> {
+    let home = Home::find().map_err(|error| Failure::new(Exit::NotSetUp, error.to_string()))?;
+    Ok(Bundle::of_disk(&home))
+}

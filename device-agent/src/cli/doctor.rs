@@ -1,0 +1,90 @@
+//! `doctor` and `log`: what is wrong, as the Health page shows it, and the end of the agent's log.
+
+use clap::Args;
+use deskgate_gateway::exit::{Exit, Failure};
+use deskgate_gateway::output::Output;
+use serde_json::json;
+
+use super::socket::Agent;
+use crate::local::{Code, GetHealth, GetLog, HealthReport, Ignore, IgnoreProblem, Problem, Severity};
+use crate::visible;
+
+/// `deskgate doctor`
+#[derive(Debug, Args)]
+pub(super) struct Doctor {
+    /// Try sandboxes and ask each model for a word too; takes seconds and costs a few tokens
+    #[arg(long)]
+    all: bool,
+    /// Do not mention this problem for a day
+    #[arg(long, value_name = "CODE", group = "attention")]
+    snooze: Option<Code>,
+    /// Do not mention this problem any more
+    #[arg(long, value_name = "CODE", group = "attention")]
+    ignore: Option<Code>,
+    /// Mention this problem again
+    #[arg(long, value_name = "CODE", group = "attention")]
+    mention: Option<Code>,
+}
+
+/// `deskgate log`
+#[derive(Debug, Args)]
+pub(super) struct Log {
+    /// So many lines
+    #[arg(long, default_value_t = 200)]
+    lines: u32,
+    /// Only lines that hold this, such as WARN
+    #[arg(long, default_value = "")]
+    filter: String,
+}
+
+pub(super) async fn run(agent: Agent, doctor: Doctor, out: Output) -> Result<(), Failure> {
+    let attention = [(doctor.snooze, Ignore::Day), (doctor.ignore, Ignore::Yes), (doctor.mention, Ignore::No)];
+    for (code, ignore) in attention {
+        if let Some(code) = code {
+            agent.ask(IgnoreProblem { code, ignore }).await?;
+        }
+    }
+    let report = agent.ask(GetHealth { all: doctor.all }).await?;
+    out.result("doctor/1", &report, || show(&report));
+    // What is wrong was said already.
+    if report.fails() { Err(Failure::new(Exit::CheckFailed, "")) } else { Ok(()) }
+}
+
+pub(super) async fn log(agent: Agent, log: Log, out: Output) -> Result<(), Failure> {
+    let lines = agent.ask(GetLog { lines: log.lines, filter: log.filter }).await?;
+    out.result("log/1", &json!({ "lines": lines }), || match lines.is_empty() {
+        true => {
+            "No such line. An agent in the foreground, or in a service, writes its log where it was started.".to_owned()
+        }
+        false => lines.join("\n"),
+    });
+    Ok(())
+}
+
+fn show(report: &HealthReport) -> String {
+    let (ignored, open): (Vec<_>, Vec<_>) = report.problems.iter().partition(|problem| problem.ignored);
+    let mut text: String = open.into_iter().map(problem).collect();
+    text += &format!("OK    {} checks are fine", report.fine.len());
+    if !report.not_asked.is_empty() {
+        text += &format!("\nSKIP  not asked ({}): deskgate doctor --all", report.not_asked.join("; "));
+    }
+    for problem in ignored {
+        text += &format!("\nleft out by your wish: {} ({})", problem.title, problem.code.as_str());
+    }
+    text
+}
+
+fn problem(problem: &Problem) -> String {
+    let severity = match problem.severity {
+        Severity::Fail => "FAIL",
+        Severity::Warn => "WARN",
+    };
+    let about = problem.about.as_ref().map(|about| format!(" ({})", visible::line(about))).unwrap_or_default();
+    let (title, code, since) = (&problem.title, problem.code.as_str(), problem.since);
+    let mut text = format!("{severity}  {title}{about}, since {since}\n{}", visible::block(&problem.text, "      "));
+    text += &format!("      Next: {}\n", visible::line(&problem.next));
+    if !problem.hides.is_empty() {
+        text += &format!("      It may be why: {}\n", visible::line(&problem.hides.join("; ")));
+    }
+    text + &format!("      code {code}\n")
+}

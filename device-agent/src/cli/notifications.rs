@@ -1,0 +1,48 @@
+//! `notifications`: whether the desktop tells of calls that wait for a decision.
+
+use clap::{Args, Subcommand};
+use deskgate_gateway::exit::Failure;
+use deskgate_gateway::output::Output;
+
+use super::socket::Agent;
+use crate::local::{GetNotifications, SetNotifications};
+use crate::settings;
+
+/// `deskgate notifications …`
+#[derive(Debug, Subcommand)]
+pub(super) enum Notifications {
+    /// What is shown
+    Show,
+    /// Choose what is shown
+    Set(Set),
+}
+
+/// `deskgate notifications set`
+#[derive(Debug, Args)]
+pub(super) struct Set {
+    /// Whether a call that waits for your decision shows a notification
+    #[arg(long, value_name = "BOOL")]
+    approvals: Option<bool>,
+    /// Whether it names no service, tool or place
+    #[arg(long, value_name = "BOOL")]
+    hide_details: Option<bool>,
+}
+
+pub(super) async fn run(agent: Agent, command: Notifications, out: Output) -> Result<(), Failure> {
+    let now = match command {
+        Notifications::Show => agent.ask(GetNotifications {}).await?,
+        Notifications::Set(set) => {
+            agent.ask(SetNotifications { on: set.approvals, hide_details: set.hide_details }).await?
+        }
+    };
+    out.result("notifications/1", &now, || show(now).to_owned());
+    Ok(())
+}
+
+fn show(now: settings::Notifications) -> &'static str {
+    match (now.on, now.hide_details) {
+        (true, false) => "A call that waits for your decision shows a notification with its service, tool and place.",
+        (true, true) => "A call that waits for your decision shows a notification without details.",
+        (false, _) => "No notifications are shown.",
+    }
+}

@@ -1,0 +1,175 @@
+//! The closed list of what can be wrong: the words for each, what it follows from, and how long it must last.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// How bad a problem is. The worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Severity {
+    /// Work is not done that should be.
+    Fail,
+    /// Work is done, and may not be for long.
+    Warn,
+}
+
+/// What can be wrong. The order is that of importance within a severity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Code {
+    /// The server is not the one that was pinned.
+    HostKeyNotTrusted,
+    /// The gateway and this device have versions that do not fit.
+    VersionMismatch,
+    /// The gateway does not let this device in.
+    DeviceNotAccepted,
+    /// The control token is not the gateway's.
+    ControlTokenRefused,
+    /// Nobody answers where the gateway should be.
+    GatewayUnreachable,
+    /// The device's journal cannot be written.
+    JournalUnwritable,
+    /// A service's definition cannot be read.
+    ServiceUnreadable,
+    /// A file that holds secrets can be read by others.
+    FileLoose,
+    /// A published service's folder is gone.
+    FolderGone,
+    /// Commands of a service cannot be kept in.
+    SandboxMissing,
+    /// A model provider does not take its key.
+    ProviderRefusesKey,
+    /// A published service does not run, for what it was published with has changed.
+    ServicePaused,
+    /// The management pages are not up.
+    PagesDown,
+    /// Runs were cut off and wait for the owner's word.
+    RunsUnsettled,
+    /// A request for approval expires soon.
+    ApprovalExpires,
+    /// Runs wait in the queue while access is paused.
+    AccessPaused,
+    /// The computer may fall asleep during a run.
+    SleepNotPrevented,
+    /// A disk is nearly full.
+    DiskNearlyFull,
+    /// This computer's clock is behind the gateway's.
+    ClockBehind,
+}
+
+/// What is said about a code, wherever it is met.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Which.
+    pub code: Code,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is wrong, in a few words.
+    pub title: &'static str,
+    /// What is right while it is absent.
+    pub fine: &'static str,
+    /// A problem that it may follow from, and that hides it then.
+    pub follows: &'static [Code],
+    /// How long it must last before it is shown.
+    pub delay: Duration,
+}
+
+/// The ways in which the line can be down for good.
+const LINE: &[Code] = &[
+    Code::HostKeyNotTrusted,
+    Code::VersionMismatch,
+    Code::DeviceNotAccepted,
+    Code::ControlTokenRefused,
+    Code::GatewayUnreachable,
+];
+
+const fn entry(
+    code: Code,
+    severity: Severity,
+    title: &'static str,
+    fine: &'static str,
+    follows: &'static [Code],
+    delay_s: u64,
+) -> Entry {
+    Entry { code, severity, title, fine, follows, delay: Duration::from_secs(delay_s) }
+}
+
+impl Code {
+    /// Every code, the most important first.
+    pub const ALL: [Entry; 19] = {
+        use Code::*;
+        use Severity::*;
+        [
+            entry(HostKeyNotTrusted, Fail, "The server is not trusted", "The server is the pinned one", &[], 0),
+            entry(VersionMismatch, Fail, "The gateway has another version", "The gateway's version fits", &[], 0),
+            entry(DeviceNotAccepted, Fail, "The gateway refuses this device", "The gateway knows this device", &[], 0),
+            entry(ControlTokenRefused, Fail, "The control token is refused", "The control token fits", &[], 0),
+            entry(GatewayUnreachable, Fail, "The gateway is unreachable", "The gateway is reached", &[], 10),
+            entry(
+                JournalUnwritable,
+                Fail,
+                "The journal cannot be written",
+                "The journal is written",
+                &[DiskNearlyFull],
+                2,
+            ),
+            entry(ServiceUnreadable, Fail, "A service cannot be read", "Services can be read", &[], 0),
+            entry(FileLoose, Fail, "A private file is open to others", "Private files are private", &[], 0),
+            entry(FolderGone, Fail, "A service's folder is gone", "Folders of services are there", &[], 10),
+            entry(SandboxMissing, Fail, "Commands cannot be kept in", "Commands are kept in", &[FolderGone], 0),
+            entry(
+                ProviderRefusesKey,
+                Fail,
+                "A model provider refuses its key",
+                "Model providers take their keys",
+                &[FileLoose],
+                0,
+            ),
+            entry(ServicePaused, Fail, "A service is paused", "Published services run", &[FolderGone], 0),
+            entry(PagesDown, Fail, "The management pages are not up", "The management pages are up", &[], 10),
+            entry(RunsUnsettled, Warn, "Runs wait for your word", "No run waits for your word", &[], 0),
+            entry(ApprovalExpires, Warn, "A request expires soon", "No request is about to expire", &[], 0),
+            entry(AccessPaused, Warn, "Runs wait while access is paused", "Access keeps no run waiting", LINE, 10),
+            entry(SleepNotPrevented, Warn, "Sleep can stop runs", "Sleep stops no run", &[], 30),
+            entry(DiskNearlyFull, Warn, "The disk is nearly full", "The disk has room", &[], 10),
+            entry(ClockBehind, Warn, "This computer's clock is behind", "The clock is not behind", &[], 0),
+        ]
+    };
+
+    /// What is said about it.
+    pub fn entry(self) -> &'static Entry {
+        Self::ALL.iter().find(|entry| entry.code == self).expect("every code has an entry, which a test sees to")
+    }
+
+    /// As programs read it.
+    pub fn as_str(self) -> String {
+        serde_json::to_value(self).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+    }
+}
+
+impl std::str::FromStr for Code {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.iter().find(|entry| entry.code.as_str() == text).map(|entry| entry.code);
+        known.ok_or_else(|| format!("there is no problem of the code {text:?}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_one_entry_in_the_order_of_importance() {
+        for pair in Code::ALL.windows(2) {
+            assert!(pair[0].code < pair[1].code && pair[0].severity <= pair[1].severity, "{pair:?}");
+        }
+        assert_eq!(Code::ALL[18].code, Code::ClockBehind, "the last one");
+        for entry in Code::ALL {
+            assert_eq!(entry.code.as_str().parse(), Ok(entry.code));
+            assert!(!entry.follows.contains(&entry.code));
+        }
+    }
+}

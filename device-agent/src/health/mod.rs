@@ -1,0 +1,107 @@
+//! What is wrong on this computer: one list of typed problems for the command line and the pages.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | here | the words: finding, problem, report |
+//! | [`code`] | the closed list of what can be wrong |
+//! | [`board`] | makes a report of findings: waits for what may pass, hides what follows from something else |
+//! | [`line`](mod@line), [`work`], [`services`], [`computer`] | find what is wrong, each from what it is given |
+//! | [`log`] | the end of the agent's log |
+//! | [`bundle`] | what a person sends to whoever helps them |
+//!
+//! Whoever finds something says so each time they look; the board remembers since when.
+
+pub mod board;
+pub mod bundle;
+pub mod code;
+pub mod computer;
+pub mod line;
+pub mod log;
+pub mod services;
+pub mod work;
+
+use deskgate_protocol::Timestamp;
+use serde::{Deserialize, Serialize};
+
+pub use board::Board;
+pub use code::{Code, Severity};
+
+/// What somebody found who looked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What is wrong.
+    pub code: Code,
+    /// With what, where there are several: a service, a file.
+    pub about: Option<String>,
+    /// What was found.
+    pub text: String,
+    /// The one thing to do next.
+    pub next: String,
+}
+
+impl Finding {
+    /// About the agent as a whole.
+    pub fn new(code: Code, text: impl Into<String>, next: impl Into<String>) -> Self {
+        Self { code, about: None, text: text.into(), next: next.into() }
+    }
+
+    /// About one of several.
+    pub fn about(code: Code, about: impl Into<String>, text: impl Into<String>, next: impl Into<String>) -> Self {
+        Self { about: Some(about.into()), ..Self::new(code, text, next) }
+    }
+}
+
+/// A problem as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// What is wrong.
+    pub code: Code,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is wrong, in a few words.
+    pub title: String,
+    /// With what.
+    pub about: Option<String>,
+    /// What was found.
+    pub text: String,
+    /// The one thing to do next.
+    pub next: String,
+    /// When it was found first.
+    pub since: Timestamp,
+    /// What follows from it, by title, and is not shown by itself.
+    pub hides: Vec<String>,
+    /// Whether the owner wants to see it at its own place only.
+    pub ignored: bool,
+}
+
+/// Everything that is wrong, the worst first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The problems.
+    pub problems: Vec<Problem>,
+    /// What was looked at and is fine, by title.
+    pub fine: Vec<String>,
+    /// What was not looked at, by title: only `all` asks models and makes sandboxes.
+    pub not_asked: Vec<String>,
+}
+
+impl Report {
+    /// The problems that the owner wants to hear of.
+    pub fn open(&self) -> impl Iterator<Item = &Problem> {
+        self.problems.iter().filter(|problem| !problem.ignored)
+    }
+
+    /// Whether something of them fails.
+    pub fn fails(&self) -> bool {
+        self.open().any(|problem| problem.severity == Severity::Fail)
+    }
+}
+
+/// A problem that the owner does not want to hear of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ignored {
+    /// Which.
+    pub code: Code,
+    /// Until when; `None`: until they say otherwise.
+    pub until: Option<Timestamp>,
+}

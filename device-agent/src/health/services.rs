@@ -1,0 +1,116 @@
+//! What the published services say: whether what they were published with is still so.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use deskgate_protocol::Timestamp;
+use deskgate_protocol::ids::EndpointId;
+use deskgate_protocol::run::{Run, RunErrorCode};
+
+use super::{Code, Finding};
+use crate::assistant::accounts::Accounts;
+use crate::services::probe::{try_provider, try_sandbox};
+use crate::services::{Provider, Service, ToolName, Version};
+
+/// The gateway accepts no run in the future: a newest run that is further ahead than this, in seconds, says that this
+/// computer's clock is behind.
+const AHEAD: i64 = 120;
+
+fn published(services: &[Service]) -> impl Iterator<Item = (&Service, &Version)> {
+    services.iter().filter_map(|service| Some((service, service.published.as_ref()?)))
+}
+
+/// What can be seen without asking anybody. Looks at the disk.
+pub fn look(services: &[Service]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (service, version) in published(services) {
+        let (name, folder) = (&version.definition.name, &version.definition.working_directory);
+        if !folder.is_dir() {
+            let text = format!("{name} works in {}, which is no folder any more.", folder.display());
+            let next = "Bring the folder back, or give the service another one and publish it again.";
+            findings.push(Finding::about(Code::FolderGone, name, text, next));
+        }
+        if let Some(why) = &version.paused {
+            let next = format!("Look at it and publish it again: deskgate service check {}", service.draft_id);
+            findings.push(Finding::about(Code::ServicePaused, name, format!("Nothing of {name} runs: {why}"), next));
+        }
+    }
+    findings
+}
+
+/// What the newest run of each service says. `runs`: the newest first. Since `tried_at` it is known better what the
+/// providers say.
+pub fn from_runs(services: &[Service], runs: &[Run], tried_at: Option<Timestamp>, now: Timestamp) -> Vec<Finding> {
+    let mut newest: BTreeMap<EndpointId, &Run> = BTreeMap::new();
+    for run in runs.iter().filter(|run| run.finished_at.is_some()) {
+        newest.entry(run.endpoint_id).or_insert(run);
+    }
+    let mut findings = Vec::new();
+    for (service, version) in published(services) {
+        let last = service.endpoint_id.and_then(|endpoint_id| newest.get(&endpoint_id));
+        let code =
+            last.filter(|run| run.endpoint_version == version.version).and_then(|run| Some(run.error.as_ref()?.code));
+        let text = |what: &str| format!("The last run of {} failed: {what}.", version.definition.name);
+        match code {
+            Some(RunErrorCode::ModelAuth) if last.and_then(|run| run.finished_at) > tried_at => {
+                findings.push(provider(version, text("its provider refused the key")));
+            }
+            Some(RunErrorCode::SandboxUnavailable) => {
+                findings.push(sandbox(version, text("no sandbox could be made for its commands"), ""));
+            }
+            _ => {}
+        }
+    }
+    let ahead = runs.first().map(|run| run.created_at.0.as_second() - now.0.as_second());
+    if let Some(ahead) = ahead.filter(|ahead| *ahead > AHEAD) {
+        let text = format!("The gateway accepted a run {ahead} s ahead of this computer's time.");
+        findings.push(Finding::new(Code::ClockBehind, text, "Set the clock, or let the system set it."));
+    }
+    findings
+}
+
+/// Whether a sandbox confines the commands of each service that has any.
+pub async fn try_sandboxes(services: &[Service], own: &Path) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (_, version) in published(services) {
+        let definition = &version.definition;
+        if definition.tools.contains(&ToolName::Bash)
+            && let Err((cause, next)) = try_sandbox(definition, own).await
+        {
+            findings.push(sandbox(version, cause, &next));
+        }
+    }
+    findings
+}
+
+/// Asks every provider that a service uses for one word.
+pub async fn try_providers(services: &[Service], accounts: &Accounts) -> Vec<Finding> {
+    let mut asked = Vec::new();
+    let mut findings = Vec::new();
+    for (_, version) in published(services) {
+        let definition = &version.definition;
+        let what = (&definition.provider, &definition.model);
+        if definition.provider == Provider::Scripted || asked.contains(&what) {
+            continue;
+        }
+        asked.push(what);
+        let limit = definition.limits.max_output_tokens;
+        if let Err(cause) = try_provider(accounts, what.0, what.1, limit).await {
+            findings.push(provider(version, cause));
+        }
+    }
+    findings
+}
+
+fn provider(version: &Version, text: String) -> Finding {
+    let Provider::Account(name) = &version.definition.provider else {
+        return Finding::about(Code::ProviderRefusesKey, &version.definition.name, text, "See: deskgate provider list");
+    };
+    let next = format!("Give it a new key: deskgate provider set {name} --key-file -");
+    Finding::about(Code::ProviderRefusesKey, name, text, next)
+}
+
+fn sandbox(version: &Version, text: String, next: &str) -> Finding {
+    let next = if next.is_empty() { "See what is missing: deskgate doctor --all" } else { next };
+    Finding::about(Code::SandboxMissing, &version.definition.name, text, next)
+}

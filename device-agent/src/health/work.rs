@@ -1,0 +1,70 @@
+//! What the runs say: those that wait for the owner, and what stands in the way of the others.
+
+use deskgate_protocol::Timestamp;
+
+use super::{Code, Finding};
+use crate::dispatcher::{Standing, Status};
+use crate::power::KeptAwake;
+use crate::store::approvals::Approval;
+
+/// A request that has no more than this left, in seconds, is told of; or a fifth of its time, if that is less.
+const EXPIRES_SOON: i64 = 180;
+
+/// What the dispatcher says, and whether the computer stays awake for it.
+pub fn look(status: &Status, kept_awake: &KeptAwake) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let unsettled = status.runs.iter().filter(|run| run.standing == Standing::AwaitingReconciliation).count();
+    if unsettled > 0 {
+        let text = match unsettled {
+            1 => "1 run was cut off after it began to change something. Nobody knows how it ended.".to_owned(),
+            more => {
+                format!("{more} runs were cut off after they began to change something. Nobody knows how they ended.")
+            }
+        };
+        findings.push(Finding::new(Code::RunsUnsettled, text, "Say what became of them: deskgate status names them."));
+    }
+    if let Some(why) = &status.problem {
+        let (code, next) = match status.journal_fails {
+            true => {
+                (Code::JournalUnwritable, "Free some space, or mend the folder's modes. It is tried again by itself.")
+            }
+            false => (Code::ServiceUnreadable, "Publish the service again: deskgate service list"),
+        };
+        findings.push(Finding::new(code, why, next));
+    }
+    if let KeptAwake::No { why } = kept_awake {
+        let next = "Keep the computer awake yourself while runs are in progress.";
+        findings.push(Finding::new(Code::SleepNotPrevented, why, next));
+    }
+    findings
+}
+
+/// Requests whose time is nearly over.
+pub fn expiring(waiting: &[Approval], now: Timestamp) -> Vec<Finding> {
+    let soon = |approval: &&Approval| {
+        let second = |at: &Timestamp| at.0.as_second();
+        let (asked, expires) = (second(&approval.asked_at), second(&approval.expires_at));
+        expires - second(&now) <= EXPIRES_SOON.min((expires - asked) / 5)
+    };
+    let finding = |approval: &Approval| {
+        let text = format!(
+            "{} wants to run {}. It counts as denied from {} on.",
+            approval.service, approval.tool, approval.expires_at
+        );
+        let next = format!("Decide: deskgate approvals show {}", approval.approval_id);
+        Finding::about(Code::ApprovalExpires, approval.approval_id.to_string(), text, next)
+    };
+    waiting.iter().filter(soon).map(finding).collect()
+}
+
+/// Runs that wait because access is paused.
+pub fn held_back() -> Finding {
+    let text = "External access is paused, and runs wait in the queue.";
+    Finding::new(Code::AccessPaused, text, "Enable it when you are ready: deskgate access enable")
+}
+
+/// Pages that are not there.
+pub fn without_pages() -> Finding {
+    let text = "No port of 127.0.0.1 was free for them when the agent started. The command line works.";
+    Finding::new(Code::PagesDown, text, "See the agent's log, and start it again: deskgate stop, deskgate start")
+}

@@ -1,0 +1,287 @@
+//! Looks at the agent's health every few seconds, and when somebody asks.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use deskgate_protocol::Timestamp;
+use deskgate_protocol::management::{GetAccess, ListRuns};
+use deskgate_protocol::run::RunState;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Mutex, watch};
+use tokio::time::MissedTickBehavior;
+
+use super::No;
+use super::desk::Desk;
+use super::no::failed;
+use crate::config::Home;
+use crate::health::bundle::Bundle;
+use crate::health::{Board, Code, Finding, Ignored, Problem, Report, computer, line, log, services, work};
+use crate::link::LinkStatus;
+use crate::services::{Provider, Service, ToolName};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(5);
+/// How old what the gateway said may be when nobody asks.
+const GATEWAY_AGE: Duration = Duration::from_secs(60);
+/// How old a trial of sandboxes may be.
+const SANDBOX_AGE: Duration = Duration::from_secs(600);
+/// Runs whose ends are looked at.
+const RUNS: u32 = 50;
+/// Lines of the log that are shown at most.
+const LOG_LINES: u32 = 2000;
+
+/// Asks what is wrong.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct GetHealth {
+    /// Whether to try sandboxes and ask models too, which takes seconds and costs a few tokens.
+    pub all: bool,
+}
+
+/// Says whether the owner wants to hear of a problem.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct IgnoreProblem {
+    /// Which.
+    pub code: Code,
+    /// How.
+    pub ignore: Ignore,
+}
+
+/// How long a problem is ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ignore {
+    /// Not any more.
+    No,
+    /// For 24 hours.
+    Day,
+    /// Until the owner says otherwise.
+    Yes,
+}
+
+/// Asks for the end of the agent's log.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GetLog {
+    /// So many lines.
+    pub lines: u32,
+    /// Only those that hold this; empty: all.
+    pub filter: String,
+}
+
+/// Asks for what to send to whoever helps.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct MakeBundle {}
+
+/// What is remembered between two looks. Cloning is cheap.
+#[derive(Clone, Debug)]
+pub struct Health {
+    memory: Arc<Mutex<Memory>>,
+    shown: watch::Sender<Vec<Problem>>,
+}
+
+#[derive(Debug, Default)]
+struct Memory {
+    board: Board,
+    line: Option<Finding>,
+    gateway: Option<(Instant, Vec<Finding>)>,
+    sandboxes: Option<(Instant, Vec<Finding>)>,
+    providers: Option<(Timestamp, Vec<Finding>)>,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self { memory: Arc::default(), shown: watch::Sender::new(Vec::new()) }
+    }
+}
+
+impl Health {
+    /// The problems of the newest look that the owner wants to hear of, and news of others.
+    pub fn watch(&self) -> watch::Receiver<Vec<Problem>> {
+        self.shown.subscribe()
+    }
+}
+
+/// Looks until the agent ends.
+pub async fn follow(desk: Desk) {
+    let mut engines = desk.engine.clone();
+    let mut decisions = desk.store.decisions();
+    let mut looks = tokio::time::interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let mut line = engines.borrow_and_update().as_ref().map(|engine| engine.link.status());
+        loop {
+            desk.try_sandboxes(SANDBOX_AGE).await;
+            if let Err(no) = desk.look(GATEWAY_AGE).await {
+                tracing::debug!(error = no.message, "the agent's health cannot be told");
+            }
+            let moved = async {
+                let gone = match &mut line {
+                    Some(line) => line.changed().await.is_err(),
+                    None => true,
+                };
+                if gone {
+                    std::future::pending().await
+                }
+            };
+            tokio::select! {
+                changed = engines.changed() => match changed {
+                    Ok(()) => break,
+                    Err(_) => return,
+                },
+                () = moved => {}
+                _ = decisions.changed() => {}
+                _ = looks.tick() => {}
+            }
+        }
+    }
+}
+
+impl Desk {
+    pub(super) async fn health(&self, ask: GetHealth) -> Result<Report, No> {
+        if ask.all {
+            self.try_sandboxes(Duration::ZERO).await;
+            let found = services::try_providers(&self.store.services().list().await?, &self.accounts).await;
+            self.health.memory.lock().await.providers = Some((Timestamp::now(), found));
+        }
+        self.look(Duration::ZERO).await
+    }
+
+    pub(super) async fn ignore(&self, ask: IgnoreProblem) -> Result<Report, No> {
+        let settings = self.store.settings();
+        let mut ignored = settings.ignored_problems().await?;
+        ignored.retain(|other| other.code != ask.code);
+        match ask.ignore {
+            Ignore::No => {}
+            Ignore::Yes => ignored.push(Ignored { code: ask.code, until: None }),
+            Ignore::Day => {
+                let now = Timestamp::now();
+                let tomorrow = now.0.checked_add(Duration::from_secs(24 * 3600)).map_or(now, Timestamp::from);
+                ignored.push(Ignored { code: ask.code, until: Some(tomorrow) });
+            }
+        }
+        settings.set_ignored_problems(&ignored).await?;
+        self.look(GATEWAY_AGE).await
+    }
+
+    pub(super) async fn log(&self, ask: GetLog) -> Result<Vec<String>, No> {
+        let (path, lines) = (Home::at(self.own.clone()).log(), ask.lines.min(LOG_LINES) as usize);
+        let read = tokio::task::spawn_blocking(move || log::tail(&path, lines, &ask.filter)).await;
+        read.map_err(|_| failed("the agent failed while it read its log".to_owned()))
+    }
+
+    pub(super) async fn bundle(&self) -> Result<Bundle, No> {
+        let (report, services) = (self.look(GATEWAY_AGE).await?, self.store.services().list().await?);
+        let mut bundle = Bundle::default();
+        bundle.add("health", "What deskgate doctor says: problems, with names of services and paths", pretty(&report));
+        if let Ok(mut status) = self.status().await {
+            status.problems.clear();
+            let what = "What deskgate status says: versions, this device's name, the line, runs in hand by number";
+            bundle.add("status", what, pretty(&status));
+        }
+        let what = "Each service by number: its stage, its tools, whether it uses a model. No name and no instructions";
+        bundle.add("services", what, services.iter().map(described).collect::<Vec<_>>().join("\n"));
+        let home = Home::at(self.own.clone());
+        let rest = tokio::task::spawn_blocking(move || Bundle::of_disk(&home)).await;
+        let rest = rest.map_err(|_| failed("the agent failed while it looked at its files".to_owned()))?;
+        bundle.parts.extend(rest.parts);
+        Ok(bundle)
+    }
+
+    /// One look, and what it means. What the gateway said before may be as old as `age`.
+    async fn look(&self, age: Duration) -> Result<Report, No> {
+        let engine = self.engine.borrow().clone();
+        let services = self.store.services().list().await?;
+        let waiting = self.store.approvals().list(false).await?;
+        let ignored = self.store.settings().ignored_problems().await?;
+        let (own, looked_at) = (self.own.clone(), services.clone());
+        let on_disk = move || [computer::look(&own), services::look(&looked_at)].concat();
+        let mut findings = tokio::task::spawn_blocking(on_disk).await.unwrap_or_default();
+        findings.extend(work::expiring(&waiting, Timestamp::now()));
+        if self.launch.address().is_none() {
+            findings.push(work::without_pages());
+        }
+        let mut memory = self.health.memory.lock().await;
+        let connected = engine
+            .as_ref()
+            .is_some_and(|engine| matches!(*engine.link.status().borrow(), LinkStatus::Connected { .. }));
+        if let Some(engine) = &engine {
+            findings.extend(work::look(&engine.dispatcher.status(), &engine.kept_awake.borrow()));
+            memory.line = line::look(&engine.link.status().borrow(), memory.line.take());
+        }
+        findings.extend(memory.line.clone());
+        let young = |at: &Instant| at.elapsed() < age;
+        if !connected {
+            memory.gateway = None;
+        } else if !memory.gateway.as_ref().is_some_and(|(at, _)| young(at)) {
+            let tried_at = memory.providers.as_ref().map(|(at, _)| *at);
+            memory.gateway = self.ask_gateway(&services, tried_at).await.map(|found| (Instant::now(), found));
+        }
+        findings.extend(memory.gateway.iter().flat_map(|(_, found)| found.clone()));
+        findings.extend(memory.sandboxes.iter().flat_map(|(_, found)| found.clone()));
+        findings.extend(memory.providers.iter().flat_map(|(_, found)| found.clone()));
+        let not_asked = not_asked(&memory, &services);
+        let report = memory.board.report(findings, &not_asked, &ignored, Instant::now(), Timestamp::now());
+        let open: Vec<_> = report.open().cloned().collect();
+        self.health.shown.send_if_modified(|shown| std::mem::replace(shown, open.clone()) != open);
+        Ok(report)
+    }
+
+    /// What only the gateway knows; `None` when it does not answer.
+    async fn ask_gateway(&self, services: &[Service], tried_at: Option<Timestamp>) -> Option<Vec<Finding>> {
+        let newest = self.manage(ListRuns { limit: RUNS, ..ListRuns::default() }).await.ok()?;
+        let mut findings = services::from_runs(services, &newest.runs, tried_at, Timestamp::now());
+        if !self.manage(GetAccess {}).await.ok()?.enabled {
+            let states = vec![RunState::Queued, RunState::WaitingForDevice];
+            let held = self.manage(ListRuns { limit: 1, states, ..ListRuns::default() }).await.ok()?;
+            findings.extend((!held.runs.is_empty()).then(work::held_back));
+        }
+        Some(findings)
+    }
+
+    /// Tries sandboxes anew, unless the last trial is younger than `age`.
+    async fn try_sandboxes(&self, age: Duration) {
+        let last = self.health.memory.lock().await.sandboxes.as_ref().map(|(at, _)| *at);
+        if last.is_some_and(|at| at.elapsed() < age) {
+            return;
+        }
+        let Ok(services) = self.store.services().list().await else { return };
+        let found = services::try_sandboxes(&services, &self.own).await;
+        self.health.memory.lock().await.sandboxes = Some((Instant::now(), found));
+    }
+}
+
+fn pretty(value: &impl Serialize) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default()
+}
+
+/// What nobody looked at, though there is something to look at.
+fn not_asked(memory: &Memory, services: &[Service]) -> BTreeSet<Code> {
+    let definitions = || services.iter().filter_map(|service| Some(&service.published.as_ref()?.definition));
+    let mut codes = BTreeSet::new();
+    if memory.gateway.is_none() {
+        codes.extend([Code::AccessPaused, Code::ClockBehind]);
+    }
+    if memory.sandboxes.is_none() && definitions().any(|definition| definition.tools.contains(&ToolName::Bash)) {
+        codes.insert(Code::SandboxMissing);
+    }
+    if memory.providers.is_none() && definitions().any(|definition| definition.provider != Provider::Scripted) {
+        codes.insert(Code::ProviderRefusesKey);
+    }
+    codes
+}
+
+/// A service without its owner's words.
+fn described(service: &Service) -> String {
+    let definition = &service.draft;
+    let tools: Vec<_> = definition.tools.iter().map(ToString::to_string).collect();
+    format!(
+        "{} {:?}: version {}, tools {}, {} MCP servers, {} skills, {}",
+        service.draft_id,
+        service.stage(),
+        service.published.as_ref().map_or(0, |version| version.version),
+        if tools.is_empty() { "none".to_owned() } else { tools.join(" ") },
+        definition.mcp.len(),
+        definition.skills.len(),
+        if definition.provider == Provider::Scripted { "scripted" } else { "asks a model" },
+    )
+}

@@ -1,0 +1,108 @@
+//! A notification for each call that waits for a decision, until it is decided: here, on a page or nowhere.
+
+use std::collections::BTreeSet;
+
+use deskgate_protocol::ids::ApprovalId;
+use serde::{Deserialize, Serialize};
+
+use super::No;
+use super::desk::Desk;
+use super::opener;
+use crate::config::Home;
+use crate::notices::Notices;
+use crate::settings::Notifications;
+use crate::store::approvals::Approval;
+use crate::visible;
+
+/// Asks whether notifications are shown.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct GetNotifications {}
+
+/// Says whether notifications are shown; what is absent stays.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct SetNotifications {
+    /// See [`Notifications::on`].
+    pub on: Option<bool>,
+    /// See [`Notifications::hide_details`].
+    pub hide_details: Option<bool>,
+}
+
+/// Shows and withdraws them until the agent ends.
+pub async fn follow(desk: Desk) {
+    let mut engines = desk.engine.clone();
+    let mut decisions = desk.store.decisions();
+    let mut notices = Notices::default();
+    loop {
+        let mut work = engines.borrow_and_update().as_ref().map(|engine| engine.dispatcher.watch());
+        loop {
+            desk.notify(&mut notices).await;
+            let moved = async {
+                let gone = match &mut work {
+                    Some(work) => work.changed().await.is_err(),
+                    None => true,
+                };
+                if gone {
+                    std::future::pending().await
+                }
+            };
+            tokio::select! {
+                changed = engines.changed() => match changed {
+                    Ok(()) => break,
+                    Err(_) => return,
+                },
+                () = moved => {}
+                _ = decisions.changed() => {}
+                _ = notices.clicked() => desk.open_for_person().await,
+            }
+        }
+    }
+}
+
+impl Desk {
+    pub(super) async fn notifications(&self) -> Result<Notifications, No> {
+        Ok(self.store.settings().notifications().await?)
+    }
+
+    pub(super) async fn set_notifications(&self, ask: SetNotifications) -> Result<Notifications, No> {
+        let settings = self.store.settings();
+        let old = settings.notifications().await?;
+        let new =
+            Notifications { on: ask.on.unwrap_or(old.on), hide_details: ask.hide_details.unwrap_or(old.hide_details) };
+        settings.set_notifications(new).await?;
+        Ok(new)
+    }
+
+    async fn notify(&self, notices: &mut Notices<ApprovalId>) {
+        let (Ok(waiting), Ok(wanted)) =
+            (self.store.approvals().list(false).await, self.store.settings().notifications().await)
+        else {
+            return;
+        };
+        let waiting = if wanted.on { waiting } else { Vec::new() };
+        let ids: BTreeSet<_> = waiting.iter().map(|approval| approval.approval_id).collect();
+        notices.keep(|id| ids.contains(&id)).await;
+        for approval in waiting.iter().filter(|approval| !notices.has(approval.approval_id)).collect::<Vec<_>>() {
+            notices.show(approval.approval_id, &body(approval, wanted.hide_details)).await;
+        }
+    }
+
+    /// The pages, where the person decides.
+    async fn open_for_person(&self) {
+        let opened = match self.open_pages() {
+            Ok(opened) => opener::open(&Home::at(self.own.clone()).opener(), opened.link).await,
+            Err(no) => Err(no.message),
+        };
+        if let Err(why) = opened {
+            tracing::warn!(why, "the pages could not be opened for a notification");
+        }
+    }
+}
+
+fn body(approval: &Approval, hide_details: bool) -> String {
+    if hide_details {
+        return "A call of a tool waits for your decision.".to_owned();
+    }
+    let place = approval.plan.as_ref().and_then(|plan| plan.place.as_deref());
+    let place = place.map(|place| format!(" in {place}")).unwrap_or_default();
+    visible::line(&format!("{} wants to run {}{place}", approval.service, approval.tool))
+}

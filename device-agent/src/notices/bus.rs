@@ -1,0 +1,101 @@
+//! `org.freedesktop.Notifications` on the session's bus, as the Desktop Notifications Specification 1.2 has it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use tokio::time::timeout;
+use zbus::zvariant::Value;
+
+/// A local service answers at once, or is broken.
+const ANSWER: Duration = Duration::from_secs(5);
+const TITLE: &str = "Deskgate";
+/// A click on the notification itself. There is no other: nothing is decided outside the pages.
+const DEFAULT: &str = "default";
+/// The service decides for how long.
+const AS_LONG_AS_USUAL: i32 = -1;
+
+#[zbus::proxy(
+    interface = "org.freedesktop.Notifications",
+    default_service = "org.freedesktop.Notifications",
+    default_path = "/org/freedesktop/Notifications",
+    gen_blocking = false
+)]
+trait Notifications {
+    #[allow(clippy::too_many_arguments, reason = "the specification's")]
+    fn notify(
+        &self,
+        app_name: &str,
+        replaces_id: u32,
+        app_icon: &str,
+        summary: &str,
+        body: &str,
+        actions: &[&str],
+        hints: HashMap<&str, Value<'_>>,
+        expire_timeout: i32,
+    ) -> zbus::Result<u32>;
+
+    fn close_notification(&self, id: u32) -> zbus::Result<()>;
+
+    fn get_capabilities(&self) -> zbus::Result<Vec<String>>;
+
+    #[zbus(signal)]
+    fn action_invoked(&self, id: u32, action_key: String) -> zbus::Result<()>;
+}
+
+/// The connection to the service.
+#[derive(Debug)]
+pub(super) struct Bus {
+    service: NotificationsProxy<'static>,
+    clicks: ActionInvokedStream,
+    markup: bool,
+}
+
+impl Bus {
+    /// Connects. The error is for a person.
+    pub(super) async fn connect() -> Result<Self, String> {
+        let connected = async {
+            let bus = zbus::Connection::session().await?;
+            let service = NotificationsProxy::new(&bus).await?;
+            let clicks = service.receive_action_invoked().await?;
+            let markup = service.get_capabilities().await?.iter().any(|can| can == "body-markup");
+            Ok(Self { service, clicks, markup })
+        };
+        in_time(connected).await
+    }
+
+    /// Shows a notification, and returns its number.
+    pub(super) async fn show(&self, body: &str) -> Result<u32, String> {
+        let escaped = || body.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        let body = if self.markup { escaped() } else { body.to_owned() };
+        let actions = [DEFAULT, "Open"];
+        let hints = HashMap::from([("urgency", Value::U8(1)), ("desktop-entry", Value::from("deskgate"))]);
+        in_time(self.service.notify(TITLE, 0, "", TITLE, &body, &actions, hints, AS_LONG_AS_USUAL)).await
+    }
+
+    /// Withdraws one, unless it is gone already.
+    pub(super) async fn close(&self, number: u32) {
+        if let Err(why) = in_time(self.service.close_notification(number)).await {
+            tracing::debug!(why, "a notification was not withdrawn");
+        }
+    }
+
+    /// The next click; `None` when the bus is gone. Cancel-safe.
+    pub(super) async fn clicked(&mut self) -> Option<u32> {
+        loop {
+            let signal = self.clicks.next().await?;
+            if let Ok(arguments) = signal.args()
+                && arguments.action_key == DEFAULT
+            {
+                return Some(arguments.id);
+            }
+        }
+    }
+}
+
+async fn in_time<T>(work: impl Future<Output = zbus::Result<T>>) -> Result<T, String> {
+    match timeout(ANSWER, work).await {
+        Ok(done) => done.map_err(|error| error.to_string()),
+        Err(_) => Err("the service for notifications does not answer".to_owned()),
+    }
+}

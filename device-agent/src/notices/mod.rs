@@ -1,0 +1,76 @@
+//! Tells the person at the desktop something while they look elsewhere: the desktop's own notifications.
+//!
+//! Without a service for them, and in a build without the feature, nothing is shown and nobody is told off.
+
+#[cfg(feature = "notices")]
+mod bus;
+#[cfg(not(feature = "notices"))]
+#[path = "without_bus.rs"]
+mod bus;
+
+use std::collections::BTreeMap;
+
+use bus::Bus;
+
+/// What is shown, and what may be withdrawn. `K` says what a notification is about.
+#[derive(Debug)]
+pub struct Notices<K> {
+    bus: Option<Bus>,
+    shown: BTreeMap<K, u32>,
+}
+
+impl<K> Default for Notices<K> {
+    fn default() -> Self {
+        Self { bus: None, shown: BTreeMap::new() }
+    }
+}
+
+impl<K: Ord + Copy> Notices<K> {
+    /// Whether one about this was shown, and not withdrawn since.
+    pub fn has(&self, about: K) -> bool {
+        self.shown.contains_key(&about)
+    }
+
+    /// Shows one. Whether it could be shown is nobody's concern: what it tells of is on the pages too.
+    pub async fn show(&mut self, about: K, body: &str) {
+        if self.bus.is_none() {
+            self.bus = match Bus::connect().await {
+                Ok(bus) => Some(bus),
+                Err(why) => return tracing::debug!(why, "no notification can be shown"),
+            };
+        }
+        let Some(bus) = &self.bus else { return };
+        match bus.show(body).await {
+            Ok(number) => drop(self.shown.insert(about, number)),
+            Err(why) => {
+                tracing::debug!(why, "a notification was not shown");
+                self.bus = None;
+            }
+        }
+    }
+
+    /// Withdraws all but those about something that `stays`.
+    pub async fn keep(&mut self, stays: impl Fn(K) -> bool) {
+        let gone: Vec<_> = self.shown.extract_if(.., |about, _| !stays(*about)).collect();
+        for (_, number) in gone {
+            if let Some(bus) = &self.bus {
+                bus.close(number).await;
+            }
+        }
+    }
+
+    /// What the person clicked on. Waits for ever while there is nothing to click. Cancel-safe.
+    pub async fn clicked(&mut self) -> K {
+        loop {
+            let Some(bus) = &mut self.bus else { return std::future::pending().await };
+            let Some(number) = bus.clicked().await else {
+                self.bus = None;
+                continue;
+            };
+            // Everybody hears of every click, also of other programs' notifications.
+            if let Some((about, _)) = self.shown.iter().find(|(_, shown)| **shown == number) {
+                return *about;
+            }
+        }
+    }
+}
