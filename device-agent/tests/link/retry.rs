@@ -51,7 +51,7 @@ async fn a_gateway_that_comes_up_later_is_found_and_the_next_attempt_is_shown() 
     let mut status = link.handle().status();
     let waiting = tokio::spawn(async move { link.connect(nothing).await.welcome().epoch });
     let shown = until(&mut status, |now| {
-        matches!(now, LinkStatus::Disconnected { why, next_attempt_at: Some(_) } if why.contains("refuses the connection"))
+        matches!(now, LinkStatus::Disconnected { why, next_attempt_at: Some(_), .. } if why.contains("refuses the connection"))
     })
     .await;
     assert!(matches!(shown, LinkStatus::Disconnected { why, .. } if why.contains(&nobody.to_string())));
@@ -76,7 +76,7 @@ async fn a_changed_host_key_is_not_tried_again_until_a_person_says_so() {
     let mut link = Link::new(Connector::Ssh(Ssh { pin, ..server.ssh() }), server.credentials()).with_pace(pace);
     let (handle, mut status) = (link.handle(), link.handle().status());
     let waiting = tokio::spawn(async move { link.connect(nothing).await.welcome().epoch });
-    let blocked = |now: &LinkStatus| matches!(now, LinkStatus::Disconnected { why, next_attempt_at: None } if why.contains("pinned"));
+    let blocked = |now: &LinkStatus| matches!(now, LinkStatus::Disconnected { why, next_attempt_at: None, .. } if why.contains("pinned"));
     until(&mut status, blocked).await;
     status.mark_unchanged();
     let quiet = tokio::time::timeout(Duration::from_millis(200), status.changed()).await;
