@@ -20,6 +20,8 @@ pub struct Autostart {
     pub program: PathBuf,
     /// The agent's folder, `DESKGATE_HOME`.
     pub home: PathBuf,
+    /// What speaks with this user's systemd.
+    pub systemctl: PathBuf,
 }
 
 /// Whether the agent starts at login.
@@ -68,7 +70,7 @@ impl Autostart {
         let wanted = self.units.join("default.target.wants").join(UNIT);
         // The link alone decides what starts; it is looked at without following it.
         let enabled = there.is_some() && wanted.symlink_metadata().is_ok();
-        let problem = match (&there, systemctl("show-environment", &[])) {
+        let problem = match (&there, self.systemctl("show-environment", &[])) {
             (Some(text), _) if !text.starts_with(MARK) => Some(AutostartError::Foreign(unit.clone()).to_string()),
             (_, Err(why)) => Some(AutostartError::NoManager(why).to_string()),
             (Some(text), _) if enabled && self.text().is_ok_and(|ours| ours != *text) => Some(
@@ -83,11 +85,11 @@ impl Autostart {
     pub fn enable(&self) -> Result<State, AutostartError> {
         let (text, unit) = (self.text()?, self.unit());
         self.is_ours()?;
-        systemctl("show-environment", &[]).map_err(AutostartError::NoManager)?;
+        self.systemctl("show-environment", &[]).map_err(AutostartError::NoManager)?;
         let io = |source| AutostartError::Io { path: unit.clone(), source };
         std::fs::create_dir_all(&self.units).and_then(|()| std::fs::write(&unit, text)).map_err(io)?;
         for (verb, names) in [("daemon-reload", &[][..]), ("enable", &[UNIT][..])] {
-            systemctl(verb, names).map_err(|why| AutostartError::Refused(verb, why))?;
+            self.systemctl(verb, names).map_err(|why| AutostartError::Refused(verb, why))?;
         }
         Ok(self.state())
     }
@@ -97,9 +99,9 @@ impl Autostart {
         let unit = self.unit();
         self.is_ours()?;
         if unit.exists() {
-            systemctl("disable", &[UNIT]).map_err(|why| AutostartError::Refused("disable", why))?;
+            self.systemctl("disable", &[UNIT]).map_err(|why| AutostartError::Refused("disable", why))?;
             std::fs::remove_file(&unit).map_err(|source| AutostartError::Io { path: unit, source })?;
-            systemctl("daemon-reload", &[]).map_err(|why| AutostartError::Refused("daemon-reload", why))?;
+            self.systemctl("daemon-reload", &[]).map_err(|why| AutostartError::Refused("daemon-reload", why))?;
         }
         Ok(self.state())
     }
@@ -115,14 +117,29 @@ impl Autostart {
         }
     }
 
-    /// The unit. A dollar sign has a meaning only where something is executed (systemd.service(5)).
+    /// The unit. A dollar sign has no meaning in it: neither in an assignment nor in a program's name (systemd.exec(5),
+    /// systemd.service(5)).
     fn text(&self) -> Result<String, AutostartError> {
-        let (home, program) = (quoted(&self.home)?, quoted(&self.program)?.replace('$', "$$"));
+        let (home, program) = (quoted(&self.home)?, quoted(&self.program)?);
         Ok(format!(
             "{MARK}[Unit]\nDescription=Deskgate agent\n\n[Service]\nEnvironment=\"DESKGATE_HOME={home}\"\n\
              ExecStart=\"{program}\" start --foreground\nRestart=on-failure\nRestartSec=5\n\n\
              [Install]\nWantedBy=default.target\n"
         ))
+    }
+
+    /// Asks this user's systemd, or says in its own words why it did not do it.
+    fn systemctl(&self, verb: &str, names: &[&str]) -> Result<(), String> {
+        let mut command = Command::new(&self.systemctl);
+        command.args(["--user", "--no-ask-password", "--quiet", verb]).args(names).stdin(Stdio::null());
+        let output = command.output().map_err(|error| format!("{}: {error}", self.systemctl.display()))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.trim();
+        match output.status.success() {
+            true => Ok(()),
+            false if said.is_empty() => Err(format!("it ended with {}", output.status)),
+            false => Err(said.to_owned()),
+        }
     }
 }
 
@@ -133,33 +150,58 @@ fn quoted(path: &Path) -> Result<String, AutostartError> {
     Ok(text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%"))
 }
 
-/// Asks this user's systemd, or says in its own words why it did not do it.
-fn systemctl(verb: &str, names: &[&str]) -> Result<(), String> {
-    let mut command = Command::new("systemctl");
-    command.args(["--user", "--no-ask-password", "--quiet", verb]).args(names).stdin(Stdio::null());
-    let output = command.output().map_err(|error| format!("systemctl: {error}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.trim();
-    match output.status.success() {
-        true => Ok(()),
-        false if said.is_empty() => Err(format!("it ended with {}", output.status)),
-        false => Err(said.to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn autostart(units: &Path) -> Autostart {
         let (program, home) = (PathBuf::from("/opt/50% \"$x\"/deskgate"), PathBuf::from("/home/a b/\\$HOME"));
-        Autostart { units: units.to_owned(), program, home }
+        Autostart { units: units.to_owned(), program, home, systemctl: PathBuf::from("/nowhere/systemctl") }
+    }
+
+    /// Somebody who does what systemctl does with a unit, and notes what it was asked.
+    fn with_systemd(folder: &Path) -> Autostart {
+        let (units, systemctl) = (folder.join("user"), folder.join("systemctl"));
+        let script = format!(
+            "#!/bin/sh\ncd '{}' || exit 1\necho \"$4\" >> asked\nmkdir -p user/default.target.wants\n\
+             link=user/default.target.wants/deskgate.service\n\
+             case $4 in enable) ln -sf ../deskgate.service $link;; disable) rm -f $link;; esac\n",
+            folder.display()
+        );
+        std::fs::write(&systemctl, script).expect("written");
+        std::fs::set_permissions(&systemctl, PermissionsExt::from_mode(0o700)).expect("ours");
+        Autostart { systemctl, ..autostart(&units) }
+    }
+
+    #[test]
+    fn what_is_enabled_starts_at_login_until_it_is_disabled() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let autostart = with_systemd(folder.path());
+        assert_eq!(autostart.state(), State { enabled: false, unit: autostart.unit(), problem: None });
+        assert_eq!(autostart.enable().expect("done"), State { enabled: true, unit: autostart.unit(), problem: None });
+        let other = Autostart { home: "/elsewhere".into(), ..autostart.clone() };
+        assert!(other.state().problem.is_some_and(|why| why.contains("another agent's folder")));
+        assert!(!autostart.disable().expect("done").enabled && !autostart.unit().exists());
+        let asked = std::fs::read_to_string(folder.path().join("asked")).expect("noted");
+        let asked: Vec<_> = asked.lines().filter(|verb| *verb != "show-environment").collect();
+        assert_eq!(asked, ["daemon-reload", "enable", "disable", "daemon-reload"]);
+    }
+
+    #[test]
+    fn without_systemd_nothing_is_written_and_the_reason_is_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let autostart = autostart(folder.path());
+        assert!(matches!(autostart.enable(), Err(AutostartError::NoManager(_))));
+        assert!(!autostart.unit().exists());
+        assert!(autostart.state().problem.is_some_and(|why| why.contains("deskgate start")));
     }
 
     #[test]
     fn names_in_the_unit_mean_themselves() {
         let text = autostart(Path::new("/units")).text().expect("writable");
-        assert!(text.contains("\nExecStart=\"/opt/50%% \\\"$$x\\\"/deskgate\" start --foreground\n"), "{text}");
+        assert!(text.contains("\nExecStart=\"/opt/50%% \\\"$x\\\"/deskgate\" start --foreground\n"), "{text}");
         assert!(text.contains("\nEnvironment=\"DESKGATE_HOME=/home/a b/\\\\$HOME\"\n"), "{text}");
         let two_lines = Autostart { home: "/a\nExecStartPre=/bin/x".into(), ..autostart(Path::new("/units")) };
         assert!(matches!(two_lines.text(), Err(AutostartError::Unwritable(_))));

@@ -16,7 +16,7 @@ pub(super) enum Settings {
     /// Choose one of them
     Set {
         /// Which
-        name: Name,
+        name: What,
         /// What
         value: String,
     },
@@ -24,7 +24,7 @@ pub(super) enum Settings {
 
 /// What can be chosen.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum Name {
+pub(super) enum What {
     /// The name that people know this computer by
     DeviceName,
     /// Runs at the same time; counts from the next start on
@@ -44,18 +44,18 @@ pub(super) async fn run(agent: Agent, command: Settings, out: Output) -> Result<
     Ok(())
 }
 
-fn change(name: Name, value: String) -> Result<ChangeSettings, Failure> {
+fn change(name: What, value: String) -> Result<ChangeSettings, Failure> {
     no_secret("VALUE", &value)?;
     let wrong = |why: String| Failure::new(Exit::Usage, why);
     let none = ChangeSettings::default();
     Ok(match name {
-        Name::DeviceName => ChangeSettings { device_name: Some(value), ..none },
-        Name::Theme => ChangeSettings { theme: Some(value.parse().map_err(wrong)?), ..none },
-        Name::Slots => {
+        What::DeviceName => ChangeSettings { device_name: Some(value), ..none },
+        What::Theme => ChangeSettings { theme: Some(value.parse().map_err(wrong)?), ..none },
+        What::Slots => {
             let slots = value.parse().map_err(|_| wrong(format!("slots: {value:?} is no number of runs")))?;
             ChangeSettings { slots: Some(slots), ..none }
         }
-        Name::PagesPort => {
+        What::PagesPort => {
             let port = value.parse().map_err(|_| wrong(format!("pages-port: {value:?} is no port")))?;
             ChangeSettings { pages_port: Some(port), ..none }
         }

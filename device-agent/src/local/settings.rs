@@ -163,7 +163,8 @@ impl Desk {
     pub(super) async fn autostart(&self, enabled: Option<bool>) -> Result<State, No> {
         let program = std::env::current_exe().map_err(|error| failed(format!("the agent's own program: {error}")))?;
         let units = Home::user_units().ok_or_else(|| refused("no folder for units is known: set HOME".to_owned()))?;
-        let autostart = Autostart { units, program, home: self.own.clone() };
+        let systemctl = PathBuf::from("systemctl");
+        let autostart = Autostart { units, program, home: self.own.clone(), systemctl };
         // systemd is another program, and may take its time.
         let worked = tokio::task::spawn_blocking(move || match enabled {
             None => Ok(autostart.state()),
