@@ -47,6 +47,18 @@ impl Home {
         data.map(|data| Self(data.join("deskgate"))).ok_or(HomeError::Unknown)
     }
 
+    /// A folder that is known already.
+    pub fn at(folder: PathBuf) -> Self {
+        Self(folder)
+    }
+
+    /// Where this user's own systemd units are, whether or not there are any.
+    pub fn user_units() -> Option<PathBuf> {
+        let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let config = variable("XDG_CONFIG_HOME").or_else(|| Some(variable("HOME")?.join(".config")));
+        config.map(|config| config.join("systemd/user"))
+    }
+
     /// Makes the folder with mode 0700, or checks that only its owner can change it.
     pub fn prepare(&self) -> Result<(), HomeError> {
         let io = |source| HomeError::Io { path: self.0.clone(), source };

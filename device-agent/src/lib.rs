@@ -3,6 +3,7 @@
 //! This file is the composition root: the only one that knows all rooms.
 
 pub mod assistant;
+pub mod autostart;
 pub mod cli;
 pub mod config;
 pub mod dispatcher;

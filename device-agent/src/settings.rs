@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use deskgate_protocol::secret::SecretKind;
 use serde::{Deserialize, Serialize};
 
 use crate::link::{HostPin, PinnedFingerprint, Ssh};
@@ -110,24 +111,84 @@ pub struct Edit {
     pub ssh_user: Option<String>,
     /// See [`Remote::control_socket`].
     pub control_socket: Option<String>,
-    /// See [`Remote::host_key`]; takes the place of a known-hosts file.
+    /// See [`Remote::host_key`]; takes the place of a known-hosts file. Empty: none.
     pub host_key: Option<String>,
-    /// See [`Remote::known_hosts`]; takes the place of a fingerprint.
+    /// See [`Remote::known_hosts`]; takes the place of a fingerprint. Empty: none.
     pub known_hosts: Option<PathBuf>,
 }
 
-/// Why fields cannot be put in force: one sentence for each.
+/// How the pages look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Theme {
+    /// As the system does.
+    #[default]
+    System,
+    /// Dark on light.
+    Light,
+    /// Light on dark.
+    Dark,
+}
+
+impl Theme {
+    /// Every theme.
+    pub const ALL: [Self; 3] = [Self::System, Self::Light, Self::Dark];
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Light => "light",
+            Self::Dark => "dark",
+        }
+    }
+}
+
+impl std::str::FromStr for Theme {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|theme| theme.as_str() == text);
+        known.ok_or_else(|| format!("{text:?} is none of system, light, dark"))
+    }
+}
+
+/// Why fields cannot be put in force: one sentence for each, behind the field's name and a colon.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("\n"))]
 pub struct Unusable(pub Vec<String>);
 
+impl Edit {
+    /// Whether no field holds a secret, which would be kept and shown where none belongs.
+    pub fn check(&self) -> Result<(), Unusable> {
+        let known_hosts = self.known_hosts.as_deref().map(|path| path.to_string_lossy());
+        let fields = [
+            ("listen", self.listen.as_deref()),
+            ("ssh-address", self.ssh_address.as_deref()),
+            ("ssh-user", self.ssh_user.as_deref()),
+            ("control-socket", self.control_socket.as_deref()),
+            ("host-key", self.host_key.as_deref()),
+            ("known-hosts", known_hosts.as_deref()),
+        ];
+        let pasted = fields.into_iter().filter_map(|(field, text)| {
+            let kind = SecretKind::of(text?.trim())?;
+            Some(format!("{field}: this is {kind}, which does not belong here; it was not kept"))
+        });
+        let pasted: Vec<_> = pasted.collect();
+        if pasted.is_empty() { Ok(()) } else { Err(Unusable(pasted)) }
+    }
+}
+
 impl Connection {
-    /// Edits a mode's draft.
+    /// Edits a mode's draft. One that says what is saved already is none.
     pub fn edit(&mut self, mode: Mode, edit: Edit) {
         match mode {
             Mode::BuiltIn => {
                 let draft = self.builtin_draft.get_or_insert_with(|| self.saved.builtin.clone());
                 set(&mut draft.listen, edit.listen);
+                if *draft == self.saved.builtin {
+                    self.builtin_draft = None;
+                }
             }
             Mode::Remote => {
                 let draft = self.remote_draft.get_or_insert_with(|| self.saved.remote.clone());
@@ -135,7 +196,11 @@ impl Connection {
                 set(&mut draft.ssh_user, edit.ssh_user);
                 set(&mut draft.control_socket, edit.control_socket);
                 if edit.host_key.is_some() || edit.known_hosts.is_some() {
-                    (draft.host_key, draft.known_hosts) = (edit.host_key, edit.known_hosts);
+                    draft.host_key = edit.host_key.filter(|fingerprint| !fingerprint.is_empty());
+                    draft.known_hosts = edit.known_hosts.filter(|file| !file.as_os_str().is_empty());
+                }
+                if *draft == self.saved.remote {
+                    self.remote_draft = None;
                 }
             }
         }
@@ -215,6 +280,8 @@ impl Remote {
             (!self.control_socket.starts_with('/'))
                 .then(|| "control-socket: the absolute path of the socket on the server".to_owned()),
             self.pin().err(),
+            (self.host_key.is_some() && self.known_hosts.is_some())
+                .then(|| "known-hosts: give this file or a fingerprint, not both".to_owned()),
         ];
         let problems: Vec<_> = problems.into_iter().flatten().collect();
         if problems.is_empty() { Ok(()) } else { Err(Unusable(problems)) }
@@ -276,6 +343,28 @@ mod tests {
         assert!(connection.builtin_draft.is_none());
         connection.discard(Mode::Remote);
         assert_eq!(connection, Connection::default());
+    }
+
+    #[test]
+    fn a_draft_that_says_what_is_saved_is_none() {
+        let mut connection = Connection::default();
+        connection.edit(Mode::Remote, edit(""));
+        connection.edit(Mode::BuiltIn, Edit { listen: Some("127.0.0.1:0".to_owned()), ..Edit::default() });
+        assert_eq!(connection, Connection::default());
+        let host_key = |text: &str| Edit { host_key: Some(text.to_owned()), ..Edit::default() };
+        connection.edit(Mode::Remote, host_key("SHA256:x"));
+        assert!(connection.remote_draft.is_some());
+        connection.edit(Mode::Remote, host_key(""));
+        assert_eq!(connection, Connection::default(), "an empty fingerprint is none");
+    }
+
+    #[test]
+    fn a_secret_in_a_field_for_something_else_is_named_and_not_repeated() {
+        let pasted = Edit { ssh_user: Some(" dgk_canary".to_owned()), ..edit("dgt_canary") };
+        let said = pasted.check().unwrap_err().to_string();
+        assert!(said.starts_with("ssh-address: this is a private control token"), "{said}");
+        assert!(said.contains("\nssh-user: this is an application key") && !said.contains("canary"), "{said}");
+        assert_eq!(edit("gateway.example.com").check(), Ok(()));
     }
 
     #[test]

@@ -37,12 +37,21 @@ document.addEventListener("click", async (event) => {
   }
 });
 
+// What takes long says so. Only after the form was sent: a disabled button sends nothing of itself.
+document.addEventListener("submit", (event) => {
+  const busy = event.submitter?.dataset.busy;
+  if (!busy) return;
+  say(busy);
+  setTimeout(() => { event.submitter.disabled = true; event.submitter.textContent = busy; });
+});
+
 // A question has a page of its own; here it is shown in a dialog. Focus goes back by itself when it closes.
 async function openDialog(address) {
-  const question = (await fetchPage(address))?.querySelector("form.question");
+  const question = (await fetchPage(address))?.querySelector(".question");
   if (!question) { location.href = address; return; }
   const dialog = byId("dialog");
   dialog.replaceChildren(question);
+  showKeys(dialog);
   dialog.showModal();
 }
 
@@ -123,10 +132,22 @@ if (document.body.hasAttribute("data-live-pages")) {
   addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 }
 
+// Whoever has other uses for single keys switches ours off; the browser remembers it.
+document.addEventListener("change", (event) => {
+  if (!event.target.matches("[data-keys]")) return;
+  if (event.target.checked) localStorage.removeItem("keys");
+  else localStorage.setItem("keys", "off");
+});
+const showKeys = (root) => {
+  for (const box of root.querySelectorAll("[data-keys]")) box.checked = localStorage.getItem("keys") !== "off";
+};
+showKeys(document);
+
 // Keys: g and a letter goes to a page; in the inbox j and k move, d denies, a and then Enter allows.
 let goes = false;
 document.addEventListener("keydown", (event) => {
   const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
+  if (localStorage.getItem("keys") === "off") return;
   if (typing || event.ctrlKey || event.metaKey || event.altKey || byId("dialog")?.open) return;
   if (goes) {
     goes = false;
@@ -137,6 +158,7 @@ document.addEventListener("keydown", (event) => {
   const here = cards.findIndex((card) => card.contains(document.activeElement));
   switch (event.key) {
     case "/": if (document.querySelector("[data-search]")) { event.preventDefault(); document.querySelector("[data-search]").focus(); } break;
+    case "?": document.querySelector("[data-help]")?.click(); break;
     case "g": goes = true; setTimeout(() => { goes = false; }, 1500); break;
     case "j": cards[Math.min(here + 1, cards.length - 1)]?.focus(); break;
     case "k": cards[Math.max(here - 1, 0)]?.focus(); break;

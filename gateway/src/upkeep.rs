@@ -55,6 +55,8 @@ pub struct Round {
     pub resets_forgotten: usize,
     /// Requests that opened a conversation long ago and are not known any more.
     pub openings_forgotten: usize,
+    /// What was done long ago.
+    pub activity_forgotten: usize,
     /// Counts of runs of long ago.
     pub counts_forgotten: usize,
 }
@@ -76,6 +78,7 @@ pub async fn run_once(store: &Store, retention: Duration) -> Result<Round, Error
         forgotten: store.forget_purged_runs().await?,
         resets_forgotten: store.forget_resets(retention).await?,
         openings_forgotten: store.forget_openings(retention).await?,
+        activity_forgotten: store.forget_activity().await?,
         counts_forgotten: store.forget_counts().await?,
     };
     if round != Round::default() {

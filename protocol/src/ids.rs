@@ -107,6 +107,8 @@ identifiers! {
     OperationId = "op_";
     /// A tool call that is held for the desktop user.
     ApprovalId = "apr_";
+    /// Something that was done to an application.
+    ActivityId = "act_";
     /// A stored event; receivers deduplicate by it.
     EventId = "evt_";
     /// A paired device.

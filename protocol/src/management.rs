@@ -3,6 +3,7 @@
 //! Each request is a type, and names the type of its reply ([`Call`]). A device sees and changes
 //! only what is its own; there is no such call on the public address.
 
+mod activity;
 mod applications;
 mod conversations;
 mod operations;
@@ -15,8 +16,11 @@ use serde::{Deserialize, Serialize};
 use crate::canonical::Sha256Digest;
 use crate::ids::{ApplicationId, EndpointId, KeyId};
 use crate::operation::ControlOperation;
+use crate::run::Run;
 use crate::time::Timestamp;
+use crate::words::words;
 
+pub use activity::{Activity, ActivityKind, ActivityPage, Actor, AskedBy, ListActivity};
 pub use applications::{
     Application, ApplicationState, CompleteDisabling, CreateApplication, CreatedApplication, DisableApplication,
     DisablingPreview, ListApplications, ListRemoved, Outstanding, PreviewDisabling, RemoveApplication,
@@ -27,7 +31,7 @@ pub use conversations::{
 };
 pub use operations::{ShowOperation, StopRun};
 pub use overview::{ApplicationNumbers, Day, GetOverview, Hour, Needs, Overview, Took};
-pub use runs::{ListRuns, RunDetail, RunPage, ShowRun};
+pub use runs::{ListRuns, RunDetail, RunPage, ShowRun, TryEndpoint};
 
 /// A request with the reply that belongs to it.
 pub trait Call: Serialize + Into<ManagementRequest> {
@@ -65,6 +69,8 @@ calls! {
     ListApplications => Vec<Application>;
     /// One application, removed or not.
     ShowApplication => Application;
+    /// What was done to the device's applications, newest first.
+    ListActivity => ActivityPage;
     /// One more key.
     CreateKey => CreatedKey;
     /// An application's keys, oldest first.
@@ -87,6 +93,8 @@ calls! {
     PublishEndpoint => PublishedEndpoint;
     /// The device's published services, oldest first.
     ListEndpoints => Vec<PublishedEndpoint>;
+    /// A run of a published service that its owner asks for.
+    TryEndpoint => Run;
     /// Enables or pauses external access to everything this device published.
     SetAccess => Access;
     /// Whether access is enabled.
@@ -202,6 +210,25 @@ pub struct Key {
     /// When it was last used, to about a minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_used_at: Option<Timestamp>,
+    /// From which address it was used then. No other one is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_address: Option<String>,
+    /// When it was last used from another address than the time before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new_address_at: Option<Timestamp>,
+    /// What its owner should look at.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<KeyWarning>,
+}
+
+words! {
+    /// Why the owner of a live key should look at it.
+    KeyWarning {
+        /// It is in use from another address than before, within the last 7 days.
+        NewAddress = "new_address",
+        /// It was not used for 90 days.
+        Unused = "unused",
+    }
 }
 
 /// What a key may do (specification, section 5; http-api, section "Scopes").

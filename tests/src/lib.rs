@@ -32,6 +32,7 @@
 //! | [`logind`] | the login service of a device's system, which announces sleep and takes inhibitors |
 //! | [`raw`] | a device made by hand, frame by frame, on the private control socket |
 //! | [`others`] | installs programs that others wrote |
+//! | [`visitor`] | a person at the management pages, without a browser |
 //! | [`process`] [`wait`] [`binaries`] | what the others are made from |
 
 pub mod backend;
@@ -51,6 +52,7 @@ pub mod raw;
 pub mod sshd;
 pub mod stream;
 pub mod tool_server;
+pub mod visitor;
 pub mod wait;
 
 pub use backend::Backend;

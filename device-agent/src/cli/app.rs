@@ -3,11 +3,12 @@
 use clap::Subcommand;
 use deskgate_gateway::exit::{Exit, Failure};
 use deskgate_gateway::output::{Output, table};
-use deskgate_protocol::ApplicationId;
 use deskgate_protocol::management::{
-    Application, ApplicationState, CompleteDisabling, CreateApplication, DisableApplication, DisablingPreview,
-    ListApplications, ListRemoved, PreviewDisabling, RemoveApplication, RemovedApplication, ShowApplication,
+    Activity, Application, ApplicationState, CompleteDisabling, CreateApplication, DisableApplication,
+    DisablingPreview, ListActivity, ListApplications, ListRemoved, PreviewDisabling, RemoveApplication,
+    RemovedApplication, ShowApplication,
 };
+use deskgate_protocol::{ActivityId, ApplicationId};
 
 use super::consent::Consent;
 use super::socket::Agent;
@@ -49,6 +50,18 @@ pub(super) enum App {
     },
     /// Removed applications of which something is kept
     Removed,
+    /// Who did what to applications, newest first
+    Activity {
+        /// Only to this application: its name or identifier, removed or not
+        #[arg(long, value_name = "APP")]
+        app: Option<String>,
+        /// At most so many
+        #[arg(long, default_value_t = 20)]
+        limit: u32,
+        /// Only what was done before this
+        #[arg(long, value_name = "ACTIVITY")]
+        before: Option<ActivityId>,
+    },
 }
 
 pub(super) async fn run(agent: Agent, command: App, out: Output) -> Result<(), Failure> {
@@ -91,6 +104,11 @@ pub(super) async fn run(agent: Agent, command: App, out: Output) -> Result<(), F
             let application = agent.manage(RemoveApplication { app_id }).await?;
             out.result("app/1", &application, || describe(&application));
         }
+        App::Activity { app, limit, before } => {
+            let app_id = find_given(&agent, app).await?;
+            let page = agent.manage(ListActivity { limit, before, app_id }).await?;
+            out.result("activity/1", &page, || list_activity(&page.entries) + &super::runs::older(page.next));
+        }
         App::Removed => {
             let removed = agent.manage(ListRemoved {}).await?;
             out.result("apps-removed/1", &serde_json::json!({ "applications": removed }), || list_removed(&removed));
@@ -127,7 +145,7 @@ fn describe(app: &Application) -> String {
     let rest = match (app.state, app.outstanding) {
         (ApplicationState::Active, _) => format!("{} in use", counted(app.live_keys, "key")),
         (ApplicationState::Disabling, Some(left)) if !left.is_none() => format!(
-            "its keys are refused; waits for {}, {} that you must settle, {}",
+            "its keys are refused; waits for {} to stop, {} of unknown outcome, {}",
             counted(left.runs_to_stop, "run"),
             counted(left.runs_to_reconcile, "run"),
             counted(left.resets, "reset")
@@ -174,6 +192,22 @@ pub(super) async fn find_given(agent: &Agent, wanted: Option<String>) -> Result<
         Some(wanted) => find(agent, &wanted).await.map(Some),
         None => Ok(None),
     }
+}
+
+fn list_activity(entries: &[Activity]) -> String {
+    if entries.is_empty() {
+        return "Nothing was done here.".to_owned();
+    }
+    let row = |entry: &Activity| {
+        let by = match &entry.key_last4 {
+            Some(last4) => format!("key …{last4}"),
+            None => entry.by.to_string(),
+        };
+        let name = entry.name.clone().unwrap_or_default();
+        let about = entry.about.clone().or_else(|| entry.app_id.map(|app_id| app_id.to_string())).unwrap_or_default();
+        vec![entry.at.to_string(), by, entry.what.to_string(), name, about]
+    };
+    table(&["WHEN", "BY", "WHAT", "NAME", "ABOUT"], &entries.iter().map(row).collect::<Vec<_>>())
 }
 
 /// An application by its identifier or its name. A name that none on the list has may be that of a removed one: the last

@@ -7,7 +7,7 @@ use deskgate_gateway::exit::{Exit, Failure};
 use deskgate_gateway::output::Output;
 
 use super::no_secret;
-use super::socket::Agent;
+use super::socket::{Agent, failure};
 use crate::local::{DiscardConnection, GetConnection, SaveConnection, TestConnection};
 use crate::settings::{self, Edit};
 
@@ -97,11 +97,13 @@ pub(super) async fn run(agent: Agent, command: Connection, out: Output) -> Resul
         }
         Connection::Test { mode } => {
             let tested = agent.ask(TestConnection { mode: mode.into() }).await?;
+            if let Some(no) = tested.failed {
+                return Err(failure(no));
+            }
             out.result("connection-test/1", &tested, || {
-                format!(
-                    "{} let this device in: gateway {}, device {}",
-                    tested.address, tested.gateway_version, tested.device_id
-                )
+                let version = tested.gateway_version.as_deref().unwrap_or("unknown");
+                let device = tested.device_id.map(|id| id.to_string()).unwrap_or_default();
+                format!("{} let this device in: gateway {version}, device {device}", tested.address)
             });
         }
         Connection::Save(save) => {

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use deskgate_gateway::exit::Failure;
 use deskgate_gateway::output::{Output, table};
-use deskgate_protocol::management::{CreateKey, Key as Record, ListKeys, RevokeKey, RollKey, Scope};
+use deskgate_protocol::management::{CreateKey, Key as Record, KeyWarning, ListKeys, RevokeKey, RollKey, Scope};
 use deskgate_protocol::{EndpointId, KeyId, Timestamp};
 
 use super::app;
@@ -115,7 +115,20 @@ fn list(keys: &[Record]) -> String {
         };
         let scopes: Vec<_> = key.scopes.iter().map(|scope| scope.as_str()).collect();
         let used = key.last_used_at.map_or("never".to_owned(), |at| at.to_string());
-        vec![key.name.clone(), format!("…{}", key.last4), state, used, scopes.join(" "), key.key_id.to_string()]
+        let used = key.last_address.iter().fold(used, |used, address| format!("{used} from {address}"));
+        let look: Vec<_> = key.warnings.iter().map(|warning| warned(*warning)).collect();
+        let (look, scopes, ends) = (look.join(", "), scopes.join(" "), format!("…{}", key.last4));
+        vec![key.name.clone(), ends, state, used, look, scopes, key.key_id.to_string()]
     };
-    table(&["NAME", "ENDS IN", "STATE", "LAST USED", "SCOPES", "ID"], &keys.iter().map(row).collect::<Vec<_>>())
+    table(
+        &["NAME", "ENDS IN", "STATE", "LAST USED", "LOOK AT", "SCOPES", "ID"],
+        &keys.iter().map(row).collect::<Vec<_>>(),
+    )
+}
+
+fn warned(warning: KeyWarning) -> &'static str {
+    match warning {
+        KeyWarning::NewAddress => "used from a new address",
+        KeyWarning::Unused => "not used for 90 days",
+    }
 }

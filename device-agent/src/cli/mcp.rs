@@ -72,12 +72,10 @@ pub(super) async fn named(agent: &Agent, names: &[String], now: &[McpServer]) ->
     }
     let configured = agent.ask(ListMcpServers {}).await?;
     let server = |name: &String| {
-        let Configured { name, url, .. } = configured.iter().find(|server| server.name == *name).ok_or_else(|| {
+        McpServer::named(name, &configured, now).ok_or_else(|| {
             let message = format!("--mcp: there is no MCP server {name:?} on this device; see: deskgate mcp list");
             Failure::new(Exit::Failed, message)
-        })?;
-        let same = now.iter().find(|server| server.name == *name && server.url == *url);
-        Ok(same.cloned().unwrap_or_else(|| McpServer { name: name.clone(), url: url.clone(), tools_sha256: None }))
+        })
     };
     names.iter().map(server).collect()
 }

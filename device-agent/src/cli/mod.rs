@@ -4,6 +4,7 @@
 mod access;
 mod app;
 mod approvals;
+mod autostart;
 mod call;
 mod connection;
 mod consent;
@@ -19,6 +20,7 @@ mod provider;
 mod rules;
 mod runs;
 mod service;
+mod settings;
 mod socket;
 
 use std::pin::Pin;
@@ -94,6 +96,12 @@ enum Command {
     /// Conversations with this device's services
     #[command(subcommand)]
     Conversations(conversations::Conversations),
+    /// What is chosen about the agent itself
+    #[command(subcommand)]
+    Settings(settings::Settings),
+    /// Whether the agent starts when you log in
+    #[command(subcommand)]
+    Autostart(autostart::Autostart),
     /// Print a completion script
     Completions {
         /// For which shell
@@ -161,6 +169,8 @@ async fn run(command: Command, out: Output, run_agent: RunAgent) -> Result<(), F
         Command::Runs(command) => runs::run(Agent::find()?, command, out).await,
         Command::Approvals(command) => approvals::run(Agent::find()?, command, out).await,
         Command::Conversations(command) => conversations::run(Agent::find()?, command, out).await,
+        Command::Settings(command) => settings::run(Agent::find()?, command, out).await,
+        Command::Autostart(command) => autostart::run(Agent::find()?, command, out).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "deskgate", &mut std::io::stdout());
             Ok(())

@@ -47,7 +47,7 @@ impl Rules {
             }
             approvals.rules.retain(|rule| rule.action != action);
             if given != ["none"] {
-                approvals.rules.extend(given.iter().map(|text| rule(action, text)));
+                approvals.rules.extend(given.iter().map(|calls| Rule::over(action, calls)));
             }
         }
         if let Some(expiry) = self.approval_expiry {
@@ -63,19 +63,11 @@ impl Rules {
     }
 }
 
-fn rule(action: Action, text: &str) -> Rule {
-    let (tool, path) = match text.split_once(':') {
-        Some((tool, path)) => (tool, Some(path.to_owned())),
-        None => (text, None),
-    };
-    Rule { action, tool: tool.trim().to_owned(), path }
-}
-
 /// The rules in one line for each, in the order in which they decide.
 pub(super) fn show(approvals: &Approvals) -> String {
     let of = |action| approvals.rules.iter().filter(move |rule| rule.action == action);
     let mut text = String::new();
-    for rule in [Action::Deny, Action::Ask, Action::Allow].into_iter().flat_map(of) {
+    for rule in Action::ALL.into_iter().flat_map(of) {
         text += &format!("rule          {rule}\n");
     }
     let denial = match approvals.on_denial {

@@ -109,7 +109,7 @@ pub(super) async fn run(agent: Agent, command: Runs, out: Output) -> Result<(), 
     }
 }
 
-async fn show(agent: Agent, run_id: RunId, wait: Option<Duration>, out: Output) -> Result<(), Failure> {
+pub(super) async fn show(agent: Agent, run_id: RunId, wait: Option<Duration>, out: Output) -> Result<(), Failure> {
     let deadline = wait.map(|wait| Instant::now() + wait);
     let mut after = 0;
     let mut events = Vec::new();

@@ -1,14 +1,16 @@
 //! `service`: what callers can use, from draft to published.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use deskgate_gateway::exit::{Exit, Failure};
 use deskgate_gateway::output::{Output, table};
-use deskgate_protocol::DraftId;
+use deskgate_protocol::management::TryEndpoint;
+use deskgate_protocol::{DraftId, EndpointId};
 
 use super::socket::Agent;
-use super::{app, mcp, no_secret, rules};
+use super::{app, mcp, no_secret, rules, runs};
 use crate::local::{CheckService, CreateService, EditService, ListServices, PublishService, ShowService};
 use crate::services::{
     Approvals, Definition, Limits, Network, Provider, Report, Service as Record, Skill, Stage, ToolName, Verdict,
@@ -46,6 +48,17 @@ pub(super) enum Service {
     Publish {
         /// Its name or identifier
         service: String,
+    },
+    /// Start a run of what is published, as a caller would
+    Try {
+        /// Its name or identifier
+        service: String,
+        /// The text that the assistant is given
+        #[arg(long, value_name = "TEXT")]
+        input: String,
+        /// Wait for its end, at most so long
+        #[arg(long, value_name = "TIME", value_parser = runs::duration)]
+        wait: Option<Duration>,
     },
     /// Every service
     List,
@@ -174,6 +187,18 @@ pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(
                 )
             });
         }
+        Service::Try { service, input, wait } => {
+            no_secret("--input", &input)?;
+            let service = find(&agent, &service).await?;
+            let endpoint_id = callable(&service)?;
+            let run = agent.manage(TryEndpoint { endpoint_id, input }).await?;
+            if wait.is_some() {
+                return runs::show(agent, run.run_id, wait, out).await;
+            }
+            out.result("accepted/1", &run, || {
+                format!("Accepted: {}\nNext: deskgate runs show {} --wait 60s", run.run_id, run.run_id)
+            });
+        }
         Service::List => {
             let services = agent.ask(ListServices {}).await?;
             let views: Vec<_> = services.iter().map(view).collect();
@@ -287,6 +312,14 @@ async fn find(agent: &Agent, wanted: &str) -> Result<Record, Failure> {
             Err(Failure::new(Exit::Failed, format!("there is no service {wanted:?}; see: deskgate service list")))
         }
     }
+}
+
+/// What callers know it by.
+fn callable(service: &Record) -> Result<EndpointId, Failure> {
+    service.published.as_ref().and(service.endpoint_id).ok_or_else(|| {
+        let message = format!("it is not published; run: deskgate service publish {}", service.draft_id);
+        Failure::new(Exit::Refused, message)
+    })
 }
 
 fn stage(service: &Record) -> &'static str {

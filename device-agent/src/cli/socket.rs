@@ -50,7 +50,8 @@ impl Agent {
     }
 }
 
-fn failure(no: No) -> Failure {
+/// What a refusal means for the exit code.
+pub(super) fn failure(no: No) -> Failure {
     let exit = match no.code {
         NoCode::Invalid => Exit::Usage,
         NoCode::NotFound | NoCode::Failed => Exit::Failed,

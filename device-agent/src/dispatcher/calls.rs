@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use deskgate_protocol::control::{DeviceFrame, MAX_REQUESTS, ManagementResult};
 use deskgate_protocol::frame;
-use deskgate_protocol::management::{ManagementError, ManagementErrorCode, ManagementRequest};
+use deskgate_protocol::management::{AskedBy, ManagementError, ManagementErrorCode, ManagementRequest};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -21,7 +21,7 @@ pub(super) struct Calls {
 impl Calls {
     /// Remembers who waits and gives the frame to send; `None` when too many wait, or when the request
     /// fits into no frame: sending it would end the session of everybody else.
-    pub(super) fn begin(&mut self, request: ManagementRequest, answer: Answer) -> Option<DeviceFrame> {
+    pub(super) fn begin(&mut self, by: AskedBy, request: ManagementRequest, answer: Answer) -> Option<DeviceFrame> {
         // Whoever gave up waiting makes room.
         self.waiting.retain(|_, answer| !answer.is_closed());
         if self.waiting.len() >= MAX_REQUESTS {
@@ -29,7 +29,7 @@ impl Calls {
             return None;
         }
         let request_id = self.last_id + 1;
-        let frame = DeviceFrame::Request { request_id, request };
+        let frame = DeviceFrame::Request { request_id, by, request };
         if let Err(error) = frame::encode(&frame) {
             let no = ManagementError { code: ManagementErrorCode::Invalid, message: error.to_string() };
             let _ = answer.send(Err(CallError::Refused(no)));
@@ -68,10 +68,10 @@ mod tests {
         let mut calls = Calls::default();
         let (answer, mut refused) = oneshot::channel();
         let name = "x".repeat(frame::MAX_FRAME_BYTES);
-        assert_eq!(calls.begin(CreateApplication { name }.into(), answer), None);
+        assert_eq!(calls.begin(AskedBy::Cli, CreateApplication { name }.into(), answer), None);
         let error = refused.try_recv().expect("answered at once").expect_err("too large");
         assert!(matches!(error, CallError::Refused(no) if no.code == ManagementErrorCode::Invalid));
         let (answer, _waits) = oneshot::channel();
-        assert!(calls.begin(GetAccess {}.into(), answer).is_some());
+        assert!(calls.begin(AskedBy::Agent, GetAccess {}.into(), answer).is_some());
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::ids::RunId;
-use deskgate_protocol::management::{Call, GetAccess, ManagementRequest};
+use deskgate_protocol::management::{AskedBy, Call, GetAccess, ManagementRequest};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -19,13 +19,14 @@ const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// The dispatcher's handle. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct DispatcherHandle {
+    pub(super) by: AskedBy,
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) status: watch::Receiver<Status>,
 }
 
 #[derive(Debug)]
 pub(super) enum Command {
-    Call { request: ManagementRequest, answer: oneshot::Sender<Result<Value, CallError>> },
+    Call { by: AskedBy, request: ManagementRequest, answer: oneshot::Sender<Result<Value, CallError>> },
     Stop { now: bool },
     Suspend,
     Resume,
@@ -141,6 +142,11 @@ impl DispatcherHandle {
         let _ = self.commands.send(Command::Resume).await;
     }
 
+    /// The same handle for somebody's requests: the gateway notes who changed what.
+    pub fn asked_by(self, by: AskedBy) -> Self {
+        Self { by, ..self }
+    }
+
     /// Asks the gateway; what comes back is as it came.
     pub async fn pass_on(&self, request: ManagementRequest) -> Result<Value, CallError> {
         let limit = CALL_LIMIT
@@ -151,7 +157,7 @@ impl DispatcherHandle {
             };
         let (answer, reply) = oneshot::channel();
         let asked = async {
-            self.commands.send(Command::Call { request, answer }).await.map_err(|_| CallError::Stopped)?;
+            self.commands.send(Command::Call { by: self.by, request, answer }).await.map_err(|_| CallError::Stopped)?;
             reply.await.map_err(|_| CallError::Stopped)?
         };
         match tokio::time::timeout(limit, asked).await {

@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use deskgate_protocol::control::{ByeCode, DeviceFrame, GatewayFrame, InFlight, InFlightStatus, Order};
 use deskgate_protocol::ids::{EndpointId, OperationId, RunId};
+use deskgate_protocol::management::{AskedBy, ManagementRequest};
 use deskgate_protocol::run::Outcome;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -201,7 +202,7 @@ impl<L: Link> Dispatcher<L> {
             in_flight,
             status,
         };
-        Ok((dispatcher, DispatcherHandle { commands: commands_in, status: status_out }))
+        Ok((dispatcher, DispatcherHandle { by: AskedBy::Agent, commands: commands_in, status: status_out }))
     }
 
     /// Works until it is told to stop. Dropping the future aborts every execution, which then
@@ -242,7 +243,7 @@ impl<L: Link> Dispatcher<L> {
             Happening::Line(LineNews::Frame(frame)) => self.act_on_frame(frame).await,
             Happening::Line(LineNews::Lost) => self.calls.fail_all(),
             Happening::Line(LineNews::Room) => {}
-            Happening::Command(Command::Call { request, answer }) => self.begin_call(request, answer),
+            Happening::Command(Command::Call { by, request, answer }) => self.begin_call(by, request, answer),
             Happening::Command(Command::Stop { now }) => self.begin_stop(now),
             Happening::Command(Command::Suspend) => {
                 self.asleep = true;
@@ -290,12 +291,13 @@ impl<L: Link> Dispatcher<L> {
 
     fn begin_call(
         &mut self,
-        request: deskgate_protocol::management::ManagementRequest,
+        by: AskedBy,
+        request: ManagementRequest,
         answer: oneshot::Sender<Result<serde_json::Value, CallError>>,
     ) {
         if !self.line.is_up() {
             let _ = answer.send(Err(CallError::NotConnected));
-        } else if let Some(frame) = self.calls.begin(request, answer) {
+        } else if let Some(frame) = self.calls.begin(by, request, answer) {
             self.line.send(frame);
         }
     }

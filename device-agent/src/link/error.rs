@@ -5,7 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use deskgate_protocol::control::{ByeCode, Refused};
+use deskgate_protocol::control::{ByeCode, Refused, RefusedCode};
+use serde::{Deserialize, Serialize};
 
 /// Why one attempt to reach the gateway failed.
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +100,55 @@ pub enum LinkError {
     Refused(Box<Refused>),
 }
 
+/// What one attempt goes through, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Something answers at the address.
+    Address,
+    /// It is the server that was pinned.
+    HostKey,
+    /// It lets this device's key in.
+    DeviceKey,
+    /// A gateway answers at the control socket.
+    Socket,
+    /// It accepts the control token.
+    Token,
+    /// Its version matches.
+    Version,
+    /// It knows this device.
+    Device,
+}
+
+impl Stage {
+    /// All of them, in their order.
+    pub const ALL: [Self; 7] =
+        [Self::Address, Self::HostKey, Self::DeviceKey, Self::Socket, Self::Token, Self::Version, Self::Device];
+
+    /// Of a refusal by the gateway itself.
+    pub fn of_refusal(code: RefusedCode) -> Option<Self> {
+        match code {
+            RefusedCode::VersionMismatch => Some(Self::Version),
+            RefusedCode::Unavailable => None,
+            _ => Some(Self::Device),
+        }
+    }
+}
+
 impl LinkError {
+    /// What the attempt failed at; everything before it went well. `None`: that cannot be told.
+    pub fn failed_at(&self) -> Option<Stage> {
+        match self {
+            Self::Unreachable { .. } | Self::ConnectionRefused { .. } => Some(Stage::Address),
+            Self::HostKey(_) => Some(Stage::HostKey),
+            Self::KeyNotAccepted { .. } => Some(Stage::DeviceKey),
+            Self::ChannelRefused { .. } | Self::NotAGateway(_) => Some(Stage::Socket),
+            Self::WrongToken => Some(Stage::Token),
+            Self::Refused(refused) => Stage::of_refusal(refused.code),
+            Self::Timeout { .. } | Self::Ssh { .. } | Self::BuiltIn(_) | Self::Lost(_) => None,
+        }
+    }
+
     /// Whether only a person can help, so that trying again by itself is wrong: the server is not
     /// the one that was pinned, or the gateway said that trying again does not help.
     pub fn is_blocked(&self) -> bool {

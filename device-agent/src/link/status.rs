@@ -8,7 +8,7 @@ use deskgate_protocol::{DeviceId, Timestamp};
 use tokio::sync::{Notify, watch};
 
 use super::session::Ending;
-use super::{Connector, Credentials, Lost};
+use super::{Connector, Credentials, Lost, Stage};
 
 /// How to reach the gateway, and who comes in.
 #[derive(Clone, Debug)]
@@ -24,6 +24,8 @@ pub enum LinkStatus {
     Disconnected {
         /// Why, for a person.
         why: String,
+        /// What the attempt failed at, if that can be told.
+        failed_at: Option<Stage>,
         /// When it dials again by itself; `None`: not before a person did something.
         next_attempt_at: Option<Timestamp>,
     },
@@ -50,8 +52,8 @@ pub enum LinkStatus {
 }
 
 impl LinkStatus {
-    pub(super) fn disconnected(why: String, wait: Option<Duration>) -> Self {
-        Self::Disconnected { why, next_attempt_at: wait.map(from_now) }
+    pub(super) fn disconnected(why: String, failed_at: Option<Stage>, wait: Option<Duration>) -> Self {
+        Self::Disconnected { why, failed_at, next_attempt_at: wait.map(from_now) }
     }
 
     pub(super) fn refused(refused: Refused, wait: Option<Duration>) -> Self {

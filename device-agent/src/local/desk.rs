@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use deskgate_gateway::socket;
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::ids::RunId;
-use deskgate_protocol::management::{Call, GetAccess, ManagementRequest};
+use deskgate_protocol::management::{AskedBy, Call, GetAccess, ManagementRequest};
 use deskgate_protocol::{Timestamp, VERSION};
 use serde_json::Value;
 use tokio::net::UnixListener;
@@ -28,7 +28,6 @@ use crate::mcp::connections::{self, ConnectionError, Connections};
 use crate::power::KeptAwake;
 use crate::secrets::{KeyChange, Secret, SecretError};
 use crate::services::{Computer, Gateway, ServiceDesk};
-use crate::settings::Connection;
 use crate::store::Store;
 
 /// The line in force: replaced when another connection is saved.
@@ -93,7 +92,7 @@ impl Desk {
 
     /// Asks the gateway for a page.
     pub async fn manage<C: Call + Send>(&self, call: C) -> Result<C::Reply, No> {
-        Ok(self.engine()?.dispatcher.call(call).await?)
+        Ok(self.engine()?.dispatcher.asked_by(AskedBy::Page).call(call).await?)
     }
 
     async fn answer(&self, request: Request, asker: Asker) -> Answer {
@@ -104,24 +103,24 @@ impl Desk {
             Request::GetIdentity(ask) => give(ask, self.identity().await),
             Request::GetConnection(ask) => give(ask, self.connection().await),
             Request::SaveConnection(ask) => give(ask.clone(), self.save(ask).await),
-            Request::DiscardConnection(ask) => {
-                let discard = move |connection: &mut Connection| {
-                    connection.discard(ask.mode);
-                    connection.clone()
-                };
-                give(ask, self.store.settings().update_connection(discard).await.map_err(No::from))
-            }
+            Request::DiscardConnection(ask) => give(ask, self.discard(ask.mode).await),
             Request::TestConnection(ask) => give(ask, self.test(ask).await),
+            Request::GetSettings(ask) => give(ask, self.settings().await),
+            Request::ChangeSettings(ask) => give(ask.clone(), self.change_settings(ask).await),
+            Request::GetAutostart(ask) => give(ask, self.autostart(None).await),
+            Request::SetAutostart(ask) => give(ask, self.autostart(Some(ask.enabled)).await),
             Request::CreateService(ask) => {
-                give(ask.clone(), self.services()?.create(ask.app_id, ask.definition).await.map_err(No::from))
+                give(ask.clone(), self.services(asker)?.create(ask.app_id, ask.definition).await.map_err(No::from))
             }
             Request::EditService(ask) => {
-                give(ask.clone(), self.services()?.edit(ask.draft_id, ask.definition).await.map_err(No::from))
+                give(ask.clone(), self.services(asker)?.edit(ask.draft_id, ask.definition).await.map_err(No::from))
             }
-            Request::ListServices(ask) => give(ask, self.services()?.list().await.map_err(No::from)),
-            Request::ShowService(ask) => give(ask, self.services()?.show(ask.draft_id).await.map_err(No::from)),
-            Request::CheckService(ask) => give(ask, self.services()?.check(ask.draft_id).await.map_err(No::from)),
-            Request::PublishService(ask) => give(ask, self.services()?.publish(ask.draft_id).await.map_err(No::from)),
+            Request::ListServices(ask) => give(ask, self.services(asker)?.list().await.map_err(No::from)),
+            Request::ShowService(ask) => give(ask, self.services(asker)?.show(ask.draft_id).await.map_err(No::from)),
+            Request::CheckService(ask) => give(ask, self.services(asker)?.check(ask.draft_id).await.map_err(No::from)),
+            Request::PublishService(ask) => {
+                give(ask, self.services(asker)?.publish(ask.draft_id).await.map_err(No::from))
+            }
             Request::ListProviders(ask) => give(ask, self.with_accounts(Accounts::list).await),
             Request::SetProvider(ask) => {
                 let SetProvider { name, kind, base_url, key } = ask.clone();
@@ -153,7 +152,7 @@ impl Desk {
             }
             Request::ShowEvidence(ask) => give(ask, self.evidence(ask.run_id).await),
             Request::ReconcileRun(ask) => give(ask, self.settle(ask, asker).await),
-            Request::Manage { request } => self.pass_on(request).await,
+            Request::Manage { request } => self.pass_on(request, asker).await,
         }
     }
 
@@ -164,8 +163,8 @@ impl Desk {
         })
     }
 
-    fn services(&self) -> Result<ServiceDesk<DispatcherHandle>, No> {
-        let gateway = self.engine()?.dispatcher;
+    fn services(&self, asker: Asker) -> Result<ServiceDesk<DispatcherHandle>, No> {
+        let gateway = self.engine()?.dispatcher.asked_by(asker.into());
         let computer = Computer {
             home: self.home.clone(),
             own: self.own.clone(),
@@ -224,7 +223,7 @@ impl Desk {
         Ok(OpenedPages { link: format!("http://{address}/sign-in?code={}", self.launch.issue().as_str()) })
     }
 
-    async fn device_name(&self) -> Result<String, No> {
+    pub(super) async fn device_name(&self) -> Result<String, No> {
         Ok(self.store.settings().device_name().await?.unwrap_or_else(|| "this computer".to_owned()))
     }
 
@@ -244,8 +243,8 @@ impl Desk {
         Ok(asking)
     }
 
-    async fn pass_on(&self, request: ManagementRequest) -> Answer {
-        Ok(self.engine()?.dispatcher.pass_on(request).await?)
+    async fn pass_on(&self, request: ManagementRequest, asker: Asker) -> Answer {
+        Ok(self.engine()?.dispatcher.asked_by(asker.into()).pass_on(request).await?)
     }
 }
 

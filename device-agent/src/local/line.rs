@@ -1,7 +1,10 @@
 //! Answers about the connection to the gateway: what is saved of it, what is in force, and whether it would work.
 
+use std::net::TcpListener;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use deskgate_protocol::DeviceId;
 use deskgate_protocol::management::SetAccess;
 use deskgate_protocol::secret::ControlToken;
 use tokio::sync::oneshot;
@@ -9,7 +12,7 @@ use tokio::sync::oneshot;
 use super::desk::Desk;
 use super::no::{failed, invalid, refused};
 use super::orders::Order;
-use super::{LineView, No, NoCode, SaveConnection, TestConnection, Tested};
+use super::{LineView, No, NoCode, SaveConnection, Stage, TestConnection, Tested};
 use crate::link::{self, Connector, Credentials, LinkError, LinkHandle, LinkStatus};
 use crate::services::Gateway;
 use crate::settings::{Connection, Mode};
@@ -36,33 +39,36 @@ impl Desk {
             Some(text) => Some(text.trim().parse().map_err(|error| invalid(format!("control-token: {error}")))?),
             None => None,
         };
+        ask.edit.check().map_err(|pasted| invalid(pasted.to_string()))?;
         let (settings, mode, edit) = (self.store.settings(), ask.mode, ask.edit);
         let edited = move |connection: &mut Connection| {
             connection.edit(mode, edit);
             connection.clone()
         };
         let connection = settings.update_connection(edited).await?;
-        if ask.draft_only && token.is_none() {
+        let token_draft = self.token_draft();
+        if let Some(token) = token {
+            deskgate_gateway::token::save(&token_draft, &token).map_err(|error| failed(error.to_string()))?;
+        }
+        if ask.draft_only {
             return Ok(connection);
         }
         let unusable = |why| refused(format!("{why}\nThe draft is kept; nothing is in force."));
         let mut saved = connection.clone();
-        if !ask.draft_only {
-            saved.save(ask.mode).map_err(unusable)?;
-            if ask.mode == Mode::Remote && token.is_none() && !self.token_file.exists() {
-                return Err(refused(
-                    "a remote gateway needs its private control token: name its file with --token-file.\n\
-                     The draft is kept; nothing is in force."
-                        .to_owned(),
-                ));
-            }
-            self.may_leave(&connection, &saved, ask.abandon_runs)?;
+        saved.save(ask.mode).map_err(unusable)?;
+        if ask.mode == Mode::BuiltIn {
+            self.may_listen(&connection, &saved).await?;
+        } else if !token_draft.exists() && !self.token_file.exists() {
+            return Err(refused(
+                "control-token: a remote gateway needs its private control token; the command line takes it with \
+                 --token-file.\nThe draft is kept; nothing is in force."
+                    .to_owned(),
+            ));
         }
-        if let Some(token) = token {
-            deskgate_gateway::token::save(&self.token_file, &token).map_err(|error| failed(error.to_string()))?;
-        }
-        if ask.draft_only {
-            return Ok(connection);
+        self.may_leave(&connection, &saved, ask.abandon_runs)?;
+        if ask.mode == Mode::Remote && token_draft.exists() {
+            let moved = std::fs::rename(&token_draft, &self.token_file);
+            moved.map_err(|error| failed(format!("{}: {error}", self.token_file.display())))?;
         }
         if saved.mode != connection.mode
             && let Ok(engine) = self.engine()
@@ -75,6 +81,38 @@ impl Desk {
         let saved = settings.update_connection(save).await?.map_err(unusable)?;
         self.reconnect().await?;
         Ok(saved)
+    }
+
+    /// Throws a mode's draft away, its token included.
+    pub(super) async fn discard(&self, mode: Mode) -> Result<Connection, No> {
+        let discard = move |connection: &mut Connection| {
+            connection.discard(mode);
+            connection.clone()
+        };
+        let connection = self.store.settings().update_connection(discard).await?;
+        if mode == Mode::Remote && self.token_draft().exists() {
+            let path = self.token_draft();
+            std::fs::remove_file(&path).map_err(|error| failed(format!("{}: {error}", path.display())))?;
+        }
+        Ok(connection)
+    }
+
+    /// The token that was entered and is not in force: as the fields, it is a draft until it is saved.
+    pub(crate) fn token_draft(&self) -> PathBuf {
+        self.token_file.with_extension("draft")
+    }
+
+    /// The agent cannot work without its gateway, so the address is tried before it is in force.
+    async fn may_listen(&self, from: &Connection, to: &Connection) -> Result<(), No> {
+        let unusable = |why: String| refused(format!("{why}\nThe draft is kept; nothing is in force."));
+        let address = to.saved.builtin.address().map_err(|why| unusable(why.to_string()))?;
+        let known = if from.mode == Mode::BuiltIn { self.store.settings().builtin_port().await? } else { None };
+        let ours = from.mode == Mode::BuiltIn
+            && (from.saved.builtin.listen == to.saved.builtin.listen || known == Some(address.port()));
+        if !ours && let Err(error) = TcpListener::bind(address) {
+            return Err(unusable(format!("listen: {address} cannot be used: {error}")));
+        }
+        Ok(())
     }
 
     /// Runs in hand belong to the gateway they came from.
@@ -104,8 +142,9 @@ impl Desk {
         let fields = connection.remote_draft.unwrap_or_else(|| connection.saved.remote.clone());
         let connector = Connector::Ssh(fields.ssh().map_err(|unusable| invalid(unusable.to_string()))?);
         let address = connector.address();
-        if remote && fields == connection.saved.remote {
-            return probe(&self.engine()?.link, address).await;
+        let token_draft = self.token_draft();
+        if remote && fields == connection.saved.remote && !token_draft.exists() {
+            return Ok(probe(&self.engine()?.link, address).await);
         }
         let connected =
             self.engine().is_ok_and(|engine| matches!(*engine.link.status().borrow(), LinkStatus::Connected { .. }));
@@ -116,19 +155,19 @@ impl Desk {
                     .to_owned(),
             ));
         }
-        let token = deskgate_gateway::token::load(&self.token_file).map_err(|error| invalid(error.to_string()))?;
+        let token_file = if token_draft.exists() { &token_draft } else { &self.token_file };
+        let token = deskgate_gateway::token::load(token_file);
+        let token = token.map_err(|error| invalid(format!("control-token: {error}")))?;
         let credentials = Credentials { key: self.key.clone(), token };
-        let session = link::connect_once(&connector, &credentials, Vec::new()).await?;
-        Ok(Tested {
-            address,
-            gateway_version: session.gateway_version().to_owned(),
-            device_id: session.welcome().device_id,
+        Ok(match link::connect_once(&connector, &credentials, Vec::new()).await {
+            Ok(session) => Tested::good(address, session.gateway_version().to_owned(), session.welcome().device_id),
+            Err(error) => Tested::failed(address, error.failed_at(), error.into()),
         })
     }
 }
 
 /// The outcome of the attempt under way, or of one that is made now.
-async fn probe(link: &LinkHandle, address: String) -> Result<Tested, No> {
+async fn probe(link: &LinkHandle, address: String) -> Tested {
     let mut status = link.status();
     if matches!(*status.borrow_and_update(), LinkStatus::Disconnected { .. } | LinkStatus::Refused { .. }) {
         link.kick();
@@ -141,22 +180,37 @@ async fn probe(link: &LinkHandle, address: String) -> Result<Tested, No> {
         _ => LinkStatus::Connecting,
     };
     match outcome {
-        LinkStatus::Connected { device_id, gateway_version, .. } => Ok(Tested { address, gateway_version, device_id }),
-        LinkStatus::Refused { refused, .. } => Err(LinkError::Refused(Box::new(refused)).into()),
-        LinkStatus::Disconnected { why, next_attempt_at } => {
+        LinkStatus::Connected { device_id, gateway_version, .. } => Tested::good(address, gateway_version, device_id),
+        LinkStatus::Refused { refused, .. } => {
+            Tested::failed(address, Stage::of_refusal(refused.code), LinkError::Refused(Box::new(refused)).into())
+        }
+        LinkStatus::Disconnected { why, failed_at, next_attempt_at } => {
             // Without a next attempt only a person can help.
             let code = if next_attempt_at.is_some() { NoCode::CannotReach } else { NoCode::NotAuthorised };
-            Err(No { code, message: why })
+            Tested::failed(address, failed_at, No { code, message: why })
         }
         LinkStatus::Connecting => {
-            Err(No { code: NoCode::CannotReach, message: format!("{address} has not answered yet") })
+            let message = format!("{address} has not answered yet");
+            Tested::failed(address, Some(Stage::Address), No { code: NoCode::CannotReach, message })
         }
+    }
+}
+
+impl Tested {
+    fn good(address: String, gateway_version: String, device_id: DeviceId) -> Self {
+        let (passed, gateway_version, device_id) = (Stage::ALL.to_vec(), Some(gateway_version), Some(device_id));
+        Self { address, passed, failed_at: None, failed: None, gateway_version, device_id }
+    }
+
+    fn failed(address: String, failed_at: Option<Stage>, no: No) -> Self {
+        let passed = Stage::ALL.into_iter().take_while(|stage| failed_at.is_some_and(|failed| failed != *stage));
+        Self { address, passed: passed.collect(), failed_at, failed: Some(no), gateway_version: None, device_id: None }
     }
 }
 
 pub(super) fn view(status: LinkStatus) -> LineView {
     match status {
-        LinkStatus::Disconnected { why, next_attempt_at } => LineView::Disconnected { why, next_attempt_at },
+        LinkStatus::Disconnected { why, next_attempt_at, .. } => LineView::Disconnected { why, next_attempt_at },
         LinkStatus::Connecting => LineView::Connecting,
         LinkStatus::Connected { since, device_id, gateway_version, .. } => {
             LineView::Connected { since, device_id, gateway_version }

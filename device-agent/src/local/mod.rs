@@ -7,6 +7,7 @@
 //! | [`desk`] | answers them, inside the agent |
 //! | [`launch`] | the codes that open the management pages |
 //! | `line`, `decisions` | answer those about the connection, and about approvals |
+//! | [`settings`] | what is chosen about the agent itself |
 //! | `no` | what went wrong, as an answer |
 //! | [`orders`] | what the agent is told as a whole, and who waits for it |
 //!
@@ -20,19 +21,23 @@ pub mod launch;
 mod line;
 mod no;
 pub mod orders;
+pub mod settings;
 
 use deskgate_gateway::socket;
 use deskgate_protocol::control::Refused;
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::ids::RunId;
-use deskgate_protocol::management::{Access, ManagementRequest};
+use deskgate_protocol::management::{Access, AskedBy, ManagementRequest};
 use deskgate_protocol::{ApplicationId, DeviceId, DraftId, Timestamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::assistant::accounts::{Configured, Kind};
+pub use crate::assistant::accounts::{Configured, Kind};
+pub use crate::autostart;
 use crate::dispatcher;
+pub use crate::link::Stage;
 use crate::mcp::connections;
+pub use crate::mcp::connections::Configured as ConfiguredServer;
 pub use crate::power::KeptAwake;
 use crate::services::{Definition, Report, Service};
 use crate::settings::{Connection, Edit, Mode};
@@ -41,6 +46,8 @@ pub use approvals::{
     ApprovalState, ApprovalView, DecideApproval, Decision, Evidence, Finding, ListApprovals, ListAudit, OnDisk, Plan,
     ReconcileRun, ShowApproval, ShowEvidence, Shown,
 };
+
+pub use settings::{ChangeSettings, Chosen, GetAutostart, GetSettings, SecretPlace, SetAutostart, SettingsView};
 
 /// A request with the answer that belongs to it.
 pub trait Ask: Serialize + Into<Request> {
@@ -93,6 +100,14 @@ requests! {
     DiscardConnection => Connection;
     /// Make one connection with a mode's draft, and say what came of it.
     TestConnection => Tested;
+    /// What is chosen about the agent itself.
+    GetSettings => SettingsView;
+    /// Choose something about the agent itself.
+    ChangeSettings => SettingsView;
+    /// Whether the agent starts at login.
+    GetAutostart => autostart::State;
+    /// Have the agent started at login, or not any more.
+    SetAutostart => autostart::State;
     /// Save a new service.
     CreateService => Service;
     /// Replace a service's draft.
@@ -284,6 +299,15 @@ pub enum Asker {
     Page,
 }
 
+impl From<Asker> for AskedBy {
+    fn from(asker: Asker) -> Self {
+        match asker {
+            Asker::Socket(_) => Self::Cli,
+            Asker::Page => Self::Page,
+        }
+    }
+}
+
 /// Asks for the device's identity.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct GetIdentity {}
@@ -326,10 +350,16 @@ pub struct TestConnection {
 pub struct Tested {
     /// What was dialled.
     pub address: String,
-    /// The gateway's version.
-    pub gateway_version: String,
+    /// What went well, in its order.
+    pub passed: Vec<Stage>,
+    /// What did not; absent also where that cannot be told.
+    pub failed_at: Option<Stage>,
+    /// Why not; absent when this device was let in.
+    pub failed: Option<No>,
+    /// The gateway's version, once it let this device in.
+    pub gateway_version: Option<String>,
     /// Who this device is to it.
-    pub device_id: DeviceId,
+    pub device_id: Option<DeviceId>,
 }
 
 /// Saves a new service.

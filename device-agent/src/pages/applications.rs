@@ -15,7 +15,8 @@ use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::keys::{self, KeyRow};
 use super::live::Topic;
-use super::words::{self, Count, Shape, When};
+use super::stages::{self, Step};
+use super::words::{Count, Shape, When};
 use super::{Pages, Trouble};
 use crate::local::{ListServices, NoCode};
 use crate::services::Service;
@@ -107,8 +108,8 @@ impl Show {
         self.app.state == ApplicationState::Active
     }
 
-    fn stage(&self, service: &Service) -> &'static str {
-        words::stage(service, self.frame.access())
+    fn bar(&self, service: &Service) -> Vec<Step> {
+        stages::bar(service, self.frame.access())
     }
 
     /// Whether disabling can be completed; why not is what is outstanding.

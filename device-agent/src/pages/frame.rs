@@ -4,7 +4,7 @@ use super::Pages;
 use super::door::Visitor;
 use super::words::{Line, Shape};
 use crate::local::{AgentStatus, GetStatus, ListApprovals};
-use crate::settings::Mode;
+use crate::settings::{Mode, Theme};
 
 /// A place in the side bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,18 +14,26 @@ pub(super) enum Section {
     Runs,
     Conversations,
     Applications,
+    Deliveries,
+    Connection,
     Removed,
+    Settings,
+    /// No place of the side bar.
+    Help,
 }
 
 impl Section {
     /// All of them, as they stand in the side bar: the place, its address, its name, the key after `g`.
-    pub(super) const ALL: [(Self, &'static str, &'static str, &'static str); 6] = [
+    pub(super) const ALL: &[(Self, &'static str, &'static str, &'static str)] = &[
         (Self::Overview, "/", "Overview", "o"),
         (Self::Approvals, "/approvals", "Approvals", "a"),
         (Self::Runs, "/runs", "Runs", "r"),
         (Self::Conversations, "/conversations", "Conversations", "c"),
         (Self::Applications, "/applications", "Applications", "p"),
+        (Self::Deliveries, "/deliveries", "Deliveries", "d"),
+        (Self::Connection, "/connection", "Connection", "n"),
         (Self::Removed, "/removed", "Removed", "v"),
+        (Self::Settings, "/settings", "Settings", "s"),
     ];
 }
 
@@ -47,29 +55,40 @@ pub(super) struct Frame {
     /// `None` while the agent is between two lines.
     pub(super) status: Option<AgentStatus>,
     pub(super) approvals: usize,
+    theme: Theme,
 }
 
 impl Frame {
     /// Of a page. What cannot be asked is shown as unknown: a page is no worse than what it can know.
     pub(super) async fn new(pages: &Pages, visitor: &Visitor, section: Section, title: impl Into<String>) -> Self {
-        let (status, approvals) =
-            tokio::join!(pages.desk().ask(GetStatus {}), pages.desk().ask(ListApprovals { all: false }));
+        let settings = pages.desk().store.settings();
+        let (status, approvals, theme) = tokio::join!(
+            pages.desk().ask(GetStatus {}),
+            pages.desk().ask(ListApprovals { all: false }),
+            settings.theme()
+        );
         Self {
             title: title.into(),
             section,
             token: visitor.token.clone(),
             status: status.ok(),
             approvals: approvals.map_or(0, |waiting| waiting.len()),
+            theme: theme.unwrap_or_default(),
         }
     }
 
+    /// The theme that was chosen against the system's.
+    pub(super) fn theme(&self) -> Option<&'static str> {
+        (self.theme != Theme::System).then(|| self.theme.as_str())
+    }
+
     pub(super) fn items(&self) -> impl Iterator<Item = Item> {
-        Section::ALL.into_iter().map(|(section, address, name, key)| Item {
+        Section::ALL.iter().map(|(section, address, name, key)| Item {
             address,
             name,
             key,
-            here: section == self.section,
-            count: if section == Section::Approvals { self.approvals } else { 0 },
+            here: *section == self.section,
+            count: if *section == Section::Approvals { self.approvals } else { 0 },
         })
     }
 

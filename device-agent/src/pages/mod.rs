@@ -15,20 +15,29 @@
 mod access;
 mod applications;
 mod approvals;
+mod connection;
 mod conversations;
 mod door;
 mod fields;
 mod frame;
+mod help;
 mod keys;
 mod live;
 mod overview;
 mod plot;
+mod providers;
+mod publication;
 mod runs;
+mod service_form;
+mod services;
 mod sessions;
+mod settings;
 mod sign_in;
+mod stages;
 mod style;
 mod timeline;
 mod words;
+mod wrong;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -134,17 +143,35 @@ pub fn router(pages: Pages) -> Router {
         .route("/applications/{id}/keys/{key}/revoke", get(keys::ask_revoke).post(keys::revoke))
         .route("/applications/{id}/keys/{key}/roll", get(keys::ask_roll).post(keys::roll))
         .route("/applications/{id}/remove", get(applications::ask_remove).post(applications::remove))
+        .route("/applications/{id}/services/new", get(services::ask_new).post(services::create))
         .route("/approvals", get(approvals::list))
         .route("/approvals/{id}", post(approvals::decide))
+        .route("/connection", get(connection::show).post(connection::change))
+        .route("/connection/abandon", get(connection::ask_abandon).post(connection::abandon))
+        .route("/connection/discard", get(connection::ask_discard).post(connection::discard))
+        .route("/connection/identity.json", get(connection::identity))
         .route("/conversations", get(conversations::list))
         .route("/conversations/{id}", get(conversations::show))
         .route("/conversations/{id}/reset", get(conversations::ask_reset).post(conversations::reset))
+        .route("/deliveries", get(help::deliveries))
+        .route("/help", get(help::help))
         .route("/live", get(live::stream))
+        .route("/providers", get(providers::list))
+        .route("/providers/new", get(providers::ask_new).post(providers::create))
+        .route("/providers/{name}", get(providers::show).post(providers::change))
+        .route("/providers/{name}/remove", get(providers::ask_remove).post(providers::remove))
         .route("/removed", get(applications::removed))
         .route("/runs", get(runs::list))
         .route("/runs/{id}", get(runs::show))
         .route("/runs/{id}/reconcile", post(runs::reconcile))
         .route("/runs/{id}/stop", get(runs::ask_stop).post(runs::stop))
+        .route("/services/{id}", get(services::show).post(services::edit))
+        .route("/services/{id}/check", post(services::check))
+        .route("/services/{id}/publish", get(publication::ask_publish).post(publication::publish))
+        .route("/services/{id}/try", post(publication::try_out))
+        .route("/settings", get(settings::show).post(settings::change))
+        .route("/settings/autostart", post(settings::set_autostart))
+        .route("/settings/sign-out", get(settings::ask_sign_out))
         .route("/sign-in", get(sign_in::show).post(sign_in::enter))
         .route("/sign-out", post(sign_in::leave))
         .route("/style.css", get(style::css))

@@ -7,7 +7,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use deskgate_protocol::ids::{ApplicationId, EndpointId};
-use deskgate_protocol::management::{Day, GetOverview, ListApplications, ListRuns, Overview as Numbers, Took};
+use deskgate_protocol::management::{
+    Application, ApplicationState, Day, GetOverview, ListApplications, ListRuns, Overview as Numbers, Took,
+};
 use deskgate_protocol::run::Run;
 
 use super::door::Visitor;
@@ -16,7 +18,7 @@ use super::plot::Plot;
 use super::words::{Length, Shape, StateWord, When};
 use super::{Pages, Trouble};
 use crate::local::ListServices;
-use crate::services::{Provider, Service, Stage};
+use crate::services::{Provider, Service};
 use crate::settings::Mode;
 
 /// Runs that are shown.
@@ -89,6 +91,8 @@ struct Step {
     text: &'static str,
     done: bool,
     command: &'static str,
+    /// What leads to its page, as soon as there is one.
+    button: Option<(&'static str, String)>,
 }
 
 /// A run in the table.
@@ -169,7 +173,7 @@ pub(super) async fn show(State(pages): State<Pages>, visitor: Visitor) -> Result
     let services = services.unwrap_or_default();
     let rows: Option<Vec<_>> = listed.ok().map(|page| page.runs.into_iter().map(|run| names.row(run)).collect());
     let any_run = rows.as_ref().is_some_and(|rows| !rows.is_empty());
-    let steps = steps(applications.is_ok_and(|list| !list.is_empty()), &services, any_run);
+    let steps = steps(&applications.unwrap_or_default(), &services, any_run);
     let hops = hops(&frame, &services);
     let standing = |word: &str| match &frame.status {
         Some(status) => {
@@ -181,26 +185,35 @@ pub(super) async fn show(State(pages): State<Pages>, visitor: Visitor) -> Result
     Ok(super::html(StatusCode::OK, &Overview { frame, hops, steps, rows, unsettled, numbers: numbers.ok() }))
 }
 
-/// The list of the first visit, until all of it is done.
-fn steps(application: bool, services: &[Service], any_run: bool) -> Vec<Step> {
-    let published = services.iter().any(|service| service.stage() == Stage::Published);
+/// The list of the first visit, until all of it is done. Each step that is open and can be done leads to its page.
+fn steps(applications: &[Application], services: &[Service], any_run: bool) -> Vec<Step> {
+    let published = services.iter().find(|service| service.published.is_some());
+    let active = applications.iter().find(|app| app.state == ApplicationState::Active);
     let steps = vec![
         Step {
             text: "Name an application and store its key",
-            done: application,
+            done: !applications.is_empty(),
             command: "deskgate app create Billing",
+            button: Some(("New application", "/applications/new".to_owned())),
         },
         Step {
             text: "Describe a service",
             done: !services.is_empty(),
             command: "deskgate service create \"Summarise\" --app Billing --dir ~/project",
+            button: active.map(|app| ("New service", format!("/applications/{}/services/new", app.app_id))),
         },
         Step {
             text: "Check and publish it",
-            done: published,
+            done: published.is_some(),
             command: "deskgate service check \"Summarise\" && deskgate service publish \"Summarise\"",
+            button: services.first().map(|service| ("Check and publish", format!("/services/{}", service.draft_id))),
         },
-        Step { text: "Send a test run", done: any_run, command: "" },
+        Step {
+            text: "Enable access and send a test run",
+            done: any_run,
+            command: "deskgate access enable && deskgate service try \"Summarise\" --input \"What is in the folder?\"",
+            button: published.map(|service| ("Try it", format!("/services/{}#try", service.draft_id))),
+        },
     ];
     if steps.iter().all(|step| step.done) { Vec::new() } else { steps }
 }

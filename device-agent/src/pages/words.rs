@@ -9,7 +9,6 @@ use deskgate_protocol::Timestamp;
 use deskgate_protocol::run::{Run, RunState};
 
 use crate::local::LineView;
-use crate::services::{Service, Stage};
 
 /// The shapes that states have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,18 +113,6 @@ impl StateWord {
             RunState::Cancelled => (Shape::Over, "Cancelled", "It was stopped."),
             RunState::Expired => (Shape::Over, "Expired", "It was not started in the time it was given."),
         }
-    }
-}
-
-/// A service's stage, with what it means for callers.
-pub(super) fn stage(service: &Service, access: Option<bool>) -> &'static str {
-    match (service.stage(), service.published.is_some(), access) {
-        (Stage::Published, _, Some(true)) => "✔ Published, enabled",
-        (Stage::Published, _, _) => "✔ Published, access paused",
-        (Stage::Checked, true, _) => "◌ Checked draft beside the published version",
-        (Stage::Draft, true, _) => "◌ Draft beside the published version",
-        (Stage::Checked, false, _) => "◌ Checked, not published",
-        (Stage::Draft, false, _) => "◌ Draft",
     }
 }
 

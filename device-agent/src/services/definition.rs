@@ -229,6 +229,15 @@ pub struct McpServer {
     pub tools_sha256: Option<Sha256Digest>,
 }
 
+impl McpServer {
+    /// The server of a name as it is configured. One that a definition has already keeps its list of tools.
+    pub fn named(name: &str, configured: &[connections::Configured], now: &[Self]) -> Option<Self> {
+        let connections::Configured { name, url, .. } = configured.iter().find(|server| server.name == name)?;
+        let same = now.iter().find(|server| server.name == *name && server.url == *url);
+        Some(same.cloned().unwrap_or_else(|| Self { name: name.clone(), url: url.clone(), tools_sha256: None }))
+    }
+}
+
 /// Who answers. In a file: `scripted`, or the name of an account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Error, Store};
-use crate::settings::Connection;
+use crate::settings::{Connection, Theme};
 
 /// Reads and writes settings. Changing one never touches another.
 #[derive(Clone, Debug)]
@@ -78,6 +78,16 @@ impl Settings {
     /// Remembers the pages' port, so that bookmarks go on working.
     pub async fn set_page_port(&self, port: u16) -> Result<(), Error> {
         self.set("page_port", &port).await
+    }
+
+    /// How the pages look.
+    pub async fn theme(&self) -> Result<Theme, Error> {
+        Ok(self.get("theme").await?.unwrap_or_default())
+    }
+
+    /// Chooses how the pages look.
+    pub async fn set_theme(&self, theme: Theme) -> Result<(), Error> {
+        self.set("theme", &theme).await
     }
 
     /// The digests of the sessions of browsers, oldest first.

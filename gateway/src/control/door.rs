@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::wire::{self, BoxedStream};
 use super::{handshake, session};
 use crate::domain::Limits;
+use crate::domain::admission::AdmissionDesk;
 use crate::domain::devices::Clocks;
 use crate::store::Store;
 
@@ -27,6 +28,8 @@ pub struct Door {
     pub gateway_id: GatewayId,
     /// The times of a session.
     pub clocks: Clocks,
+    /// Where the owner's own runs are admitted.
+    pub admission: AdmissionDesk,
     /// How long ended runs are kept, among others.
     pub limits: Limits,
     /// What backends use, without `/api/v1`.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use deskgate_protocol::control::{
     ByeCode, DELTA_LIMIT, DeviceFrame, GatewayFrame, MAX_FULL, MAX_REQUESTS, ManagementResult, MessageDelta, RefuseCode,
 };
-use deskgate_protocol::management::{ManagementError, ManagementErrorCode, ManagementRequest};
+use deskgate_protocol::management::{AskedBy, ManagementError, ManagementErrorCode, ManagementRequest};
 use deskgate_protocol::{EndpointId, RunId};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -210,7 +210,7 @@ impl Session<'_> {
             DeviceFrame::ControlDone { operation_id, outcome } => {
                 self.queue(Report::Word(Word::Done(operation_id, outcome)))
             }
-            DeviceFrame::Request { request_id, request } => self.answer(request_id, request),
+            DeviceFrame::Request { request_id, by, request } => self.answer(request_id, by, request),
         }
     }
 
@@ -262,7 +262,7 @@ impl Session<'_> {
         })
     }
 
-    fn answer(&mut self, request_id: u64, request: ManagementRequest) -> Result<(), Why> {
+    fn answer(&mut self, request_id: u64, by: AskedBy, request: ManagementRequest) -> Result<(), Why> {
         if self.requests.len() >= MAX_REQUESTS {
             let message = format!("{MAX_REQUESTS} requests are under way already; try again when one is answered");
             let error = ManagementError { code: ManagementErrorCode::Conflict, message };
@@ -271,7 +271,8 @@ impl Session<'_> {
         }
         let door = self.door;
         let (store, url) = (door.store.clone(), door.public_url.clone());
-        let desktop = Desktop::new(store, self.session.device_id, url, door.limits.retention);
+        let (admission, retention) = (door.admission.clone(), door.limits.retention);
+        let desktop = Desktop::new(store, self.session.device_id, admission, url, retention).asked_by(by);
         let frames = self.frames.clone();
         self.requests.spawn(async move {
             let result = management::answer(desktop, request).await;

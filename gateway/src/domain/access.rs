@@ -170,6 +170,8 @@ impl Sent {
 const BELIEVED: Duration = Duration::from_millis(500);
 /// How often the use of a key is noted.
 const NOTED: Duration = Duration::from_secs(60);
+/// The same while it is used from more than one address.
+const NOTED_ANEW: Duration = Duration::from_secs(1);
 /// Records that are remembered at most.
 const REMEMBERED: usize = 10_000;
 
@@ -180,8 +182,8 @@ struct Slot {
     /// The key that the last reading found which did not fail.
     known: Mutex<Option<Arc<StoredKey>>>,
     reading: tokio::sync::Mutex<()>,
-    /// When its use was noted.
-    noted: Mutex<Option<Instant>>,
+    /// When its use was noted, and from where.
+    noted: Mutex<Option<(Instant, Option<IpAddr>)>>,
 }
 
 /// What came of reading a key's record.
@@ -236,8 +238,8 @@ impl Access {
         if key.disabled {
             return Err(Refusal::ApplicationDisabled);
         }
-        if slot.is_use_to_note()
-            && let Err(error) = self.store.note_key_use(sent.key_id).await
+        if slot.is_use_to_note(from)
+            && let Err(error) = self.store.note_key_use(sent.key_id, from).await
         {
             tracing::debug!(%error, "a key's last use was not noted");
         }
@@ -277,11 +279,11 @@ impl Access {
 
 impl Slot {
     /// Whether this use of the key is to be noted. Asked once for each use.
-    fn is_use_to_note(&self) -> bool {
+    fn is_use_to_note(&self, from: Option<IpAddr>) -> bool {
         let mut noted = lock(&self.noted);
-        let due = noted.is_none_or(|noted| noted.elapsed() >= NOTED);
+        let due = noted.is_none_or(|(at, last)| at.elapsed() >= if last == from { NOTED } else { NOTED_ANEW });
         if due {
-            *noted = Some(Instant::now());
+            *noted = Some((Instant::now(), from));
         }
         due
     }

@@ -75,12 +75,10 @@ impl AdmissionDesk {
         let run_id = RunId::new();
         let identity = identity(caller, "POST runs", &request.endpoint_id.to_string(), &request.idempotency_key);
         let no_room = self.no_room(caller).await?;
-        let submission = submission(caller, run_id, identity, &mut request, no_room.is_none())?;
+        let submission = submission(caller.into(), run_id, identity, &mut request, no_room.is_none())?;
         match self.admissions.admit(submission).await? {
             Admission::Accepted(accepted) => {
-                self.waiting.one_more(caller.app_id());
-                tracing::info!(%run_id, app_id = %caller.app_id(), endpoint_id = %request.endpoint_id, "run accepted");
-                Ok(Admitted { run: fresh(run_id, request, accepted), replayed: false })
+                Ok(Admitted { run: self.accepted(caller.app_id(), run_id, request, accepted), replayed: false })
             }
             Admission::Known { run_id, fingerprint } => {
                 self.replay(caller, run_id, fingerprint == request.fingerprint).await
@@ -90,6 +88,30 @@ impl AdmissionDesk {
             Admission::Paused => Err(Refusal::AccessPaused),
             Admission::QueueFull => Err(no_room.unwrap_or_else(|| self.waiting.full())),
         }
+    }
+
+    /// Admits a run that the owner of an application's service asks for. It passes where the others pass: the service,
+    /// access, the queue. Every request is another run.
+    pub async fn admit_own(&self, app_id: ApplicationId, mut request: Request) -> Result<Run, Refusal> {
+        let run_id = RunId::new();
+        let identity = digest_of(&["owner", &run_id.to_string()]);
+        let room = self.waiting.has_room(app_id).await?;
+        let submission = submission(For { app_id, subject: OWNER }, run_id, identity, &mut request, room)?;
+        match self.admissions.admit(submission).await? {
+            Admission::Accepted(accepted) => Ok(self.accepted(app_id, run_id, request, accepted)),
+            Admission::NoSuchEndpoint => Err(Refusal::NotFound),
+            Admission::Disabled => Err(Refusal::ApplicationDisabled),
+            Admission::Paused => Err(Refusal::AccessPaused),
+            Admission::QueueFull => Err(self.waiting.full()),
+            // A fresh identity was never known.
+            Admission::Known { .. } => Err(Refusal::Internal),
+        }
+    }
+
+    fn accepted(&self, app_id: ApplicationId, run_id: RunId, request: Request, accepted: Accepted) -> Run {
+        self.waiting.one_more(app_id);
+        tracing::info!(%run_id, %app_id, endpoint_id = %request.endpoint_id, "run accepted");
+        fresh(run_id, request, accepted)
     }
 
     /// What new work of this caller would be refused with. The replay of older work finds its run all the same.
@@ -113,9 +135,27 @@ impl AdmissionDesk {
     }
 }
 
+/// The business user that runs of the owner's own are for.
+const OWNER: &str = "owner";
+
+/// For whom a run is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct For<'a> {
+    /// The application.
+    pub app_id: ApplicationId,
+    /// Its business user.
+    pub subject: &'a str,
+}
+
+impl<'a> From<&'a Caller> for For<'a> {
+    fn from(caller: &'a Caller) -> Self {
+        Self { app_id: caller.app_id(), subject: caller.subject() }
+    }
+}
+
 /// What is to be stored; `room` says whether there is room for new work.
 pub(super) fn submission(
-    caller: &Caller,
+    whose: For<'_>,
     run_id: RunId,
     identity: Sha256Digest,
     request: &mut Request,
@@ -124,8 +164,8 @@ pub(super) fn submission(
     let seconds = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
     Ok(Submission {
         run_id,
-        app_id: caller.app_id(),
-        subject: caller.subject().to_owned(),
+        app_id: whose.app_id,
+        subject: whose.subject.to_owned(),
         endpoint_id: request.endpoint_id,
         identity,
         fingerprint: request.fingerprint,

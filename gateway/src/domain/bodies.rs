@@ -12,6 +12,9 @@ use super::refusal::Refusal;
 /// The largest body, in bytes.
 pub const MAX_BODY: usize = 1024 * 1024;
 
+/// The most bytes of an input's text.
+pub const MAX_TEXT: usize = 256 * 1024;
+
 /// The room for bodies on this replica.
 #[derive(Clone, Debug)]
 pub struct Bodies {

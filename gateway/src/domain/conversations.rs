@@ -106,7 +106,7 @@ impl AdmissionDesk {
         let run_id = RunId::new();
         let identity = identity(caller, "POST messages", &conversation_id.to_string(), &request.idempotency_key);
         let no_room = self.no_room(caller).await?;
-        let submission = submission(caller, run_id, identity, &mut request, no_room.is_none())?;
+        let submission = submission(caller.into(), run_id, identity, &mut request, no_room.is_none())?;
         match self.store.say(&Message { submission, conversation_id, expected_generation }).await? {
             Said::Accepted(accepted) => {
                 self.waiting.one_more(caller.app_id());

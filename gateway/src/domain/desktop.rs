@@ -4,11 +4,12 @@ mod applications;
 mod lists;
 mod orders;
 mod overview;
+mod tries;
 
 use std::time::Duration;
 
 use deskgate_protocol::management::{
-    Access, CreateKey, CreatedKey, Key, ListKeys, ManagementError, ManagementErrorCode, PublishEndpoint,
+    Access, AskedBy, CreateKey, CreatedKey, Key, ListKeys, ManagementError, ManagementErrorCode, PublishEndpoint,
     PublishedEndpoint, RevokeKey, RollKey, RunDetail, Scope, SetAccess, ShowRun,
 };
 use deskgate_protocol::run::RunEvent;
@@ -16,8 +17,10 @@ use deskgate_protocol::secret::ApplicationKey;
 use deskgate_protocol::service::{DESCRIPTION_LIMIT, check_name};
 use deskgate_protocol::{DeviceId, KeyId};
 
+use super::admission::AdmissionDesk;
 use super::runs::seen;
 use crate::networks::Network;
+use crate::store::activity::Owner;
 use crate::store::applications::{NewKey, NewSecret};
 use crate::store::endpoints::Publication;
 use crate::store::{self, Store};
@@ -28,6 +31,8 @@ use crate::wake::Topic;
 pub struct Desktop {
     store: Store,
     device_id: DeviceId,
+    by: AskedBy,
+    admission: AdmissionDesk,
     public_url: String,
     retention: Duration,
 }
@@ -42,9 +47,24 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 impl Desktop {
     /// Answers `device_id`; `public_url` is what backends use, without `/api/v1`; `retention` is how long runs that
-    /// ended are kept.
-    pub fn new(store: Store, device_id: DeviceId, public_url: String, retention: Duration) -> Self {
-        Self { store, device_id, public_url, retention }
+    /// ended are kept; the owner's own runs pass `admission`.
+    pub fn new(
+        store: Store,
+        device_id: DeviceId,
+        admission: AdmissionDesk,
+        public_url: String,
+        retention: Duration,
+    ) -> Self {
+        Self { store, device_id, by: AskedBy::Agent, admission, public_url, retention }
+    }
+
+    /// The same for somebody at that device, who is noted for what they change.
+    pub fn asked_by(self, by: AskedBy) -> Self {
+        Self { by, ..self }
+    }
+
+    fn owner(&self) -> Owner {
+        Owner { device_id: self.device_id, by: self.by }
     }
 
     /// Adds a key.
@@ -74,7 +94,7 @@ impl Desktop {
             allowed_cidrs: &request.allowed_cidrs,
             ..new_key(&secret, &request.name, &request.scopes)
         };
-        let key = self.store.create_key(self.device_id, request.app_id, &key).await?;
+        let key = self.store.create_key(self.owner(), request.app_id, &key).await?;
         let key = key.ok_or_else(|| not_found(format!("there is no active application {}", request.app_id)))?;
         Ok(CreatedKey { key, text: secret.reveal().to_owned() })
     }
@@ -88,7 +108,7 @@ impl Desktop {
 
     /// Revokes a key.
     pub async fn revoke_key(&self, request: RevokeKey) -> Answer<Key> {
-        let key = self.store.revoke_key(self.device_id, request.key_id).await?;
+        let key = self.store.revoke_key(self.owner(), request.key_id).await?;
         key.ok_or_else(|| not_found(format!("there is no key {}", request.key_id)))
     }
 
@@ -99,7 +119,7 @@ impl Desktop {
         }
         let secret = ApplicationKey::generate(KeyId::new());
         let new = NewSecret { key_id: secret.id(), last4: secret.last4(), digest: secret.digest() };
-        let key = self.store.roll_key(self.device_id, request.key_id, request.overlap_s, &new).await?;
+        let key = self.store.roll_key(self.owner(), request.key_id, request.overlap_s, &new).await?;
         let key = key.ok_or_else(|| not_found(format!("there is no live key {}", request.key_id)))?;
         tracing::info!(old = %request.key_id, new = %key.key_id, device_id = %self.device_id, "key rolled");
         Ok(CreatedKey { key, text: secret.reveal().to_owned() })
@@ -111,7 +131,7 @@ impl Desktop {
         if request.description.chars().count() > DESCRIPTION_LIMIT {
             return Err(invalid(format!("a description has at most {DESCRIPTION_LIMIT} characters")));
         }
-        match self.store.publish(self.device_id, &request).await? {
+        match self.store.publish(self.owner(), &request).await? {
             Publication::Published(endpoint) => Ok(endpoint),
             Publication::NoSuchApplication => Err(not_found(format!("there is no application {}", request.app_id))),
             Publication::Disabled => {
@@ -135,7 +155,7 @@ impl Desktop {
 
     /// Enables or pauses access.
     pub async fn set_access(&self, request: SetAccess) -> Answer<Access> {
-        self.store.set_access(self.device_id, request.enabled).await?;
+        self.store.set_access(self.owner(), request.enabled).await?;
         tracing::info!(device_id = %self.device_id, enabled = request.enabled, "access changed");
         self.access().await
     }

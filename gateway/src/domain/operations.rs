@@ -89,6 +89,7 @@ async fn ask(
         operation_id: OperationId::new(),
         by: By::Application {
             app_id: caller.app_id(),
+            key_id: caller.key_id(),
             subject: caller.subject().to_owned(),
             request: requests::Request { identity, fingerprint: request.fingerprint },
             within_rate: caller.is_within_rate(),

@@ -75,18 +75,21 @@ impl Gateway {
         let broken = CancellationToken::new();
         let (doors, works) = (Tasks::new(broken.clone()), Tasks::new(broken.clone()));
         let draining = CancellationToken::new();
-        let door = Door {
-            store: store.clone(),
-            gateway_id,
-            clocks: settings.clocks,
-            limits: settings.limits,
-            public_url: addresses.public_url.clone(),
-            stop: draining.clone(),
-        };
         // The last that can fail: what is spawned afterwards is stopped by whoever has the gateway.
         let tls = match (files, settings.acme.clone()) {
             (None, Some(acme)) => issued(acme, &store, &works).await?,
             (files, _) => files,
+        };
+        let admissions = Admissions::start(&store, &works, settings.limits.concurrent_commits);
+        let admission = AdmissionDesk::new(store.clone(), admissions, &settings.limits);
+        let door = Door {
+            store: store.clone(),
+            gateway_id,
+            clocks: settings.clocks,
+            admission,
+            limits: settings.limits,
+            public_url: addresses.public_url.clone(),
+            stop: draining.clone(),
         };
         let queue = Pulse::default();
         works.spawn("listen", store::listen::run(database, wake, outgoing, works.stopping()));
@@ -96,7 +99,7 @@ impl Gateway {
         if let Some(listener) = ops {
             start.operations(listener, queue);
         }
-        start.api(http, &addresses);
+        start.api(http, &addresses, door.admission.clone());
         let host_key = ssh.as_ref().map(|(_, key)| (key.fingerprint(), key.public_key()));
         if let Some((listener, host_key)) = ssh {
             start.tunnel(listener, host_key, door.clone());
@@ -162,9 +165,8 @@ impl Start {
     }
 
     /// The public API.
-    fn api(&self, listener: TcpListener, addresses: &Addresses) {
+    fn api(&self, listener: TcpListener, addresses: &Addresses, desk: AdmissionDesk) {
         let (store, limits) = (&self.store, self.settings.limits);
-        let admissions = Admissions::start(store, &self.works, limits.concurrent_commits);
         let access = Access::new(store.clone(), &limits);
         let (streams, streaming) = Streams::new(store.clone(), &limits, self.draining.clone(), self.works.stopping());
         self.works.spawn("streams", streaming);
@@ -174,7 +176,7 @@ impl Start {
             access,
             bodies: Bodies::new(&limits),
             streams,
-            desk: AdmissionDesk::new(store.clone(), admissions, &limits),
+            desk,
             draining: self.draining.clone(),
             limits,
             listener: http_limits,

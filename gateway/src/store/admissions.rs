@@ -11,6 +11,7 @@ use std::sync::Arc;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::{ApplicationId, DeviceId, EndpointId, EventId, RunId, Timestamp};
 use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use super::devices::{PRESENCE, Presence};
 use super::{Error, Store, patiently};
@@ -97,12 +98,12 @@ pub struct Admissions {
 }
 
 impl Admissions {
-    /// Starts `committers` tasks. They end when every clone of the entrance is gone.
+    /// Starts `committers` tasks. They end with their group, or when every clone of the entrance is gone.
     pub fn start(store: &Store, tasks: &Tasks, committers: usize) -> Self {
         let (queue, receiver) = mpsc::channel(WAITING);
         let receiver = Arc::new(Mutex::new(receiver));
         for _ in 0..committers.max(1) {
-            tasks.spawn("admissions", commit_for_ever(store.clone(), receiver.clone()));
+            tasks.spawn("admissions", commit_for_ever(store.clone(), receiver.clone(), tasks.stopping()));
         }
         Self { queue }
     }
@@ -120,10 +121,12 @@ impl Admissions {
     }
 }
 
-async fn commit_for_ever(store: Store, receiver: Arc<Mutex<mpsc::Receiver<Pending>>>) {
+async fn commit_for_ever(store: Store, receiver: Arc<Mutex<mpsc::Receiver<Pending>>>, stop: CancellationToken) {
     let mut batch = Vec::with_capacity(BATCH);
     loop {
-        if receiver.lock().await.recv_many(&mut batch, BATCH).await == 0 {
+        let next = async { receiver.lock().await.recv_many(&mut batch, BATCH).await };
+        // Whoever still waits then hears that the gateway stops.
+        if stop.run_until_cancelled(next).await.unwrap_or(0) == 0 {
             return;
         }
         // One order for everybody, so that two commits never wait for each other.

@@ -1,12 +1,15 @@
 //! Applications and their keys.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::management::{Application, ApplicationState, Key, Outstanding, Scope};
+use deskgate_protocol::management::{ActivityKind, Application, ApplicationState, Key, KeyWarning, Outstanding, Scope};
 use deskgate_protocol::{ApplicationId, DeviceId, EndpointId, KeyId, Timestamp};
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
+use super::activity::{Note, Owner};
 use super::disabling::{OPEN_RESETS, UNFINISHED};
 use super::runs::word;
 use super::{Error, Store};
@@ -26,7 +29,10 @@ pub struct StoredKey {
 }
 
 const KEY: &str = "k.key_id, k.app_id, k.name, k.last4, k.scopes, k.endpoints, k.fixed_subject, k.created_at,
-    k.expires_at, k.revoked_at, k.allowed_cidrs, k.last_used_at";
+    k.expires_at, k.revoked_at, k.allowed_cidrs, k.last_used_at, k.last_address, k.new_address_at,
+    k.new_address_at > now() - interval '7 days' AS is_new_address,
+    coalesce(k.last_used_at, k.created_at) < now() - interval '90 days' AS is_unused,
+    (k.revoked_at IS NULL AND coalesce(k.expires_at, 'infinity') > now()) AS is_live";
 const LIVE: &str = "(k.revoked_at IS NULL AND coalesce(k.expires_at, 'infinity') > now())";
 /// Also keys that were good until their application was disabled: their callers are told that.
 const LIVE_OR_DISABLED: &str =
@@ -70,7 +76,7 @@ impl Store {
     /// Creates an application with its first key. `None` if the device has one of this name.
     pub async fn create_application(
         &self,
-        device_id: DeviceId,
+        owner: Owner,
         app_id: ApplicationId,
         name: &str,
         key: &NewKey<'_>,
@@ -86,7 +92,8 @@ impl Store {
                 SELECT $1, app_id, $2, $3, $4, $5, $6, $7, $8, $9 FROM created RETURNING *)
             SELECT {KEY}, c.created_at AS app_created_at FROM k JOIN created c USING (app_id)"
         );
-        let row = self.insert_key(&sql, key, &[&device_id.uuid(), &app_id.uuid(), &name]).await?;
+        let created = |_: &Row| Ok(Some(note(app_id, ActivityKind::ApplicationCreated, None, name)));
+        let row = self.insert_key(&sql, key, owner, &[&app_id.uuid(), &name], created).await?;
         let Some(row) = row else { return Ok(None) };
         let created_at = row.try_get::<_, jiff::Timestamp>("app_created_at")?.into();
         let application = Application {
@@ -122,7 +129,7 @@ impl Store {
     /// Adds a key to an active application of this device. `None` if it has none such.
     pub async fn create_key(
         &self,
-        device_id: DeviceId,
+        owner: Owner,
         app_id: ApplicationId,
         key: &NewKey<'_>,
     ) -> Result<Option<Key>, Error> {
@@ -135,20 +142,25 @@ impl Store {
                     allowed_cidrs)
             SELECT $1, app_id, $2, $3, $4, $5, $6, $7, $8, $9 FROM a RETURNING {KEY}"
         );
-        self.insert_key(&sql, key, &[&device_id.uuid(), &app_id.uuid()]).await?.as_ref().map(stored_key).transpose()
+        let created = |row: &Row| key_note(row, ActivityKind::KeyCreated).map(Some);
+        let row = self.insert_key(&sql, key, owner, &[&app_id.uuid()], created).await?;
+        row.as_ref().map(stored_key).transpose()
     }
 
     async fn insert_key(
         &self,
         sql: &str,
         key: &NewKey<'_>,
-        more: &[&(dyn tokio_postgres::types::ToSql + Sync)],
+        owner: Owner,
+        more: &[&(dyn ToSql + Sync)],
+        did: impl Fn(&Row) -> Result<Option<Note>, Error>,
     ) -> Result<Option<Row>, Error> {
         let scopes: Vec<_> = key.scopes.iter().map(|scope| scope.as_str()).collect();
         let endpoints: Vec<_> = key.endpoints.iter().map(|endpoint| endpoint.uuid()).collect();
         let (key_id, digest, expires_at) =
             (key.key_id.uuid(), key.digest.0.as_slice(), key.expires_at.map(|time| time.0));
-        let own: [&(dyn tokio_postgres::types::ToSql + Sync); 9] = [
+        let device_id = owner.device_id.uuid();
+        let own: [&(dyn ToSql + Sync); 10] = [
             &key_id,
             &key.name,
             &key.last4,
@@ -158,8 +170,9 @@ impl Store {
             &key.fixed_subject,
             &expires_at,
             &key.allowed_cidrs,
+            &device_id,
         ];
-        self.durable_opt(sql, &[&own[..], more].concat()).await
+        self.noted(owner, sql, &[&own[..], more].concat(), did).await
     }
 
     /// The keys of an application of this device, oldest first.
@@ -173,20 +186,26 @@ impl Store {
     }
 
     /// Revokes a key of this device, once and for good. `None` if it has no such key.
-    pub async fn revoke_key(&self, device_id: DeviceId, key_id: KeyId) -> Result<Option<Key>, Error> {
+    pub async fn revoke_key(&self, owner: Owner, key_id: KeyId) -> Result<Option<Key>, Error> {
         let sql = format!(
             "-- applications::revoke_key
             UPDATE application_keys k SET revoked_at = coalesce(k.revoked_at, now()) FROM applications a
-            WHERE a.app_id = k.app_id AND a.device_id = $1 AND k.key_id = $2 RETURNING {KEY}"
+            WHERE a.app_id = k.app_id AND a.device_id = $1 AND k.key_id = $2 RETURNING {KEY},
+                k.revoked_at = now() AS fresh"
         );
-        self.durable_opt(&sql, &[&device_id.uuid(), &key_id.uuid()]).await?.as_ref().map(stored_key).transpose()
+        let revoked = |row: &Row| match row.try_get("fresh")? {
+            true => key_note(row, ActivityKind::KeyRevoked).map(Some),
+            false => Ok(None),
+        };
+        let row = self.noted(owner, &sql, &[&owner.device_id.uuid(), &key_id.uuid()], revoked).await?;
+        row.as_ref().map(stored_key).transpose()
     }
 
     /// Replaces a live key of this device by another one with the same rights; the old one is good for `overlap_s` seconds
     /// more. `None` if it has no such live key.
     pub async fn roll_key(
         &self,
-        device_id: DeviceId,
+        owner: Owner,
         old: KeyId,
         overlap_s: u32,
         new: &NewSecret<'_>,
@@ -208,17 +227,22 @@ impl Store {
         );
         let overlap = f64::from(overlap_s);
         let (device_id, old, key_id, digest) =
-            (device_id.uuid(), old.uuid(), new.key_id.uuid(), new.digest.0.as_slice());
-        let row = self.durable_opt(&sql, &[&device_id, &old, &overlap, &key_id, &new.last4, &digest]).await?;
+            (owner.device_id.uuid(), old.uuid(), new.key_id.uuid(), new.digest.0.as_slice());
+        let params: [&(dyn ToSql + Sync); 6] = [&device_id, &old, &overlap, &key_id, &new.last4, &digest];
+        let rolled = |row: &Row| key_note(row, ActivityKind::KeyRolled).map(Some);
+        let row = self.noted(owner, &sql, &params, rolled).await?;
         row.as_ref().map(stored_key).transpose()
     }
 
-    /// Notes that a key is used, unless that was noted within the last minute.
-    pub async fn note_key_use(&self, key_id: KeyId) -> Result<(), Error> {
+    /// Notes that a key is used, and from where, unless that was noted within the last minute.
+    pub async fn note_key_use(&self, key_id: KeyId, from: Option<IpAddr>) -> Result<(), Error> {
         let sql = "-- applications::note_key_use
-            UPDATE application_keys SET last_used_at = now()
-            WHERE key_id = $1 AND coalesce(last_used_at, '-infinity') < now() - interval '1 minute'";
-        self.relaxed_rows(sql, &[&key_id.uuid()]).await.map(drop)
+            UPDATE application_keys SET last_used_at = now(), last_address = coalesce($2, last_address),
+                new_address_at = CASE WHEN $2 <> last_address THEN now() ELSE new_address_at END
+            WHERE key_id = $1 AND (coalesce(last_used_at, '-infinity') < now() - interval '1 minute'
+                OR $2::text IS DISTINCT FROM last_address)";
+        let from = from.map(|from| from.to_canonical().to_string());
+        self.relaxed_rows(sql, &[&key_id.uuid(), &from]).await.map(drop)
     }
 
     /// A key with all that is needed to check it.
@@ -250,7 +274,8 @@ impl Store {
     }
 }
 
-/// Reads applications `a`, each with what its disabling waits for.
+/// Reads applications `a`, each with what its disabling waits for. The condition stands inside, so that runs of other
+/// applications are not even counted.
 pub(super) fn select(more: &str) -> String {
     format!(
         "SELECT a.app_id, a.name, a.created_at, a.state, a.disabled_at, a.completed_at, a.removed_at, w.*,
@@ -259,7 +284,7 @@ pub(super) fn select(more: &str) -> String {
             SELECT count(*) FILTER (WHERE u.state <> 'awaiting_reconciliation') AS runs_to_stop,
                 count(*) FILTER (WHERE u.state = 'awaiting_reconciliation') AS runs_to_reconcile,
                 (SELECT count(*) FROM {OPEN_RESETS} o) AS resets
-            FROM {UNFINISHED} u) w ON a.state = 'disabling' {more}"
+            FROM {UNFINISHED} u WHERE a.state = 'disabling') w ON true {more}"
     )
 }
 
@@ -304,5 +329,26 @@ fn stored_key(row: &Row) -> Result<Key, Error> {
         revoked_at: moment("revoked_at")?,
         allowed_cidrs: row.try_get("allowed_cidrs")?,
         last_used_at: moment("last_used_at")?,
+        last_address: row.try_get("last_address")?,
+        new_address_at: moment("new_address_at")?,
+        warnings: warnings(row)?,
     })
+}
+
+fn warnings(row: &Row) -> Result<Vec<KeyWarning>, Error> {
+    if !row.try_get::<_, bool>("is_live")? {
+        return Ok(Vec::new());
+    }
+    let is = |column| Ok::<_, Error>(row.try_get::<_, Option<bool>>(column)? == Some(true));
+    let warned = [(KeyWarning::NewAddress, is("is_new_address")?), (KeyWarning::Unused, is("is_unused")?)];
+    Ok(warned.into_iter().filter_map(|(warning, is)| is.then_some(warning)).collect())
+}
+
+fn note(app_id: ApplicationId, what: ActivityKind, about: Option<String>, name: &str) -> Note {
+    Note { app_id: Some(app_id), what, about, name: Some(name.to_owned()) }
+}
+
+fn key_note(row: &Row, what: ActivityKind) -> Result<Note, Error> {
+    let key = stored_key(row)?;
+    Ok(note(key.app_id, what, Some(key.key_id.to_string()), &key.name))
 }

@@ -5,10 +5,12 @@ use std::time::Duration;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::Refused;
 use deskgate_protocol::identity::PublicKey;
+use deskgate_protocol::management::ActivityKind;
 use deskgate_protocol::run::RunState;
 use deskgate_protocol::{DeviceId, GatewayId, RunId, Timestamp};
 use tokio_postgres::Row;
 
+use super::activity::{Note, Owner};
 use super::runs::{json, word};
 use super::{Error, Store, patiently};
 use crate::wake::Topic;
@@ -180,13 +182,18 @@ impl Store {
     }
 
     /// Enables or pauses access to everything a device published.
-    pub async fn set_access(&self, device_id: DeviceId, enabled: bool) -> Result<(), Error> {
+    pub async fn set_access(&self, owner: Owner, enabled: bool) -> Result<(), Error> {
         let sql = "-- devices::set_access
             UPDATE devices SET access_changed_at = CASE WHEN access_enabled = $2 THEN access_changed_at ELSE now() END,
                 access_enabled = $2
-            WHERE device_id = $1";
-        self.durable_rows(sql, &[&device_id.uuid(), &enabled]).await?;
-        self.wake().changed(Topic::Queue(device_id));
+            WHERE device_id = $1 RETURNING access_changed_at = now() AS fresh";
+        let what = if enabled { ActivityKind::AccessEnabled } else { ActivityKind::AccessPaused };
+        let changed = |row: &Row| {
+            let fresh = row.try_get::<_, Option<bool>>("fresh")? == Some(true);
+            Ok(fresh.then_some(Note { app_id: None, what, about: None, name: None }))
+        };
+        self.noted(owner, sql, &[&owner.device_id.uuid(), &enabled], changed).await?;
+        self.wake().changed(Topic::Queue(owner.device_id));
         Ok(())
     }
 

@@ -6,11 +6,13 @@
 
 use std::time::Duration;
 
-use deskgate_protocol::management::{Application, DisablingPreview, RemovedApplication};
+use deskgate_protocol::management::{ActivityKind, Application, DisablingPreview, RemovedApplication};
 use deskgate_protocol::run::{EventType, RunState};
 use deskgate_protocol::{ApplicationId, DeviceId, RunId};
 use tokio::time::{Instant, sleep};
+use tokio_postgres::Row;
 
+use super::activity::{self, Note, Owner};
 use super::applications::{application, count, select};
 use super::{Error, Store, patiently};
 use crate::wake::Topic;
@@ -77,31 +79,32 @@ impl Store {
     /// not active stays as it is. `retention`: how long the runs that end by it are kept.
     pub async fn disable_application(
         &self,
-        device_id: DeviceId,
+        owner: Owner,
         app_id: ApplicationId,
         retention: Duration,
     ) -> Result<Option<Application>, Error> {
-        if self.begin_disabling(device_id, app_id).await? {
-            self.complete_disabling(device_id, app_id, retention).await
+        if self.begin_disabling(owner, app_id).await? {
+            self.complete_disabling(owner, app_id, retention).await
         } else {
-            self.application(device_id, app_id).await
+            self.application(owner.device_id, app_id).await
         }
     }
 
     /// Revokes the keys, closes the services and says so of the application, in one commit. False if it is not active.
-    async fn begin_disabling(&self, device_id: DeviceId, app_id: ApplicationId) -> Result<bool, Error> {
+    async fn begin_disabling(&self, owner: Owner, app_id: ApplicationId) -> Result<bool, Error> {
         patiently(async {
             let mut client = self.client().await?;
             let transaction = client.transaction().await?;
             let sql = "-- disabling::begin
                 UPDATE applications SET state = 'disabling', disabled_at = now()
-                WHERE device_id = $1 AND app_id = $2 AND state = 'active'";
-            let (device, app) = (device_id.uuid(), app_id.uuid());
-            if transaction.execute(sql, &[&device, &app]).await? == 0 {
+                WHERE device_id = $1 AND app_id = $2 AND state = 'active' RETURNING name";
+            let (device, app) = (owner.device_id.uuid(), app_id.uuid());
+            let Some(row) = transaction.query_opt(sql, &[&device, &app]).await? else {
                 transaction.rollback().await?;
                 client.give_back();
                 return Ok(false);
-            }
+            };
+            activity::write(&transaction, owner, &note(app_id, ActivityKind::ApplicationDisabled, &row)?).await?;
             // Each with a view of its own, behind the lock: keys and services that were made meanwhile are seen.
             let sql = "-- disabling::revoke_keys
                 UPDATE application_keys SET revoked_at = now() WHERE app_id = $1 AND revoked_at IS NULL";
@@ -120,19 +123,21 @@ impl Store {
     /// nothing is outstanding. Tells how it stands then.
     pub async fn complete_disabling(
         &self,
-        device_id: DeviceId,
+        owner: Owner,
         app_id: ApplicationId,
         retention: Duration,
     ) -> Result<Option<Application>, Error> {
-        self.wind_up(device_id, app_id, retention).await?;
+        self.wind_up(owner.device_id, app_id, retention).await?;
         let sql = format!(
             "-- disabling::complete
             UPDATE applications a SET state = 'disabled', completed_at = now()
             WHERE device_id = $1 AND app_id = $2 AND state = 'disabling' AND runs_told
-                AND NOT EXISTS (SELECT FROM {UNFINISHED} u) AND NOT EXISTS (SELECT FROM {OPEN_RESETS} o)"
+                AND NOT EXISTS (SELECT FROM {UNFINISHED} u) AND NOT EXISTS (SELECT FROM {OPEN_RESETS} o)
+            RETURNING name"
         );
-        self.durable_rows(&sql, &[&device_id.uuid(), &app_id.uuid()]).await?;
-        self.application(device_id, app_id).await
+        let completed = |row: &Row| note(app_id, ActivityKind::DisablingCompleted, row).map(Some);
+        self.noted(owner, &sql, &[&owner.device_id.uuid(), &app_id.uuid()], completed).await?;
+        self.application(owner.device_id, app_id).await
     }
 
     async fn wind_up(&self, device_id: DeviceId, app_id: ApplicationId, retention: Duration) -> Result<(), Error> {
@@ -241,16 +246,13 @@ impl Store {
     }
 
     /// Takes a disabled application of this device off the list. One that is not disabled stays as it is.
-    pub async fn remove_application(
-        &self,
-        device_id: DeviceId,
-        app_id: ApplicationId,
-    ) -> Result<Option<Application>, Error> {
+    pub async fn remove_application(&self, owner: Owner, app_id: ApplicationId) -> Result<Option<Application>, Error> {
         let sql = "-- disabling::remove
             UPDATE applications SET state = 'removed', removed_at = now()
-            WHERE device_id = $1 AND app_id = $2 AND state = 'disabled'";
-        self.durable_rows(sql, &[&device_id.uuid(), &app_id.uuid()]).await?;
-        self.application(device_id, app_id).await
+            WHERE device_id = $1 AND app_id = $2 AND state = 'disabled' RETURNING name";
+        let removed = |row: &Row| note(app_id, ActivityKind::ApplicationRemoved, row).map(Some);
+        self.noted(owner, sql, &[&owner.device_id.uuid(), &app_id.uuid()], removed).await?;
+        self.application(owner.device_id, app_id).await
     }
 
     /// This device's removed applications of which something is kept, the last removed first.
@@ -277,4 +279,8 @@ impl Store {
         });
         removed.collect()
     }
+}
+
+fn note(app_id: ApplicationId, what: ActivityKind, row: &Row) -> Result<Note, Error> {
+    Ok(Note { app_id: Some(app_id), what, about: None, name: row.try_get("name")? })
 }

@@ -1,10 +1,12 @@
 //! Published services.
 
-use deskgate_protocol::management::{PublishEndpoint, PublishedEndpoint};
+use deskgate_protocol::management::{ActivityKind, PublishEndpoint, PublishedEndpoint};
 use deskgate_protocol::service::{Endpoint, EndpointDevice};
 use deskgate_protocol::{ApplicationId, DeviceId};
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
+use super::activity::{Note, Owner};
 use super::devices::{PRESENCE, Presence};
 use super::{Error, Store};
 
@@ -31,7 +33,7 @@ const COLUMNS: &str = "endpoint_id, app_id, name, description, version, definiti
 
 impl Store {
     /// Publishes a version of a service of this device.
-    pub async fn publish(&self, device_id: DeviceId, wanted: &PublishEndpoint) -> Result<Publication, Error> {
+    pub async fn publish(&self, owner: Owner, wanted: &PublishEndpoint) -> Result<Publication, Error> {
         let sql = format!(
             "-- endpoints::publish
             WITH a AS (
@@ -46,26 +48,30 @@ impl Store {
                 published_at = CASE WHEN e.version = $6 THEN e.published_at ELSE now() END
             WHERE e.app_id = $3 AND e.device_id = $2
                 AND (e.version = $6 - 1 OR (e.version = $6 AND e.definition_sha256 = $7))
-            RETURNING {COLUMNS}"
+            RETURNING {COLUMNS}, published_at = now() AS fresh"
         );
         let version = i32::try_from(wanted.version).unwrap_or(i32::MAX);
-        let row = self
-            .durable_opt(
-                &sql,
-                &[
-                    &wanted.endpoint_id.uuid(),
-                    &device_id.uuid(),
-                    &wanted.app_id.uuid(),
-                    &wanted.name,
-                    &wanted.description,
-                    &version,
-                    &wanted.definition_sha256.0.as_slice(),
-                ],
-            )
-            .await?;
-        match row {
+        let params: [&(dyn ToSql + Sync); 7] = [
+            &wanted.endpoint_id.uuid(),
+            &owner.device_id.uuid(),
+            &wanted.app_id.uuid(),
+            &wanted.name,
+            &wanted.description,
+            &version,
+            &wanted.definition_sha256.0.as_slice(),
+        ];
+        let published_now = |row: &Row| {
+            let note = Note {
+                app_id: Some(wanted.app_id),
+                what: ActivityKind::ServicePublished,
+                about: Some(wanted.endpoint_id.to_string()),
+                name: Some(wanted.name.clone()),
+            };
+            Ok(row.try_get::<_, bool>("fresh")?.then_some(note))
+        };
+        match self.noted(owner, &sql, &params, published_now).await? {
             Some(row) => Ok(Publication::Published(published(&row)?)),
-            None => self.why_not_published(device_id, wanted).await,
+            None => self.why_not_published(owner.device_id, wanted).await,
         }
     }
 

@@ -26,6 +26,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 6, name: "approvals", sql: include_str!("../../migrations/0006_approvals.sql") },
     Migration { version: 7, name: "application_life", sql: include_str!("../../migrations/0007_application_life.sql") },
     Migration { version: 8, name: "run_counts", sql: include_str!("../../migrations/0008_run_counts.sql") },
+    Migration { version: 9, name: "activity", sql: include_str!("../../migrations/0009_activity.sql") },
 ];
 
 /// Any number that nobody else uses as an advisory lock in this database.

@@ -16,6 +16,7 @@
 //! | [`devices`] | pairing, sessions, presence, access |
 //! | [`applications`] [`endpoints`] | what devices publish, and the keys to it |
 //! | `disabling` | the end of an application |
+//! | [`activity`] | who did what to applications |
 //! | [`upkeep`] | time passing: offers, queue time, leases |
 //! | [`certificates`] | certificates of the public listener that all replicas share |
 //! | [`census`] | how things stand, for whoever operates the gateway |
@@ -24,6 +25,7 @@
 //! Time is the database's: `now()` in the statements. So no replica's clock can expire, order or
 //! extend anything.
 
+pub mod activity;
 pub mod admissions;
 pub mod applications;
 pub mod attempts;

@@ -10,11 +10,12 @@ use deskgate_protocol::operation::{
     ControlOperation, OperationErrorCode, OperationKind, OperationOutcome, OperationTarget, OutcomeCode, RequestedBy,
 };
 use deskgate_protocol::run::{EventType, RunState};
-use deskgate_protocol::{ApplicationId, ConversationId, DeviceId, EndpointId, EventId, OperationId, RunId};
+use deskgate_protocol::{ApplicationId, ConversationId, DeviceId, EndpointId, EventId, KeyId, OperationId, RunId};
 use serde_json::json;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Transaction};
 
+use super::activity::{self, Doer, Owner};
 use super::devices::SessionKey;
 use super::messages::generation_column;
 use super::requests::{self, Existing, Request};
@@ -40,6 +41,8 @@ pub enum By {
     Application {
         /// Which one.
         app_id: ApplicationId,
+        /// With which key.
+        key_id: KeyId,
         /// Its subject.
         subject: String,
         /// The request, so that a repetition is known.
@@ -48,7 +51,7 @@ pub enum By {
         within_rate: bool,
     },
     /// The person at this device.
-    DesktopUser(DeviceId),
+    DesktopUser(Owner),
 }
 
 impl By {
@@ -56,6 +59,13 @@ impl By {
         match self {
             Self::Application { .. } => RequestedBy::Application,
             Self::DesktopUser(_) => RequestedBy::DesktopUser,
+        }
+    }
+
+    fn doer(&self) -> Doer {
+        match self {
+            Self::Application { key_id, .. } => Doer::Key(*key_id),
+            Self::DesktopUser(owner) => Doer::Desktop(owner.by),
         }
     }
 
@@ -77,7 +87,7 @@ impl By {
     fn owner(&self) -> (Option<uuid::Uuid>, Option<&str>, Option<uuid::Uuid>) {
         match self {
             Self::Application { app_id, subject, .. } => (Some(app_id.uuid()), Some(subject), None),
-            Self::DesktopUser(device_id) => (None, None, Some(device_id.uuid())),
+            Self::DesktopUser(owner) => (None, None, Some(owner.device_id.uuid())),
         }
     }
 }
@@ -262,6 +272,9 @@ async fn answer(transaction: &Transaction<'_>, asked: &Asked) -> Result<Option<A
         && !requests::remember(transaction, request, Existing::Operation(operation_id), made).await?
     {
         return Ok(None);
+    }
+    if made {
+        activity::write_operation(transaction, asked.by.doer(), operation_id).await?;
     }
     let operation = read(transaction, operation_id).await?;
     Ok(operation.map(|operation| (Answer::Operation { operation, replayed: false }, device)))

@@ -64,7 +64,7 @@ pub struct OwnPage<T> {
 }
 
 /// How many entries one page looks at.
-const EXAMINED: i64 = 10_000;
+const EXAMINED: i64 = 5_000;
 
 /// The conditions of a statement, each with its parameter.
 #[derive(Default)]
@@ -111,20 +111,23 @@ impl Store {
         if !sought.states.is_empty() {
             let states: Vec<_> = sought.states.iter().map(|state| state.as_str()).collect();
             let seen =
-                "CASE WHEN r.state = 'queued' AND presence <> 'connected' THEN 'waiting_for_device' ELSE r.state END";
+                "CASE WHEN e.state = 'queued' AND presence <> 'connected' THEN 'waiting_for_device' ELSE e.state END";
             conditions.and(&format!("{seen} = ANY(?)"), states);
         }
         if let Some(endpoint_id) = sought.endpoint_id {
-            conditions.and("r.endpoint_id = ?", endpoint_id.uuid());
+            conditions.and("e.endpoint_id = ?", endpoint_id.uuid());
         }
         let fits = format!("true{}", &conditions.sql[before..]);
+        // Whole records are read only of what is shown.
         let sql = format!(
             "-- own_lists::runs
-            SELECT {SHORT}, presence, ({fits}) AS fits, place = {EXAMINED} AS is_last FROM (
-                SELECT run_id, row_number() OVER (ORDER BY run_id DESC) AS place FROM ({source}) s
-                ORDER BY run_id DESC LIMIT {EXAMINED}) e
-            JOIN runs r USING (run_id) JOIN devices d USING (device_id) CROSS JOIN LATERAL (SELECT {PRESENCE} AS presence) p
-            WHERE ({fits}) OR place = {EXAMINED} ORDER BY r.run_id DESC LIMIT {}",
+            SELECT {SHORT}, presence, fits, is_last FROM (
+                SELECT e.run_id, presence, ({fits}) AS fits, e.place = {EXAMINED} AS is_last FROM (
+                    SELECT *, row_number() OVER (ORDER BY run_id DESC) AS place FROM ({source}) s
+                    ORDER BY run_id DESC LIMIT {EXAMINED}) e
+                CROSS JOIN (SELECT {PRESENCE} AS presence FROM devices d WHERE d.device_id = $1) p
+                WHERE ({fits}) OR e.place = {EXAMINED} ORDER BY e.run_id DESC LIMIT {}) f
+            JOIN runs r USING (run_id) ORDER BY r.run_id DESC",
             i64::from(limit) + 1
         );
         let rows = self.filtered_rows(&sql, &conditions.params()).await?;
@@ -169,14 +172,14 @@ impl Store {
 fn source(sought: &SoughtRuns, conditions: &str) -> String {
     let is_open = !sought.states.is_empty() && sought.states.iter().all(|state| state.phase() != Phase::Final);
     if !is_open || sought.about.is_some() {
-        return format!("SELECT run_id FROM runs WHERE true{conditions}");
+        return format!("SELECT run_id, state, endpoint_id FROM runs WHERE true{conditions}");
     }
     let open = [
         "state = 'queued' AND offered_until IS NULL",
         "offered_until IS NOT NULL",
         "state IN ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling')",
     ];
-    open.map(|open| format!("SELECT run_id FROM runs WHERE {open}{conditions}")).join(" UNION ALL ")
+    open.map(|open| format!("SELECT run_id, state, endpoint_id FROM runs WHERE {open}{conditions}")).join(" UNION ALL ")
 }
 
 fn page<T>(rows: &[Row], limit: u32, id: &str, read: impl Fn(&Row) -> Result<T, Error>) -> Result<OwnPage<T>, Error> {

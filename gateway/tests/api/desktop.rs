@@ -4,7 +4,7 @@ use deskgate_gateway::store::attempts::Recorded;
 use deskgate_gateway::store::operations::ToTell;
 use deskgate_protocol::control::Order;
 use deskgate_protocol::management::{
-    ListConversations, ManagementErrorCode, ResetConversation, ShowConversation, ShowOperation, StopRun,
+    ListConversations, ManagementErrorCode, ResetConversation, ShowConversation, ShowOperation, StopRun, TryEndpoint,
 };
 use deskgate_protocol::operation::{OperationState, OutcomeCode};
 use deskgate_protocol::run::EventType;
@@ -14,6 +14,28 @@ use serde_json::json;
 use crate::conversations::{Talk, report, start};
 use crate::store::succeeded;
 use crate::support::world::{Desk, LEASE, World};
+
+#[tokio::test]
+async fn an_owners_own_run_passes_where_the_others_pass() {
+    let world = World::new().await;
+    let desk = &world.desk;
+    let ask =
+        |endpoint_id, input: &str| desk.desktop.try_endpoint(TryEndpoint { endpoint_id, input: input.to_owned() });
+    let run = ask(desk.endpoint, "What is new?").await.expect("accepted");
+    let (session, _) = desk.connect().await;
+    assert_eq!(start(&world, session).await, run.run_id, "it is offered like any other");
+    let again = ask(desk.endpoint, "What is new?").await.expect("accepted");
+    assert_ne!(again.run_id, run.run_id, "each request is a run of its own");
+
+    let code = |refused: Result<_, deskgate_protocol::management::ManagementError>| refused.expect_err("refused").code;
+    let foreign = Desk::pair(world.store()).await;
+    assert_eq!(code(ask(foreign.endpoint, "Mine?").await), ManagementErrorCode::NotFound);
+    assert_eq!(code(ask(desk.endpoint, "").await), ManagementErrorCode::Invalid);
+    assert_eq!(code(ask(desk.endpoint, &"x".repeat(256 * 1024 + 1)).await), ManagementErrorCode::Invalid);
+    desk.allow(false).await;
+    assert_eq!(code(ask(desk.endpoint, "Paused?").await), ManagementErrorCode::Conflict);
+    world.stop().await;
+}
 
 #[tokio::test]
 async fn a_desktop_user_stops_a_run_and_its_application_reads_who_did() {

@@ -114,16 +114,16 @@ async fn every_run_of_a_disabled_application_is_cancelled_or_told_to_stop_and_th
     assert_eq!(shelf.events(running).await.last(), Some(&EventType::RunCancelling));
 
     let told = shelf.store.deliver(session, ToTell::New).await.expect("delivered");
-    let mut stops: Vec<_> = told.iter().map(|(_, order)| order.clone()).collect();
+    let mut stops: Vec<_> = told.iter().map(|(_, order)| *order).collect();
     stops.sort_by_key(|order| format!("{order:?}"));
     assert_eq!(stops, [running, asking, lost].map(|run_id| Order::Stop { run_id }));
     let message = not_yet(desk, app_id).await;
-    assert!(message.contains("2 runs to stop") && message.contains("1 run to be settled"), "{message}");
+    assert!(message.contains("2 runs to stop") && message.contains("1 run of unknown outcome"), "{message}");
     for (run_id, seq) in [(running, 1), (asking, 2)] {
         assert_eq!(shelf.one(session, run_id, 1, cancelled(seq)).await, Recorded::Done);
     }
     let message = not_yet(desk, app_id).await;
-    assert!(!message.contains("to stop") && message.contains("1 run to be settled"), "{message}");
+    assert!(!message.contains("to stop") && message.contains("1 run of unknown outcome"), "{message}");
     // The owner says that it is to run again; it was to be stopped.
     assert_eq!(shelf.one(session, lost, 1, What::Unknown).await, Recorded::Done);
     assert_eq!(shelf.one(session, lost, 1, What::RunAgain).await, Recorded::Done);
@@ -213,7 +213,7 @@ async fn disabling_beside_submissions_to_two_replicas_leaves_no_accepted_run_tha
                 let reply = crate::support::call::Call::new(address, "POST", &path)
                     .key(&key)
                     .subject("anna")
-                    .header("Idempotency-Key", &format!("{caller}-{number}"))
+                    .header("Idempotency-Key", format!("{caller}-{number}"))
                     .json(&crate::support::world::work("hello"))
                     .send()
                     .await;

@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use deskgate_protocol::Timestamp;
-use deskgate_protocol::management::{ListKeys, ManagementErrorCode, RollKey};
+use deskgate_protocol::management::{KeyWarning, ListKeys, ManagementErrorCode, RollKey};
 use serde_json::json;
 
+use crate::store::Shelf;
 use crate::support::call::{Problem, not_found};
 use crate::support::until;
 use crate::support::world::World;
@@ -173,5 +174,39 @@ async fn the_last_use_of_a_key_is_noted_once_a_minute_and_only_for_who_has_it() 
     assert!(noted.is_some_and(|at| at >= key.key.created_at));
     assert_eq!(list(&key.text).await.status, 200);
     assert_eq!(record().await.last_used_at, noted, "not with every request");
+    assert_eq!(record().await.last_address.as_deref(), Some("127.0.0.1"));
     world.stop().await;
+}
+
+#[tokio::test]
+async fn a_live_key_that_comes_from_a_new_address_or_was_long_not_used_is_pointed_at() {
+    let shelf = Shelf::new().await;
+    let desk = &shelf.desk;
+    let key_id = desk.restricted_key(|_| {}).await.key.key_id;
+    let record = async || {
+        let keys = desk.desktop.keys(ListKeys { app_id: desk.app.id }).await.expect("listed");
+        keys.into_iter().find(|one| one.key_id == key_id).expect("listed")
+    };
+    let used = async |from: [u8; 4]| {
+        shelf.store.note_key_use(key_id, Some(from.into())).await.expect("noted");
+        let key = record().await;
+        (key.last_address, key.warnings)
+    };
+    assert_eq!(used([192, 0, 2, 1]).await, (Some("192.0.2.1".to_owned()), vec![]), "the first address is no news");
+    assert_eq!(used([192, 0, 2, 1]).await.1, []);
+    let moved = used([198, 51, 100, 9]).await;
+    assert_eq!(moved, (Some("198.51.100.9".to_owned()), vec![KeyWarning::NewAddress]), "within the minute");
+    let addresses = shelf.database.value("SELECT string_agg(k::text, '') FROM application_keys k").await;
+    assert!(!addresses.contains("192.0.2.1"), "only the last address is kept");
+
+    let age = |days: u32| {
+        let past = format!("now() - interval '{days} days'");
+        format!("UPDATE application_keys SET created_at = {past}, last_used_at = {past}, new_address_at = {past}")
+    };
+    shelf.database.execute(&age(89)).await;
+    assert_eq!(record().await.warnings, []);
+    shelf.database.execute(&age(91)).await;
+    assert_eq!(record().await.warnings, [KeyWarning::Unused]);
+    desk.revoke(key_id).await;
+    assert_eq!(record().await.warnings, [], "nobody can use it");
 }

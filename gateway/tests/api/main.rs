@@ -1,6 +1,7 @@
 //! The public API and the store, against a real gateway on a real PostgreSQL.
 
 mod acme;
+mod activity;
 mod alike;
 mod approvals;
 mod arbitrary;

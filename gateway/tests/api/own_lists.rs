@@ -101,7 +101,7 @@ async fn conversations_are_found_by_application_and_state() {
     world.stop().await;
 }
 
-/// A filter that few runs fit: each page looks at 10,000 at most, and together they find everything.
+/// A filter that few runs fit: each page looks at 5,000 at most, and together they find everything.
 #[tokio::test]
 async fn a_page_of_few_among_a_hundred_thousand_runs_is_short_and_the_next_one_goes_on_behind_it() {
     let shelf = Shelf::new().await;
@@ -138,7 +138,7 @@ async fn a_page_of_few_among_a_hundred_thousand_runs_is_short_and_the_next_one_g
             break;
         }
     }
-    assert_eq!((pages, found), (11, vec![cancelled]));
+    assert_eq!((pages, found), (21, vec![cancelled]));
     for states in [vec![], vec![RunState::AwaitingReconciliation], vec![RunState::Succeeded]] {
         let began = Instant::now();
         let page = desk.desktop.runs(ListRuns { limit: 20, states: states.clone(), ..ListRuns::default() }).await;

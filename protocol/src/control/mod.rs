@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::ids::{EndpointId, OperationId, RunId};
-use crate::management::{ManagementError, ManagementRequest};
+use crate::management::{AskedBy, ManagementError, ManagementRequest};
 use crate::operation::OutcomeCode;
 use crate::run::Outcome;
 
@@ -206,6 +206,8 @@ pub enum DeviceFrame {
     Request {
         /// Chosen by the device; repeated in the reply.
         request_id: u64,
+        /// Where in the desktop it comes from.
+        by: AskedBy,
         /// What is asked.
         request: ManagementRequest,
     },

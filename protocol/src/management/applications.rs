@@ -97,7 +97,8 @@ pub struct Application {
 pub struct Outstanding {
     /// Runs that were told to stop and have not. A run has when its result is stored and acknowledged.
     pub runs_to_stop: u32,
-    /// Runs of which nobody knows what they changed: they stay until the owner says what became of them.
+    /// Runs of which nobody knows what they changed. The device ends them when it hears of the stop, or its owner says
+    /// what became of them.
     pub runs_to_reconcile: u32,
     /// Resets of conversations that the device has not acknowledged.
     pub resets: u32,

@@ -28,6 +28,15 @@ pub struct ListRuns {
     pub find: Option<String>,
 }
 
+/// Starts a run of one of the device's published services, as a caller would. The reply is the run, without its input.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TryEndpoint {
+    /// Which service.
+    pub endpoint_id: EndpointId,
+    /// The text that the assistant is given: 1 byte to 256 KiB.
+    pub input: String,
+}
+
 /// A page of runs, newest first, without their inputs and results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunPage {

@@ -3,7 +3,7 @@
 use deskgate_protocol::control::*;
 use deskgate_protocol::frame::decode;
 use deskgate_protocol::identity::PublicKey;
-use deskgate_protocol::management::GetAccess;
+use deskgate_protocol::management::{AskedBy, GetAccess};
 use deskgate_protocol::operation::OutcomeCode;
 use deskgate_protocol::run::*;
 use deskgate_protocol::*;
@@ -56,7 +56,7 @@ fn every_frame_of_a_device_is_written_and_read_as_ever() {
         ControlDone: DeviceFrame::ControlDone { operation_id: id(9), outcome: OutcomeCode::Stopped };
         Suspend: DeviceFrame::Suspend;
         Resume: DeviceFrame::Resume;
-        Request: DeviceFrame::Request { request_id: 9, request: GetAccess {}.into() };
+        Request: DeviceFrame::Request { request_id: 9, by: AskedBy::Page, request: GetAccess {}.into() };
         Pong: DeviceFrame::Pong;
     });
     let (call_id, tool, approval_id) = ("call_1".to_owned(), "Read".to_owned(), id(10));

@@ -66,6 +66,8 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
             => CreatedApplication { application: application(), key: created_key() };
         ListApplications: ListApplications {} => vec![application()];
         ShowApplication: ShowApplication { app_id } => application();
+        ListActivity: ListActivity { limit: 20, before: Some(id(11)), app_id: Some(app_id) }
+            => ActivityPage { entries: vec![activity()], next: Some(id(11)) };
         CreateKey: create_key => created_key();
         ListKeys: ListKeys { app_id } => vec![key(), short_key()];
         RevokeKey: RevokeKey { key_id: key_id() } => key();
@@ -78,6 +80,7 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
             => vec![RemovedApplication { application: removed(), runs: 412, kept_until: moment() }];
         PublishEndpoint: publish => published();
         ListEndpoints: ListEndpoints {} => vec![published(), PublishedEndpoint { closed_at: None, ..published() }];
+        TryEndpoint: TryEndpoint { endpoint_id: endpoint_id(), input: "Summarise it.".to_owned() } => young_run();
         SetAccess: SetAccess { enabled: true } => access();
         GetAccess: GetAccess {} => Access { changed_at: None, ..access() };
         GetOverview: GetOverview {} => overview();
@@ -173,6 +176,23 @@ fn key() -> Key {
         revoked_at: Some(moment()),
         allowed_cidrs: vec!["10.0.0.0/8".to_owned()],
         last_used_at: Some(moment()),
+        last_address: Some("192.0.2.7".to_owned()),
+        new_address_at: Some(moment()),
+        warnings: vec![KeyWarning::NewAddress],
+    }
+}
+
+fn activity() -> Activity {
+    Activity {
+        activity_id: id(11),
+        at: moment(),
+        by: Actor::Key,
+        key_id: Some(key_id()),
+        key_last4: Some("3f9a".to_owned()),
+        what: ActivityKind::RunStopped,
+        app_id: Some(app_id()),
+        about: Some(run_id().to_string()),
+        name: Some("invoices".to_owned()),
     }
 }
 
@@ -184,6 +204,9 @@ fn short_key() -> Key {
         revoked_at: None,
         allowed_cidrs: Vec::new(),
         last_used_at: None,
+        last_address: None,
+        new_address_at: None,
+        warnings: Vec::new(),
         ..key()
     }
 }

@@ -28,6 +28,11 @@ fn every_word_is_written_and_read_as_ever() {
         ApprovalResolution { Approved Denied Expired Withdrawn }
         Half { Gateway Device }
         ManagementErrorCode { Invalid NotFound Conflict Unavailable }
+        AskedBy { Page Cli Agent }
+        Actor { Page Cli Agent Key }
+        ActivityKind { ApplicationCreated ApplicationDisabled DisablingCompleted ApplicationRemoved KeyCreated KeyRolled
+            KeyRevoked ServicePublished AccessEnabled AccessPaused RunStopped ConversationReset }
+        KeyWarning { NewAddress Unused }
         ApplicationState { Active Disabling Disabled Removed }
         Scope { EndpointsRead RunsWrite RunsRead RunsControl ConversationsWrite ConversationsRead ConversationsControl }
         Phase { Accepted Started Final }

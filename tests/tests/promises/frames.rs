@@ -8,7 +8,7 @@ use deskgate_protocol::control::{
     RevokeCode,
 };
 use deskgate_protocol::frame::MAX_FRAME_BYTES;
-use deskgate_protocol::management::{Call, CreateApplication, PublishEndpoint, SetAccess};
+use deskgate_protocol::management::{AskedBy, Call, CreateApplication, PublishEndpoint, SetAccess};
 use deskgate_protocol::run::{FinishReason, Outcome, RunResult, Usage};
 use deskgate_protocol::secret::ControlToken;
 use deskgate_protocol::{EndpointId, Half, ProtocolRange, RunId, VERSION};
@@ -26,7 +26,7 @@ async fn gateway(settings: &[&str]) -> (Postgres, GatewayProcess) {
 
 /// Asks as the desktop would; every ping on the way is answered.
 async fn ask<C: Call>(line: &mut RawLine, call: C) -> C::Reply {
-    line.send(&DeviceFrame::Request { request_id: 7, request: call.into() }).await;
+    line.send(&DeviceFrame::Request { request_id: 7, by: AskedBy::Agent, request: call.into() }).await;
     loop {
         match line.next_answering_pings().await.expect("the line is open") {
             GatewayFrame::Reply { request_id: 7, result: ManagementResult::Ok(value) } => {

@@ -11,6 +11,7 @@ mod demo;
 mod descriptors;
 mod desktop;
 mod draining;
+mod editor;
 mod execution;
 mod frames;
 mod leaving;

@@ -359,7 +359,7 @@ async fn a_call_gets_its_own_reply_or_a_clear_reason() {
         tokio::spawn(async move { handle.call(GetAccess {}).await })
     };
     let request = |frame| match frame {
-        DeviceFrame::Request { request_id, request: ManagementRequest::GetAccess(_) } => request_id,
+        DeviceFrame::Request { request_id, request: ManagementRequest::GetAccess(_), .. } => request_id,
         other => panic!("{other:?}"),
     };
     let first = ask();

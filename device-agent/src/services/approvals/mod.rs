@@ -139,15 +139,48 @@ fn is_of_a_server(tool: &str) -> bool {
     tool.contains("__") && tool.len() <= 128 && tool.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
 }
 
+impl Action {
+    /// Every action, in the order in which they decide.
+    pub const ALL: [Self; 3] = [Self::Deny, Self::Ask, Self::Allow];
+
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Ask => "ask",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+impl Rule {
+    /// A rule over the calls that are written as `Write`, `Write:docs` or `*:docs`.
+    pub fn over(action: Action, calls: &str) -> Self {
+        let (tool, path) = calls.split_once(':').map_or((calls, None), |(tool, path)| (tool, Some(path.to_owned())));
+        Self { action, tool: tool.trim().to_owned(), path }
+    }
+}
+
+/// From a line as it is shown. Whether the rule can be meant is asked by [`Approvals::check`].
+impl std::str::FromStr for Rule {
+    type Err = UnknownRule;
+
+    fn from_str(line: &str) -> Result<Self, UnknownRule> {
+        let (word, calls) = line.trim().split_once(' ').ok_or(UnknownRule)?;
+        let action = Action::ALL.into_iter().find(|action| action.as_str() == word).ok_or(UnknownRule)?;
+        Ok(Self::over(action, calls.trim()))
+    }
+}
+
+/// No rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a rule is one line such as \"allow Write:docs\": allow, ask or deny, a tool or *, and perhaps : and a path")]
+pub struct UnknownRule;
+
 /// As it is written on a command line.
 impl std::fmt::Display for Rule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let action = match self.action {
-            Action::Allow => "allow",
-            Action::Ask => "ask",
-            Action::Deny => "deny",
-        };
-        write!(f, "{action} {}", self.tool)?;
+        write!(f, "{} {}", self.action.as_str(), self.tool)?;
         self.path.as_ref().map_or(Ok(()), |path| write!(f, ":{path}"))
     }
 }
@@ -178,6 +211,16 @@ mod tests {
         }
         for (tool, path) in [("*", None), ("*", Some("src")), ("Write", Some("docs/**/*.md")), ("shop__find", None)] {
             assert_eq!(rule(tool, path).check(), Ok(()), "{tool} {path:?}");
+        }
+    }
+
+    #[test]
+    fn a_rule_is_read_as_it_is_shown() {
+        for line in ["allow Write:docs", "deny *", "ask Read:a:b", "allow shop__find"] {
+            assert_eq!(line.parse::<Rule>().map(|rule| rule.to_string()), Ok(line.to_owned()));
+        }
+        for line in ["", "allow", "Allow Write", "perhaps Write", "Write:docs"] {
+            assert_eq!(line.parse::<Rule>(), Err(UnknownRule), "{line}");
         }
     }
 

@@ -17,7 +17,7 @@ impl Desktop {
         check_name(&request.name).map_err(invalid)?;
         let secret = ApplicationKey::generate(KeyId::new());
         let key = new_key(&secret, "first key", &Scope::ALL);
-        let created = self.store.create_application(self.device_id, ApplicationId::new(), &request.name, &key).await?;
+        let created = self.store.create_application(self.owner(), ApplicationId::new(), &request.name, &key).await?;
         let (application, key) = created.ok_or_else(|| {
             conflict(format!("there is already an application named {:?}; choose another name", request.name))
         })?;
@@ -42,7 +42,7 @@ impl Desktop {
 
     /// Ends an application's keys, services and runs for good.
     pub async fn disable_application(&self, request: DisableApplication) -> Answer<Application> {
-        let disabled = self.store.disable_application(self.device_id, request.app_id, self.retention).await?;
+        let disabled = self.store.disable_application(self.owner(), request.app_id, self.retention).await?;
         let application = disabled.ok_or_else(|| unknown(request.app_id))?;
         tracing::info!(app_id = %request.app_id, state = %application.state, "application disabled");
         Ok(application)
@@ -50,7 +50,7 @@ impl Desktop {
 
     /// Completes disabling, if nothing is outstanding.
     pub async fn complete_disabling(&self, request: CompleteDisabling) -> Answer<Application> {
-        let completed = self.store.complete_disabling(self.device_id, request.app_id, self.retention).await?;
+        let completed = self.store.complete_disabling(self.owner(), request.app_id, self.retention).await?;
         let application = completed.ok_or_else(|| unknown(request.app_id))?;
         match (application.state, application.outstanding) {
             (ApplicationState::Active, _) => {
@@ -66,7 +66,7 @@ impl Desktop {
 
     /// Takes a disabled application off the list.
     pub async fn remove_application(&self, request: RemoveApplication) -> Answer<Application> {
-        let removed = self.store.remove_application(self.device_id, request.app_id).await?;
+        let removed = self.store.remove_application(self.owner(), request.app_id).await?;
         let application = removed.ok_or_else(|| unknown(request.app_id))?;
         if application.state == ApplicationState::Removed {
             tracing::info!(app_id = %request.app_id, "application removed");
@@ -89,7 +89,11 @@ fn waits_for(outstanding: &Outstanding) -> String {
     let Outstanding { runs_to_stop, runs_to_reconcile, resets } = *outstanding;
     let parts = [
         (runs_to_stop, "to stop (the desktop must be connected)", "run"),
-        (runs_to_reconcile, "to be settled by you (deskgate runs reconcile)", "run"),
+        (
+            runs_to_reconcile,
+            "of unknown outcome (the desktop ends it when it is connected, or you do: deskgate runs reconcile)",
+            "run",
+        ),
         (resets, "to be acknowledged by the desktop", "reset"),
     ];
     let parts = parts.iter().filter(|(count, ..)| *count > 0);

@@ -1,6 +1,8 @@
-//! The desktop's lists of runs and conversations.
+//! The desktop's lists: runs, conversations, and what was done.
 
-use deskgate_protocol::management::{ConversationPage, ListConversations, ListRuns, RunPage};
+use deskgate_protocol::management::{
+    ActivityPage, ConversationPage, ListActivity, ListConversations, ListRuns, RunPage,
+};
 use deskgate_protocol::run::Run;
 
 use super::{Answer, Desktop, invalid, seen};
@@ -16,6 +18,17 @@ impl Desktop {
         let short = |stored| Run { input: None, result: None, ..seen(stored) };
         let runs = page.entries.into_iter().map(short).collect();
         Ok(RunPage { runs, has_more: page.next.is_some(), next: page.next.map(Into::into) })
+    }
+
+    /// A page of what was done to the applications, newest first.
+    pub async fn activity(&self, request: ListActivity) -> Answer<ActivityPage> {
+        let limit = page_size(request.limit) as usize;
+        let ListActivity { before, app_id, .. } = request;
+        let mut entries = self.store.activity(self.device_id, app_id, before, limit as i64 + 1).await?;
+        let has_more = entries.len() > limit;
+        entries.truncate(limit);
+        let next = entries.last().filter(|_| has_more).map(|last| last.activity_id);
+        Ok(ActivityPage { entries, next })
     }
 
     /// A page of conversations, newest first.

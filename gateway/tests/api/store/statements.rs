@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use deskgate_gateway::store::activity::Owner;
 use deskgate_gateway::store::applications::{NewKey, NewSecret};
 use deskgate_gateway::store::attempts::What;
 use deskgate_gateway::store::certificates::{NewCertificate, Subject};
 use deskgate_gateway::store::run_list::{Sought, Waiting};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{Refused, RefusedCode};
-use deskgate_protocol::management::{PublishEndpoint, Scope};
+use deskgate_protocol::management::{AskedBy, PublishEndpoint, Scope};
 use deskgate_protocol::{ApplicationId, EndpointId, KeyId, RunId, VERSION};
 
 use super::{Shelf, events, failed, succeeded};
@@ -42,6 +43,7 @@ fn collect(folder: &std::path::Path, names: &mut BTreeSet<String>) {
 async fn every_statement_is_understood_by_the_database() {
     let shelf = Shelf::new().await;
     let (store, desk, digest) = (&shelf.store, &shelf.desk, Sha256Digest::of(b"x"));
+    let owner = Owner { device_id: desk.device_id, by: AskedBy::Cli };
     let mut executed = BTreeSet::new();
     let mut done = |names: &[&str]| executed.extend(names.iter().map(|name| (*name).to_owned()));
 
@@ -95,17 +97,17 @@ async fn every_statement_is_understood_by_the_database() {
         expires_at: Some(deskgate_protocol::Timestamp::now()),
         allowed_cidrs: &["10.0.0.0/8".to_owned()],
     };
-    assert!(store.create_key(desk.device_id, ApplicationId::new(), &key).await.expect("create_key").is_none());
-    store.create_key(desk.device_id, desk.app.id, &key).await.expect("create_key").expect("created");
+    assert!(store.create_key(owner, ApplicationId::new(), &key).await.expect("create_key").is_none());
+    store.create_key(owner, desk.app.id, &key).await.expect("create_key").expect("created");
     assert_eq!(store.keys(desk.device_id, desk.app.id).await.expect("keys").len(), 2);
     store.key(key.key_id).await.expect("key").expect("there");
     assert!(store.live_keys(&[key.key_id]).await.expect("live_keys").is_empty(), "it has expired");
     done(&["applications::live_keys"]);
-    store.revoke_key(desk.device_id, key.key_id).await.expect("revoke_key").expect("there");
+    store.revoke_key(owner, key.key_id).await.expect("revoke_key").expect("there");
     done(&["applications::of_device", "applications::create_key", "applications::keys", "applications::key"]);
     let new = NewSecret { key_id: KeyId::new(), last4: "efgh", digest };
-    assert!(store.roll_key(desk.device_id, key.key_id, 60, &new).await.expect("roll_key").is_none());
-    store.note_key_use(key.key_id).await.expect("note_key_use");
+    assert!(store.roll_key(owner, key.key_id, 60, &new).await.expect("roll_key").is_none());
+    store.note_key_use(key.key_id, Some([192, 0, 2, 7].into())).await.expect("note_key_use");
     store.application(desk.device_id, desk.app.id).await.expect("application").expect("there");
     done(&["applications::revoke_key", "applications::roll_key", "applications::note_key_use", "applications::one"]);
 
@@ -117,7 +119,7 @@ async fn every_statement_is_understood_by_the_database() {
         description: String::new(),
         definition_sha256: digest,
     };
-    store.publish(desk.device_id, &unknown).await.expect("publish");
+    store.publish(owner, &unknown).await.expect("publish");
     store.published_by(desk.device_id).await.expect("published_by");
     store.enabled_endpoints(desk.app.id).await.expect("enabled_endpoints");
     done(&["endpoints::why_not_published", "endpoints::published_by", "endpoints::enabled"]);
@@ -188,6 +190,12 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["operations::deliver", "confirmations::reset_done", "confirmations::stop_lost"]);
     done(&["confirmations::stop_forgotten"]);
     done(&["attempts::reconcile", "attempts::cancel", "upkeep::fail_resets_of_revoked_devices"]);
+
+    assert!(!store.activity(desk.device_id, Some(desk.app.id), None, 10).await.expect("activity").is_empty());
+    store.forget_activity().await.expect("forget_activity");
+    done(&["activity::note", "activity::list", "activity::forget"]);
+    // Executed by the tests of stops.
+    done(&["activity::note_operation"]);
 
     // Executed by the tests of disabling.
     done(&["disabling::begin", "disabling::revoke_keys", "disabling::close_services", "disabling::is_to_tell"]);

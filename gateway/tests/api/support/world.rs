@@ -4,10 +4,13 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use deskgate_gateway::domain::Limits;
+use deskgate_gateway::domain::admission::AdmissionDesk;
 use deskgate_gateway::domain::desktop::Desktop;
 use deskgate_gateway::domain::rates::Rate;
 use deskgate_gateway::store::Store;
+use deskgate_gateway::store::admissions::Admissions;
 use deskgate_gateway::store::devices::{HeldRun, SessionKey};
+use deskgate_gateway::tasks::Tasks;
 use deskgate_gateway::{DatabaseSettings, Gateway, Settings};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::Offer;
@@ -18,6 +21,7 @@ use deskgate_protocol::management::{
 use deskgate_protocol::{ApplicationId, DeviceId, EndpointId, KeyId, RunId, VERSION};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
 
 use super::call::{Call, Reply};
 use super::cluster::Database;
@@ -47,7 +51,10 @@ impl Desk {
         let seed: [u8; 32] = std::array::from_fn(|_| rand::random());
         let key = PublicKey::of(&ed25519_dalek::SigningKey::from_bytes(&seed));
         let device_id = store.pair_device("a laptop", &key).await.expect("paired").device_id;
-        let desktop = Desktop::new(store.clone(), device_id, "http://gateway".to_owned(), Duration::from_secs(3600));
+        let tasks = Tasks::new(CancellationToken::new());
+        let admission = AdmissionDesk::new(store.clone(), Admissions::start(store, &tasks, 1), &Limits::default());
+        let url = "http://gateway".to_owned();
+        let desktop = Desktop::new(store.clone(), device_id, admission, url, Duration::from_secs(3600));
         let app = new_application(&desktop, "billing").await;
         let endpoint = publish(&desktop, &app, "invoices", 1, EndpointId::new()).await;
         let desk = Self { store: store.clone(), key, device_id, desktop, app, endpoint };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{DeviceEvent, DeviceFrame, GatewayFrame, ManagementResult};
-use deskgate_protocol::management::{CreateApplication, ManagementRequest, PublishEndpoint, SetAccess};
+use deskgate_protocol::management::{AskedBy, CreateApplication, ManagementRequest, PublishEndpoint, SetAccess};
 use deskgate_protocol::{EndpointId, RunId};
 use deskgate_tests::raw::{Persona, RawLine};
 use serde_json::Value;
@@ -44,7 +44,7 @@ impl ByHand {
 
     async fn ask(&mut self, request: ManagementRequest) -> anyhow::Result<Value> {
         self.next_request += 1;
-        self.line.send(&DeviceFrame::Request { request_id: self.next_request, request }).await;
+        self.line.send(&DeviceFrame::Request { request_id: self.next_request, by: AskedBy::Agent, request }).await;
         match self.hear().await? {
             GatewayFrame::Reply { result: ManagementResult::Ok(value), .. } => Ok(value),
             other => bail!("no reply: {other:?}"),

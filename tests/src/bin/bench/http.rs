@@ -41,6 +41,11 @@ impl Connection {
         status.context("an answer without a status")?.parse().context("a status that is no number")
     }
 
+    /// The head of the newest answer.
+    pub(crate) fn head(&self) -> &str {
+        std::str::from_utf8(&self.answer[..self.body]).unwrap_or_default()
+    }
+
     /// The body of the newest answer.
     pub(crate) fn body(&self) -> &[u8] {
         &self.answer[self.body..]

@@ -16,6 +16,7 @@ mod load;
 mod machine;
 mod memory;
 mod noop;
+mod pages;
 mod pgbench;
 mod process;
 mod provider;
@@ -128,6 +129,7 @@ async fn measure(options: Options) -> anyhow::Result<()> {
     streams::measure(&bench, &mut report).await?;
     memory::measure(&bench, &mut report).await?;
     agent::measure(&bench, &mut report).await?;
+    pages::measure(&bench, &mut report).await?;
     search::measure(&bench, &mut report).await?;
     report.finish()
 }

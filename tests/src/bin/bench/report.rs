@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::machine;
 
 /// Every result's name in results.json, with its explanation on the screen.
-pub(crate) const NAMES: [(&str, &str); 29] = [
+pub(crate) const NAMES: [(&str, &str); 31] = [
     ("accept_vs_pgbench", "accepted runs per second over pgbench's one row a commit in such a table; at least 1.0"),
     ("accept_vs_pgbench_bare_row", "the same over rows with two indexes and no constraints"),
     ("accept_vs_http_ceiling", "accepted runs per second over a POST that does nothing on the same HTTP stack"),
@@ -35,6 +35,8 @@ pub(crate) const NAMES: [(&str, &str); 29] = [
     ("agent_overhead_http_ms_p50", "the same with a model behind HTTP on loopback, less that server's own time; ms"),
     ("rss_device_idle_mib", "the desktop's agent, connected over SSH, with nothing to do; MiB, aim 20"),
     ("rss_device_8_active_mib", "the same with 8 runs that have read 20 files each and wait for their model; MiB"),
+    ("page_ms_p50", "a management page, with 100,000 runs in the store; ms, at most 50"),
+    ("page_ms_p99", "the same, 99 of 100; ms"),
     ("grep_vs_ripgrep", "Grep over 50,000 files over ripgrep's program; at most 1.3"),
     ("glob_vs_ripgrep", "Glob over the same, newest first, over ripgrep's list in any order; at most 1.3"),
     ("rss_gateway_100k_queued_mib", "the gateway after accepting 100,000 runs that wait; MiB, aim 40"),

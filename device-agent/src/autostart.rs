@@ -1,0 +1,179 @@
+//! Starting at login: a unit of this user's own systemd.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+
+/// The unit's name.
+const UNIT: &str = "deskgate.service";
+/// The first words of a unit of ours. Another one is left alone.
+const MARK: &str = "# Written by `deskgate autostart enable`; `deskgate autostart disable` removes it.\n";
+
+/// What starts at login, and where that is written down.
+#[derive(Clone, Debug)]
+pub struct Autostart {
+    /// The folder of this user's units.
+    pub units: PathBuf,
+    /// The program.
+    pub program: PathBuf,
+    /// The agent's folder, `DESKGATE_HOME`.
+    pub home: PathBuf,
+}
+
+/// Whether the agent starts at login.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// Whether it does.
+    pub enabled: bool,
+    /// The unit's file.
+    pub unit: PathBuf,
+    /// What stands in the way, for a person.
+    pub problem: Option<String>,
+}
+
+/// Why starting at login cannot be changed.
+#[derive(Debug, thiserror::Error)]
+pub enum AutostartError {
+    /// Nobody would start it.
+    #[error(
+        "this computer has no systemd that starts a user's programs ({0}). Have `deskgate start` run at login in your desktop's own way"
+    )]
+    NoManager(String),
+    /// The unit is somebody else's.
+    #[error("{0} was not written by this command, so it is left alone. Move it away, and repeat this")]
+    Foreign(PathBuf),
+    /// A name in it cannot be written down.
+    #[error("{0:?} cannot stand in a systemd unit")]
+    Unwritable(PathBuf),
+    /// The file cannot be written or removed.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// systemd said no.
+    #[error("systemctl --user {0}: {1}")]
+    Refused(&'static str, String),
+}
+
+impl Autostart {
+    /// How it stands. Blocks while systemd is asked, as the other two do.
+    pub fn state(&self) -> State {
+        let unit = self.unit();
+        let there = std::fs::read_to_string(&unit).ok();
+        let wanted = self.units.join("default.target.wants").join(UNIT);
+        // The link alone decides what starts; it is looked at without following it.
+        let enabled = there.is_some() && wanted.symlink_metadata().is_ok();
+        let problem = match (&there, systemctl("show-environment", &[])) {
+            (Some(text), _) if !text.starts_with(MARK) => Some(AutostartError::Foreign(unit.clone()).to_string()),
+            (_, Err(why)) => Some(AutostartError::NoManager(why).to_string()),
+            (Some(text), _) if enabled && self.text().is_ok_and(|ours| ours != *text) => Some(
+                "It starts another program or another agent's folder. Enable it anew to start this one.".to_owned(),
+            ),
+            _ => None,
+        };
+        State { enabled, unit, problem }
+    }
+
+    /// Has the agent started at each login from now on. It does not start it now: whoever asks is the agent.
+    pub fn enable(&self) -> Result<State, AutostartError> {
+        let (text, unit) = (self.text()?, self.unit());
+        self.is_ours()?;
+        systemctl("show-environment", &[]).map_err(AutostartError::NoManager)?;
+        let io = |source| AutostartError::Io { path: unit.clone(), source };
+        std::fs::create_dir_all(&self.units).and_then(|()| std::fs::write(&unit, text)).map_err(io)?;
+        for (verb, names) in [("daemon-reload", &[][..]), ("enable", &[UNIT][..])] {
+            systemctl(verb, names).map_err(|why| AutostartError::Refused(verb, why))?;
+        }
+        Ok(self.state())
+    }
+
+    /// Has it not started any more. An agent that runs goes on.
+    pub fn disable(&self) -> Result<State, AutostartError> {
+        let unit = self.unit();
+        self.is_ours()?;
+        if unit.exists() {
+            systemctl("disable", &[UNIT]).map_err(|why| AutostartError::Refused("disable", why))?;
+            std::fs::remove_file(&unit).map_err(|source| AutostartError::Io { path: unit, source })?;
+            systemctl("daemon-reload", &[]).map_err(|why| AutostartError::Refused("daemon-reload", why))?;
+        }
+        Ok(self.state())
+    }
+
+    fn unit(&self) -> PathBuf {
+        self.units.join(UNIT)
+    }
+
+    fn is_ours(&self) -> Result<(), AutostartError> {
+        match std::fs::read_to_string(self.unit()) {
+            Ok(text) if !text.starts_with(MARK) => Err(AutostartError::Foreign(self.unit())),
+            _ => Ok(()),
+        }
+    }
+
+    /// The unit. A dollar sign has a meaning only where something is executed (systemd.service(5)).
+    fn text(&self) -> Result<String, AutostartError> {
+        let (home, program) = (quoted(&self.home)?, quoted(&self.program)?.replace('$', "$$"));
+        Ok(format!(
+            "{MARK}[Unit]\nDescription=Deskgate agent\n\n[Service]\nEnvironment=\"DESKGATE_HOME={home}\"\n\
+             ExecStart=\"{program}\" start --foreground\nRestart=on-failure\nRestartSec=5\n\n\
+             [Install]\nWantedBy=default.target\n"
+        ))
+    }
+}
+
+/// A path between double quotes (systemd.syntax(7)); a percent sign begins a specifier there.
+fn quoted(path: &Path) -> Result<String, AutostartError> {
+    let unwritable = || AutostartError::Unwritable(path.to_owned());
+    let text = path.to_str().filter(|text| !text.chars().any(char::is_control)).ok_or_else(unwritable)?;
+    Ok(text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%"))
+}
+
+/// Asks this user's systemd, or says in its own words why it did not do it.
+fn systemctl(verb: &str, names: &[&str]) -> Result<(), String> {
+    let mut command = Command::new("systemctl");
+    command.args(["--user", "--no-ask-password", "--quiet", verb]).args(names).stdin(Stdio::null());
+    let output = command.output().map_err(|error| format!("systemctl: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.trim();
+    match output.status.success() {
+        true => Ok(()),
+        false if said.is_empty() => Err(format!("it ended with {}", output.status)),
+        false => Err(said.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn autostart(units: &Path) -> Autostart {
+        let (program, home) = (PathBuf::from("/opt/50% \"$x\"/deskgate"), PathBuf::from("/home/a b/\\$HOME"));
+        Autostart { units: units.to_owned(), program, home }
+    }
+
+    #[test]
+    fn names_in_the_unit_mean_themselves() {
+        let text = autostart(Path::new("/units")).text().expect("writable");
+        assert!(text.contains("\nExecStart=\"/opt/50%% \\\"$$x\\\"/deskgate\" start --foreground\n"), "{text}");
+        assert!(text.contains("\nEnvironment=\"DESKGATE_HOME=/home/a b/\\\\$HOME\"\n"), "{text}");
+        let two_lines = Autostart { home: "/a\nExecStartPre=/bin/x".into(), ..autostart(Path::new("/units")) };
+        assert!(matches!(two_lines.text(), Err(AutostartError::Unwritable(_))));
+    }
+
+    #[test]
+    fn a_unit_of_somebody_else_is_left_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let autostart = autostart(folder.path());
+        std::fs::write(autostart.unit(), "[Service]\nExecStart=/bin/true\n").expect("written");
+        assert!(matches!(autostart.enable(), Err(AutostartError::Foreign(_))));
+        assert!(matches!(autostart.disable(), Err(AutostartError::Foreign(_))));
+        let state = autostart.state();
+        assert!(!state.enabled && state.problem.is_some_and(|why| why.contains("left alone")));
+        assert!(std::fs::read_to_string(autostart.unit()).expect("there").contains("/bin/true"));
+    }
+}

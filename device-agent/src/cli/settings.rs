@@ -1,0 +1,86 @@
+//! `settings`: what is chosen about the agent itself.
+
+use clap::{Subcommand, ValueEnum};
+use deskgate_gateway::exit::{Exit, Failure};
+use deskgate_gateway::output::Output;
+
+use super::no_secret;
+use super::socket::Agent;
+use crate::local::{ChangeSettings, Chosen, GetSettings, SettingsView};
+
+/// `deskgate settings …`
+#[derive(Debug, Subcommand)]
+pub(super) enum Settings {
+    /// What is chosen, and where secrets are kept
+    Show,
+    /// Choose one of them
+    Set {
+        /// Which
+        name: Name,
+        /// What
+        value: String,
+    },
+}
+
+/// What can be chosen.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum Name {
+    /// The name that people know this computer by
+    DeviceName,
+    /// Runs at the same time; counts from the next start on
+    Slots,
+    /// How the pages look: system, light or dark
+    Theme,
+    /// The pages' port; counts from the next start on
+    PagesPort,
+}
+
+pub(super) async fn run(agent: Agent, command: Settings, out: Output) -> Result<(), Failure> {
+    let settings = match command {
+        Settings::Show => agent.ask(GetSettings {}).await?,
+        Settings::Set { name, value } => agent.ask(change(name, value)?).await?,
+    };
+    out.result("settings/1", &settings, || show(&settings));
+    Ok(())
+}
+
+fn change(name: Name, value: String) -> Result<ChangeSettings, Failure> {
+    no_secret("VALUE", &value)?;
+    let wrong = |why: String| Failure::new(Exit::Usage, why);
+    let none = ChangeSettings::default();
+    Ok(match name {
+        Name::DeviceName => ChangeSettings { device_name: Some(value), ..none },
+        Name::Theme => ChangeSettings { theme: Some(value.parse().map_err(wrong)?), ..none },
+        Name::Slots => {
+            let slots = value.parse().map_err(|_| wrong(format!("slots: {value:?} is no number of runs")))?;
+            ChangeSettings { slots: Some(slots), ..none }
+        }
+        Name::PagesPort => {
+            let port = value.parse().map_err(|_| wrong(format!("pages-port: {value:?} is no port")))?;
+            ChangeSettings { pages_port: Some(port), ..none }
+        }
+    })
+}
+
+fn show(settings: &SettingsView) -> String {
+    let mut text = format!(
+        "device-name  {}\nslots        {}\ntheme        {}\npages-port   {}\nsecrets      files of mode 0600:",
+        settings.device_name,
+        chosen(settings.slots),
+        settings.theme.as_str(),
+        chosen(settings.pages_port),
+    );
+    for place in settings.secrets.iter().filter(|place| place.saved) {
+        text += &format!("\n             {} ({})", place.path.display(), place.what);
+    }
+    text + "\ntelemetry    none: nothing about you or your use is sent anywhere"
+}
+
+fn chosen<T: PartialEq + std::fmt::Display>(choice: Chosen<T>) -> String {
+    match (choice.waits(), &choice.in_force) {
+        (true, Some(now)) => {
+            format!("{} (now {now}; counts from the next start: deskgate stop, deskgate start)", choice.chosen)
+        }
+        _ => choice.chosen.to_string(),
+    }
+}

@@ -1,0 +1,179 @@
+//! What is chosen about the agent itself: its name, its room, its pages, and whether it starts at login.
+
+use std::path::PathBuf;
+
+use deskgate_protocol::VERSION;
+use deskgate_protocol::secret::SecretKind;
+use serde::{Deserialize, Serialize};
+
+use super::No;
+use super::desk::Desk;
+use super::no::{failed, invalid, refused};
+use crate::autostart::{Autostart, AutostartError, State};
+use crate::config::Home;
+use crate::settings::Theme;
+
+/// The most runs at once. Each holds a connection to a model, and may run commands.
+const MOST_SLOTS: u32 = 64;
+/// Ports below need rights that the agent does not have.
+const FIRST_PORT: u16 = 1024;
+
+/// Asks what is chosen.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct GetSettings {}
+
+/// Chooses; what is absent stays.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ChangeSettings {
+    /// The name that people know this computer by.
+    pub device_name: Option<String>,
+    /// Runs at the same time, from the next start on.
+    pub slots: Option<u32>,
+    /// How the pages look.
+    pub theme: Option<Theme>,
+    /// The pages' port, from the next start on.
+    pub pages_port: Option<u16>,
+}
+
+/// What is chosen, and where things are.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SettingsView {
+    /// The name that people know this computer by.
+    pub device_name: String,
+    /// Runs at the same time.
+    pub slots: Chosen<u32>,
+    /// How the pages look.
+    pub theme: Theme,
+    /// The pages' port.
+    pub pages_port: Chosen<u16>,
+    /// Where each kind of secret is kept. Never what it is.
+    pub secrets: Vec<SecretPlace>,
+    /// The agent's folder.
+    pub home: PathBuf,
+    /// The agent's version.
+    pub version: String,
+}
+
+/// A choice that counts from the next start on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chosen<T> {
+    /// What was chosen.
+    pub chosen: T,
+    /// What counts now; absent while that cannot be told.
+    pub in_force: Option<T>,
+}
+
+impl<T: PartialEq> Chosen<T> {
+    /// Whether the agent has to be started again for it.
+    pub fn waits(&self) -> bool {
+        self.in_force.as_ref().is_some_and(|now| *now != self.chosen)
+    }
+}
+
+/// Where a secret is kept: a file of mode 0600, or a folder of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretPlace {
+    /// What it is.
+    pub what: String,
+    /// The file or folder.
+    pub path: PathBuf,
+    /// Whether there is one.
+    pub saved: bool,
+}
+
+/// Asks whether the agent starts at login.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct GetAutostart {}
+
+/// Has the agent started at login, or not any more.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct SetAutostart {
+    /// Whether it is to.
+    pub enabled: bool,
+}
+
+impl ChangeSettings {
+    /// Whether everything in it can be chosen: one sentence for each field that cannot.
+    fn check(&self) -> Result<(), No> {
+        let name = self.device_name.as_deref().and_then(|name| match SecretKind::of(name) {
+            Some(kind) => Some(format!("device-name: this is {kind}, which does not belong here; it was not kept")),
+            None => deskgate_protocol::service::check_name(name).err().map(|why| format!("device-name: {why}")),
+        });
+        let slots = self.slots.filter(|slots| !(1..=MOST_SLOTS).contains(slots));
+        let slots = slots.map(|slots| format!("slots: choose from 1 to {MOST_SLOTS} runs at once, not {slots}"));
+        let port = self.pages_port.filter(|port| *port < FIRST_PORT);
+        let port = port.map(|port| format!("pages-port: choose a port from {FIRST_PORT} to 65535, not {port}"));
+        let problems: Vec<_> = [name, slots, port].into_iter().flatten().collect();
+        if problems.is_empty() { Ok(()) } else { Err(invalid(problems.join("\n"))) }
+    }
+}
+
+impl Desk {
+    pub(super) async fn settings(&self) -> Result<SettingsView, No> {
+        let saved = self.store.settings();
+        let slots = self.engine().ok().map(|engine| engine.dispatcher.status().slots);
+        let port = self.launch.address().map(|address| address.port());
+        Ok(SettingsView {
+            device_name: self.device_name().await?,
+            slots: Chosen {
+                chosen: saved.slots().await?.unwrap_or(crate::dispatcher::Config::default().slots),
+                in_force: slots,
+            },
+            theme: saved.theme().await?,
+            // The first one that was free is as good as chosen.
+            pages_port: Chosen { chosen: saved.page_port().await?.or(port).unwrap_or_default(), in_force: port },
+            secrets: self.secret_places(),
+            home: self.own.clone(),
+            version: VERSION.to_owned(),
+        })
+    }
+
+    fn secret_places(&self) -> Vec<SecretPlace> {
+        let home = Home::at(self.own.clone());
+        let place = |what: &str, path: PathBuf| SecretPlace { what: what.to_owned(), saved: path.exists(), path };
+        vec![
+            place("This device's key", home.key()),
+            place("Control token of the remote gateway", self.token_file.clone()),
+            place("Control token that was entered and not put in force", self.token_draft()),
+            place("Keys of model providers", home.providers()),
+            place("Keys of MCP servers", home.mcp_servers()),
+        ]
+    }
+
+    /// All of it, or nothing.
+    pub(super) async fn change_settings(&self, ask: ChangeSettings) -> Result<SettingsView, No> {
+        ask.check()?;
+        let saved = self.store.settings();
+        if let Some(name) = &ask.device_name {
+            saved.set_device_name(name).await?;
+        }
+        if let Some(slots) = ask.slots {
+            saved.set_slots(slots).await?;
+        }
+        if let Some(theme) = ask.theme {
+            saved.set_theme(theme).await?;
+        }
+        if let Some(port) = ask.pages_port {
+            saved.set_page_port(port).await?;
+        }
+        self.settings().await
+    }
+
+    /// Changes whether the agent starts at login, if that is asked for, and says how it stands.
+    pub(super) async fn autostart(&self, enabled: Option<bool>) -> Result<State, No> {
+        let program = std::env::current_exe().map_err(|error| failed(format!("the agent's own program: {error}")))?;
+        let units = Home::user_units().ok_or_else(|| refused("no folder for units is known: set HOME".to_owned()))?;
+        let autostart = Autostart { units, program, home: self.own.clone() };
+        // systemd is another program, and may take its time.
+        let worked = tokio::task::spawn_blocking(move || match enabled {
+            None => Ok(autostart.state()),
+            Some(true) => autostart.enable(),
+            Some(false) => autostart.disable(),
+        });
+        let worked = worked.await.map_err(|_| failed("the agent failed while it asked systemd".to_owned()))?;
+        worked.map_err(|error| match error {
+            AutostartError::Io { .. } => failed(error.to_string()),
+            error => refused(error.to_string()),
+        })
+    }
+}

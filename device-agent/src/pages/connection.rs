@@ -1,0 +1,360 @@
+//! How the gateway is reached: each mode with a draft of its own, what a test of it found, and this device's identity.
+
+use std::path::PathBuf;
+
+use askama::Template;
+use axum::extract::{Query, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_protocol::identity::IdentityFile;
+use serde::Deserialize;
+
+use super::door::Visitor;
+use super::fields::Fields;
+use super::frame::{Frame, Section};
+use super::live::Topic;
+use super::words::{Shape, When};
+use super::wrong::{Wrong, come_back};
+use super::{Pages, Trouble};
+use crate::local::{
+    DiscardConnection, GetConnection, GetIdentity, GetSettings, LineView, No, NoCode, SaveConnection, Stage,
+    TestConnection, Tested,
+};
+use crate::settings::{Connection, Edit, Mode};
+use crate::visible;
+
+/// The fields of every mode, by the names that the agent calls them.
+const FIELDS: &[&str] =
+    &["listen", "ssh-address", "ssh-user", "control-socket", "host-key", "known-hosts", "control-token"];
+
+/// Which mode is shown, and what was just done.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Place {
+    #[serde(default)]
+    mode: String,
+    #[serde(default)]
+    said: String,
+}
+
+fn mode(text: &str) -> Option<Mode> {
+    [Mode::BuiltIn, Mode::Remote].into_iter().find(|mode| mode.to_string() == text)
+}
+
+#[derive(Template)]
+#[template(path = "connection.html")]
+struct Show {
+    frame: Frame,
+    mode: Mode,
+    connection: Connection,
+    fields: Fields,
+    wrong: Wrong,
+    said: Option<&'static str>,
+    tested: Option<Tested>,
+    identity: IdentityFile,
+    token_saved: bool,
+    token_draft: bool,
+}
+
+impl Show {
+    async fn new(pages: &Pages, visitor: &Visitor, mode: Option<Mode>) -> Result<Self, Trouble> {
+        let desk = pages.desk();
+        let (frame, connection, identity, settings) = tokio::join!(
+            Frame::new(pages, visitor, Section::Connection, "Connection"),
+            desk.ask(GetConnection {}),
+            desk.ask(GetIdentity {}),
+            desk.ask(GetSettings {}),
+        );
+        let (connection, identity, secrets) = (connection?, identity?, settings?.secrets);
+        let saved = |name: &str| secrets.iter().any(|place| place.saved && place.path.ends_with(name));
+        let mode = mode.unwrap_or(connection.mode);
+        Ok(Self {
+            frame,
+            mode,
+            fields: written(&connection, mode),
+            connection,
+            wrong: Wrong::default(),
+            said: None,
+            tested: None,
+            identity,
+            token_saved: saved("control_token"),
+            token_draft: saved("control_token.draft"),
+        })
+    }
+
+    /// The tabs: the mode, its name, whether it is shown, in force, edited.
+    fn modes(&self) -> [(Mode, &'static str, bool, bool, bool); 2] {
+        [(Mode::BuiltIn, "Built-in"), (Mode::Remote, "Remote gateway")]
+            .map(|(mode, name)| (mode, name, mode == self.mode, mode == self.connection.mode, self.has_draft(mode)))
+    }
+
+    fn has_draft(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::BuiltIn => self.connection.builtin_draft.is_some(),
+            Mode::Remote => self.connection.remote_draft.is_some() || self.token_draft,
+        }
+    }
+
+    fn remote(&self) -> bool {
+        self.mode == Mode::Remote
+    }
+
+    /// What stands in the token's field while nothing is typed.
+    fn token_hint(&self) -> &'static str {
+        match (self.token_draft, self.token_saved) {
+            (true, _) => "in the draft · leave blank to keep",
+            (false, true) => "saved · leave blank to keep",
+            (false, false) => "dgt_…",
+        }
+    }
+
+    /// What is known of the line in force.
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        let mut facts = Vec::new();
+        let Some(status) = &self.frame.status else { return facts };
+        if let LineView::Connected { gateway_version, device_id, .. } = &status.line {
+            facts.push(("Gateway version", visible::line(gateway_version)));
+            facts.push(("This device at the gateway", device_id.to_string()));
+        }
+        if let Some(access) = &status.access {
+            facts.push(("Callers use", visible::line(&access.address)));
+        }
+        facts
+    }
+
+    /// When the line came up.
+    fn since(&self) -> Option<String> {
+        match &self.frame.status.as_ref()?.line {
+            LineView::Connected { since, .. } => Some(When(since).to_string()),
+            _ => None,
+        }
+    }
+
+    /// What a test went through.
+    fn steps(tested: &Tested) -> Vec<(Shape, &'static str, String)> {
+        let step = |stage: Stage| {
+            let (name, detail) = match stage {
+                Stage::Address => ("Something answers", tested.address.clone()),
+                Stage::HostKey => ("Host key is the right one", String::new()),
+                Stage::DeviceKey => ("Server lets this device's key in", String::new()),
+                Stage::Socket => ("A gateway answers at the control socket", String::new()),
+                Stage::Token => ("Control token is accepted", String::new()),
+                Stage::Version => ("Version matches", tested.gateway_version.clone().unwrap_or_default()),
+                Stage::Device => {
+                    ("Gateway knows this device", tested.device_id.map(|id| id.to_string()).unwrap_or_default())
+                }
+            };
+            let shape = match stage {
+                _ if tested.passed.contains(&stage) => Shape::Good,
+                _ if tested.failed_at == Some(stage) => Shape::Bad,
+                _ => Shape::Unknown,
+            };
+            (shape, name, visible::line(&detail))
+        };
+        Stage::ALL.map(step).into()
+    }
+
+    fn label(field: &str) -> &'static str {
+        match field {
+            "listen" => "Address",
+            "ssh-address" => "SSH address",
+            "ssh-user" => "SSH user",
+            "control-socket" => "Control socket",
+            "host-key" => "Host key",
+            "known-hosts" => "Known-hosts file",
+            _ => "Control token",
+        }
+    }
+}
+
+/// A mode's fields: its draft, or what is saved.
+fn written(connection: &Connection, mode: Mode) -> Fields {
+    let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    match mode {
+        Mode::BuiltIn => {
+            let saved = connection.builtin_draft.as_ref().unwrap_or(&connection.saved.builtin);
+            Fields(vec![field("listen", &saved.listen)])
+        }
+        Mode::Remote => {
+            let saved = connection.remote_draft.as_ref().unwrap_or(&connection.saved.remote);
+            let known_hosts = saved.known_hosts.as_deref().map(|path| path.to_string_lossy()).unwrap_or_default();
+            Fields(vec![
+                field("ssh-address", &saved.ssh_address),
+                field("ssh-user", &saved.ssh_user),
+                field("control-socket", &saved.control_socket),
+                field("host-key", saved.host_key.as_deref().unwrap_or_default()),
+                field("known-hosts", &known_hosts),
+            ])
+        }
+    }
+}
+
+/// What a form changes in a draft.
+fn edit(mode: Mode, fields: &Fields) -> Edit {
+    let text = |name| Some(fields.get(name).trim().to_owned());
+    match mode {
+        Mode::BuiltIn => Edit { listen: text("listen"), ..Edit::default() },
+        Mode::Remote => Edit {
+            listen: None,
+            ssh_address: text("ssh-address"),
+            ssh_user: text("ssh-user"),
+            control_socket: text("control-socket"),
+            host_key: text("host-key"),
+            known_hosts: text("known-hosts").map(PathBuf::from),
+        },
+    }
+}
+
+/// `GET /connection`
+pub(super) async fn show(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Query(place): Query<Place>,
+) -> Result<Response, Trouble> {
+    let said = match place.said.as_str() {
+        "saved" => Some("Saved, and in force."),
+        "draft" => Some("The draft is kept. Nothing else changed."),
+        "discarded" => Some("The draft is gone."),
+        _ => None,
+    };
+    let page = Show::new(&pages, &visitor, mode(&place.mode)).await?;
+    Ok(super::html(StatusCode::OK, &Show { said, ..page }))
+}
+
+/// `POST /connection`: the form, whichever of its buttons was pressed.
+pub(super) async fn change(State(pages): State<Pages>, visitor: Visitor, fields: Fields) -> Result<Response, Trouble> {
+    let mode = chosen(&fields)?;
+    match pressed(&pages, mode, &fields).await {
+        Ok(Done::At(address)) => {
+            pages.live().changed(Topic::Status);
+            Ok(Redirect::to(&address).into_response())
+        }
+        Ok(Done::Tested(tested)) => {
+            let page = Show::new(&pages, &visitor, Some(mode)).await?;
+            Ok(super::html(StatusCode::OK, &Show { tested: Some(tested), ..page }))
+        }
+        Err(no) => again(&pages, &visitor, mode, Some(&fields), no).await,
+    }
+}
+
+/// What came of a button.
+enum Done {
+    At(String),
+    Tested(Tested),
+}
+
+async fn pressed(pages: &Pages, mode: Mode, fields: &Fields) -> Result<Done, No> {
+    let desk = pages.desk();
+    // Whatever comes of the rest, what was typed is kept as a draft.
+    let connection = desk.ask(save(mode, edit(mode, fields), fields.filled("control-token"), true, false)).await?;
+    match fields.get("do") {
+        "draft" => return Ok(Done::At(format!("/connection?mode={mode}&said=draft"))),
+        "test" => return Ok(Done::Tested(desk.ask(TestConnection { mode }).await?)),
+        _ => {}
+    }
+    if leaves_runs(pages, &connection, mode).await > 0 {
+        return Ok(Done::At(format!("/connection/abandon?mode={mode}")));
+    }
+    desk.ask(save(mode, Edit::default(), None, false, false)).await?;
+    Ok(Done::At(format!("/connection?mode={mode}&said=saved")))
+}
+
+fn save(mode: Mode, edit: Edit, control_token: Option<String>, draft_only: bool, abandon_runs: bool) -> SaveConnection {
+    SaveConnection { mode, edit, control_token, draft_only, abandon_runs }
+}
+
+/// Runs in hand that saving a mode's draft would cut off.
+async fn leaves_runs(pages: &Pages, connection: &Connection, mode: Mode) -> usize {
+    let mut saved = connection.clone();
+    if saved.save(mode).is_err() || saved.same_gateway(connection) {
+        return 0;
+    }
+    let status = pages.desk().ask(crate::local::GetStatus {}).await.ok();
+    status.and_then(|status| Some(status.work.runs.as_array()?.len())).unwrap_or(0)
+}
+
+/// The page again, with everything that was in the form.
+async fn again(
+    pages: &Pages,
+    visitor: &Visitor,
+    mode: Mode,
+    fields: Option<&Fields>,
+    no: No,
+) -> Result<Response, Trouble> {
+    let page = Show::new(pages, visitor, Some(mode)).await?;
+    let status = if no.code == NoCode::Invalid { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::CONFLICT };
+    let fields = fields.map_or(page.fields, come_back);
+    Ok(super::html(status, &Show { fields, wrong: Wrong::new(&no.message, FIELDS), ..page }))
+}
+
+fn chosen(fields: &Fields) -> Result<Mode, No> {
+    let message = || "A connection is built-in or remote; hosted comes with a later version.".to_owned();
+    mode(fields.get("mode")).ok_or_else(|| No { code: NoCode::Invalid, message: message() })
+}
+
+#[derive(Template)]
+#[template(path = "connection-abandon.html")]
+struct AbandonQuestion {
+    frame: Frame,
+    mode: Mode,
+    runs: usize,
+}
+
+/// `GET /connection/abandon`: the question before runs are cut off.
+pub(super) async fn ask_abandon(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Query(place): Query<Place>,
+) -> Result<Response, Trouble> {
+    let connection = pages.desk().ask(GetConnection {}).await?;
+    let mode = mode(&place.mode).unwrap_or(connection.mode);
+    let runs = leaves_runs(&pages, &connection, mode).await;
+    let frame = Frame::new(&pages, &visitor, Section::Connection, "Leave the present gateway?").await;
+    Ok(super::html(StatusCode::OK, &AbandonQuestion { frame, mode, runs }))
+}
+
+/// `POST /connection/abandon`: puts the draft in force, whatever it does to runs.
+pub(super) async fn abandon(State(pages): State<Pages>, visitor: Visitor, fields: Fields) -> Result<Response, Trouble> {
+    let mode = chosen(&fields)?;
+    match pages.desk().ask(save(mode, Edit::default(), None, false, true)).await {
+        Ok(_) => {
+            pages.live().changed(Topic::Status);
+            Ok(Redirect::to(&format!("/connection?mode={mode}&said=saved")).into_response())
+        }
+        Err(no) => again(&pages, &visitor, mode, None, no).await,
+    }
+}
+
+#[derive(Template)]
+#[template(path = "connection-discard.html")]
+struct DiscardQuestion {
+    frame: Frame,
+    mode: Mode,
+}
+
+/// `GET /connection/discard`: the question before it.
+pub(super) async fn ask_discard(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Query(place): Query<Place>,
+) -> Result<Response, Trouble> {
+    let mode = mode(&place.mode).unwrap_or_default();
+    let frame = Frame::new(&pages, &visitor, Section::Connection, "Discard the draft?").await;
+    Ok(super::html(StatusCode::OK, &DiscardQuestion { frame, mode }))
+}
+
+/// `POST /connection/discard`
+pub(super) async fn discard(State(pages): State<Pages>, fields: Fields) -> Result<Redirect, Trouble> {
+    let mode = chosen(&fields)?;
+    pages.desk().ask(DiscardConnection { mode }).await?;
+    Ok(Redirect::to(&format!("/connection?mode={mode}&said=discarded")))
+}
+
+/// `GET /connection/identity.json`: the file that the gateway's administrator pairs this device with.
+pub(super) async fn identity(State(pages): State<Pages>, _: Visitor) -> Result<Response, Trouble> {
+    let identity = pages.desk().ask(GetIdentity {}).await?;
+    let text = serde_json::to_string_pretty(&identity)
+        .map_err(|error| No { code: NoCode::Failed, message: format!("the identity cannot be written: {error}") })?;
+    let kind = HeaderValue::from_static("application/json");
+    let name = HeaderValue::from_static("attachment; filename=\"deskgate-identity.json\"");
+    Ok(([(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, name)], format!("{text}\n")).into_response())
+}

@@ -1,0 +1,228 @@
+//! The model providers of this computer: what kind, where, and whether a key is saved. The key itself never comes back.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_protocol::secret::SecretKind;
+
+use super::door::Visitor;
+use super::fields::Fields;
+use super::frame::{Frame, Section};
+use super::{Pages, Trouble};
+use crate::local::{Configured, Kind, ListProviders, ListServices, NewKey, No, NoCode, RemoveProvider, SetProvider};
+use crate::services::Provider;
+
+/// The kinds with what they are called.
+const KINDS: [(Kind, &str, &str); 2] = [
+    (Kind::Anthropic, "anthropic", "Anthropic's Messages API"),
+    (Kind::Openai, "openai", "OpenAI's Chat Completions API, which most other servers speak too"),
+];
+
+fn name_of(kind: Kind) -> &'static str {
+    KINDS.iter().find(|(known, ..)| *known == kind).map_or("", |(_, name, _)| name)
+}
+
+#[derive(Template)]
+#[template(path = "providers.html")]
+struct List {
+    frame: Frame,
+    providers: Vec<Configured>,
+}
+
+impl List {
+    fn kind(&self, provider: &Configured) -> &'static str {
+        name_of(provider.kind)
+    }
+}
+
+/// `GET /providers`
+pub(super) async fn list(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, Trouble> {
+    let frame = Frame::new(&pages, &visitor, Section::Applications, "Model providers").await;
+    let providers = pages.desk().ask(ListProviders {}).await?;
+    Ok(super::html(StatusCode::OK, &List { frame, providers }))
+}
+
+#[derive(Template)]
+#[template(path = "provider.html")]
+struct Form {
+    frame: Frame,
+    /// `None` for a new one.
+    saved: Option<Configured>,
+    fields: Fields,
+    problem: Option<Problem>,
+}
+
+/// What is wrong, and the control it leads to.
+struct Problem {
+    place: &'static str,
+    message: String,
+}
+
+impl Form {
+    /// Whether an API is the chosen one.
+    fn is_kind(&self, name: &str) -> bool {
+        self.fields.get("kind") == name
+    }
+
+    /// Whether it is this control that is wrong.
+    fn wrong(&self, place: &str) -> bool {
+        self.problem.as_ref().is_some_and(|problem| problem.place == place)
+    }
+}
+
+async fn form(
+    pages: &Pages,
+    visitor: &Visitor,
+    saved: Option<Configured>,
+    fields: Fields,
+    problem: Option<Problem>,
+) -> Response {
+    let title = saved.as_ref().map_or_else(|| "New provider".to_owned(), |saved| format!("Provider {}", saved.name));
+    let frame = Frame::new(pages, visitor, Section::Applications, title).await;
+    let status = if problem.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
+    super::html(status, &Form { frame, saved, fields, problem })
+}
+
+async fn find(pages: &Pages, name: &str) -> Result<Configured, Trouble> {
+    let missing = || No { code: NoCode::NotFound, message: format!("There is no provider {name:?} on this computer.") };
+    let providers = pages.desk().ask(ListProviders {}).await?;
+    providers.into_iter().find(|provider| provider.name == name).ok_or_else(|| Trouble(missing()))
+}
+
+/// `GET /providers/new`
+pub(super) async fn ask_new(State(pages): State<Pages>, visitor: Visitor) -> Response {
+    form(&pages, &visitor, None, Fields::default(), None).await
+}
+
+/// `GET /providers/{name}`
+pub(super) async fn show(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(name): Path<String>,
+) -> Result<Response, Trouble> {
+    let saved = find(&pages, &name).await?;
+    let pairs = [("kind", name_of(saved.kind)), ("base_url", &saved.base_url), ("key_is", "keep")];
+    let fields = Fields(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec());
+    Ok(form(&pages, &visitor, Some(saved), fields, None).await)
+}
+
+/// `POST /providers/new`
+pub(super) async fn create(State(pages): State<Pages>, visitor: Visitor, fields: Fields) -> Result<Response, Trouble> {
+    let name = fields.get("name").trim().to_owned();
+    let known = pages.desk().ask(ListProviders {}).await?;
+    if known.iter().any(|provider| provider.name == name) {
+        let problem = Problem { place: "name", message: format!("there is a provider {name} already") };
+        return Ok(refuse(&pages, &visitor, None, fields, problem).await);
+    }
+    set(&pages, &visitor, None, name, fields).await
+}
+
+/// `POST /providers/{name}`
+pub(super) async fn change(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(name): Path<String>,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let saved = find(&pages, &name).await?;
+    set(&pages, &visitor, Some(saved), name, fields).await
+}
+
+async fn set(
+    pages: &Pages,
+    visitor: &Visitor,
+    saved: Option<Configured>,
+    name: String,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let request = match request(name, &fields) {
+        Ok(request) => request,
+        Err(problem) => return Ok(refuse(pages, visitor, saved, fields, problem).await),
+    };
+    match pages.desk().ask(request).await {
+        Ok(_) => Ok(Redirect::to("/providers").into_response()),
+        Err(no) if matches!(no.code, NoCode::Invalid | NoCode::Refused) => {
+            let problem = Problem { place: place_of(&no.message), message: no.message };
+            Ok(refuse(pages, visitor, saved, fields, problem).await)
+        }
+        Err(no) => Err(no.into()),
+    }
+}
+
+/// The form again, with everything that was in it but the key and whatever else may be one.
+async fn refuse(
+    pages: &Pages,
+    visitor: &Visitor,
+    saved: Option<Configured>,
+    mut fields: Fields,
+    problem: Problem,
+) -> Response {
+    fields.0.retain(|(name, value)| name != "key" && SecretKind::of(value.trim()).is_none());
+    form(pages, visitor, saved, fields, Some(problem)).await
+}
+
+/// The control that an answer of the agent is about.
+fn place_of(message: &str) -> &'static str {
+    match message {
+        _ if message.starts_with("the base URL") => "base_url",
+        _ if message.starts_with("a provider's name") => "name",
+        _ => "key",
+    }
+}
+
+fn request(name: String, fields: &Fields) -> Result<SetProvider, Problem> {
+    for place in ["name", "base_url"] {
+        if let Some(kind) = SecretKind::of(fields.get(place).trim()) {
+            let message = format!("this is {kind}, which does not belong here. It was taken out of the field");
+            return Err(Problem { place, message });
+        }
+    }
+    let kind = KINDS.into_iter().find(|(_, name, _)| *name == fields.get("kind")).map(|(kind, ..)| kind);
+    let kind = kind.ok_or_else(|| Problem { place: "kind", message: "choose which API it speaks".to_owned() })?;
+    let key = match fields.filled("key") {
+        Some(text) => match SecretKind::of(&text).filter(|kind| *kind != SecretKind::ModelProviderKey) {
+            Some(other) => {
+                let message = format!("this is {other}, not a model provider's key");
+                return Err(Problem { place: "key", message });
+            }
+            None => NewKey::Replace(text),
+        },
+        None if fields.get("key_is") == "none" => NewKey::Forget,
+        None => NewKey::Keep,
+    };
+    Ok(SetProvider { name, kind: Some(kind), base_url: fields.filled("base_url"), key })
+}
+
+#[derive(Template)]
+#[template(path = "provider-remove.html")]
+struct RemoveQuestion {
+    frame: Frame,
+    name: String,
+    /// The services that name it.
+    services: Vec<String>,
+}
+
+/// `GET /providers/{name}/remove`: the question before it.
+pub(super) async fn ask_remove(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(name): Path<String>,
+) -> Result<Response, Trouble> {
+    let name = find(&pages, &name).await?.name;
+    let frame = Frame::new(&pages, &visitor, Section::Applications, format!("Remove {name}?")).await;
+    let provider = Provider::Account(name.clone());
+    let mut services = pages.desk().ask(ListServices {}).await?;
+    services.retain(|service| {
+        let published = service.published.as_ref().map(|version| &version.definition);
+        [Some(&service.draft), published].into_iter().flatten().any(|definition| definition.provider == provider)
+    });
+    let services = services.into_iter().map(|service| service.draft.name).collect();
+    Ok(super::html(StatusCode::OK, &RemoveQuestion { frame, name, services }))
+}
+
+/// `POST /providers/{name}/remove`
+pub(super) async fn remove(State(pages): State<Pages>, Path(name): Path<String>) -> Result<Redirect, Trouble> {
+    pages.desk().ask(RemoveProvider { name }).await?;
+    Ok(Redirect::to("/providers"))
+}

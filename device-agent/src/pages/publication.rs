@@ -1,0 +1,94 @@
+//! What follows a checked draft: its publication, and a run of what is published to see what it does.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_protocol::ids::DraftId;
+use deskgate_protocol::management::{ShowApplication, TryEndpoint};
+
+use super::door::Visitor;
+use super::fields::Fields;
+use super::frame::{Frame, Section};
+use super::live::Topic;
+use super::services::Draft;
+use super::stages;
+use super::{Pages, Trouble};
+use crate::local::{No, NoCode, PublishService, ShowService};
+use crate::services::Service;
+
+#[derive(Template)]
+#[template(path = "service-publish.html")]
+struct PublishQuestion {
+    frame: Frame,
+    service: Service,
+    summary: Vec<String>,
+}
+
+/// `GET /services/{id}/publish`: the question before it.
+pub(super) async fn ask_publish(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(draft_id): Path<DraftId>,
+) -> Result<Response, Trouble> {
+    let service = pages.desk().ask(ShowService { draft_id }).await?;
+    if let Some(why) = stages::unpublishable(&service) {
+        return Draft { problem: Some(why), ..Draft::of(service) }.show(&pages, &visitor).await;
+    }
+    let application = pages.desk().manage(ShowApplication { app_id: service.app_id }).await?.name;
+    let title = format!("Publish {}?", service.draft.name);
+    let frame = Frame::new(&pages, &visitor, Section::Applications, title).await;
+    let summary = stages::summary(&service.draft, &application);
+    Ok(super::html(StatusCode::OK, &PublishQuestion { frame, service, summary }))
+}
+
+/// `POST /services/{id}/publish`: exactly the draft that the question was about.
+pub(super) async fn publish(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(draft_id): Path<DraftId>,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let service = pages.desk().ask(ShowService { draft_id }).await?;
+    if fields.get("definition") != service.draft.digest().to_string() {
+        let problem = Some("The draft was changed while you were asked. Nothing was published.".to_owned());
+        return Draft { problem, ..Draft::of(service) }.show(&pages, &visitor).await;
+    }
+    match pages.desk().ask(PublishService { draft_id }).await {
+        Ok(_) => {
+            pages.live().changed(Topic::Status);
+            Ok(Redirect::to(&format!("/services/{draft_id}")).into_response())
+        }
+        Err(no) if matches!(no.code, NoCode::Invalid | NoCode::Refused) => {
+            Draft { problem: Some(no.message), ..Draft::of(service) }.show(&pages, &visitor).await
+        }
+        Err(no) => Err(no.into()),
+    }
+}
+
+/// `POST /services/{id}/try`: starts a run of what is published, as a caller would.
+pub(super) async fn try_out(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(draft_id): Path<DraftId>,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let service = pages.desk().ask(ShowService { draft_id }).await?;
+    let input = fields.get("input").replace("\r\n", "\n");
+    let asked = match service.published.as_ref().and(service.endpoint_id) {
+        Some(endpoint_id) => pages.desk().manage(TryEndpoint { endpoint_id, input: input.clone() }).await,
+        None => Err(No { code: NoCode::Refused, message: "Only what is published can be tried.".to_owned() }),
+    };
+    match asked {
+        Ok(run) => {
+            pages.live().changed(Topic::Runs);
+            Ok(Redirect::to(&format!("/runs/{}", run.run_id)).into_response())
+        }
+        Err(no) if matches!(no.code, NoCode::Invalid | NoCode::Refused) => {
+            let mut draft = Draft { problem: Some(no.message), ..Draft::of(service) };
+            draft.fields.0.push(("input".to_owned(), input));
+            draft.show(&pages, &visitor).await
+        }
+        Err(no) => Err(no.into()),
+    }
+}

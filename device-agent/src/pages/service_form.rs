@@ -1,0 +1,358 @@
+//! The form of a service: a definition as fields, and fields as a definition.
+//!
+//! A field has the name that it has in a definition where there is one, so that what is wrong with a definition leads to
+//! its field. Whatever cannot be read keeps the form as it was sent, save for a secret, which never comes back.
+
+use std::path::{Path, PathBuf};
+
+use deskgate_protocol::secret::SecretKind;
+
+use super::fields::Fields;
+use crate::local::ConfiguredServer;
+use crate::services::approvals::{Action, OnDenial, Rule};
+use crate::services::{
+    Approvals, Definition, FieldError, InvalidDefinition, Limits, McpServer, Network, Provider, Skill, ToolName,
+};
+
+/// The fields that hold text that a person may have pasted.
+const TEXTS: [&str; 8] =
+    ["name", "description", "working_directory", "model", "instructions", "rules", "protected", "skills"];
+/// Units of time that the form offers, with their seconds.
+pub(super) const UNITS: [(&str, u32); 4] = [("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1)];
+/// Tools whose calls ask first unless a rule says otherwise.
+const ASKS: [ToolName; 3] = [ToolName::Edit, ToolName::Write, ToolName::Bash];
+
+/// What a new service has before anybody wrote anything.
+pub(super) fn blank() -> Definition {
+    Definition {
+        name: String::new(),
+        description: String::new(),
+        working_directory: PathBuf::new(),
+        provider: Provider::Scripted,
+        model: "folder".to_owned(),
+        instructions: "Answer the caller's question about the files in the working directory.".to_owned(),
+        tools: ToolName::WORKSPACE.to_vec(),
+        skills: Vec::new(),
+        mcp: Vec::new(),
+        approvals: Approvals::default(),
+        protected: Vec::new(),
+        network: Network::None,
+        limits: Limits::default_for(&ToolName::WORKSPACE, &[]),
+    }
+}
+
+/// A definition as the form shows it.
+pub(super) fn fields(definition: &Definition) -> Fields {
+    let mut fields = Vec::new();
+    let mut set = |name: &str, value: String| fields.push((name.to_owned(), value));
+    set("name", definition.name.clone());
+    set("description", definition.description.clone());
+    set("working_directory", definition.working_directory.display().to_string());
+    set("provider", definition.provider.to_string());
+    set("model", definition.model.clone());
+    set("instructions", definition.instructions.clone());
+    set("kind", if definition.tools.is_empty() { "conversation" } else { "workspace" }.to_owned());
+    definition.tools.iter().for_each(|tool| set("tool", tool.to_string()));
+    set("network", definition.network.as_str().to_owned());
+    let (unasked, others): (Vec<_>, Vec<_>) =
+        definition.approvals.rules.iter().partition(|rule| ASKS.iter().any(|tool| **rule == runs_unasked(*tool)));
+    unasked.iter().for_each(|rule| set("unasked", rule.tool.clone()));
+    set("rules", lines(&others));
+    let (unit, seconds) = unit_of(definition.approvals.expiry_s);
+    set("expiry", (definition.approvals.expiry_s / seconds).to_string());
+    set("expiry_unit", unit.to_owned());
+    let ends = definition.approvals.on_denial == OnDenial::EndRun;
+    set("on_denial", if ends { "end" } else { "tell" }.to_owned());
+    set("protected", lines(&definition.protected));
+    set(
+        "skills",
+        definition.skills.iter().map(|skill| skill.source.display().to_string()).collect::<Vec<_>>().join("\n"),
+    );
+    definition.mcp.iter().for_each(|server| set("mcp", server.name.clone()));
+    let limits = &definition.limits;
+    set("max_turns", limits.max_turns.to_string());
+    set("max_duration_s", limits.max_duration_s.to_string());
+    let usual = Limits::default_for(&definition.tools, &definition.mcp).concurrency;
+    set("concurrency", if limits.concurrency == usual { String::new() } else { limits.concurrency.to_string() });
+    set("max_output_tokens", limits.max_output_tokens.map(|tokens| tokens.to_string()).unwrap_or_default());
+    set("context_tokens", limits.context_tokens.map(|tokens| tokens.to_string()).unwrap_or_default());
+    Fields(fields)
+}
+
+/// What was sent as a definition, or everything that is wrong with it. `before` is what the draft was.
+pub(super) async fn definition(
+    fields: &Fields,
+    before: &Definition,
+    servers: &[ConfiguredServer],
+) -> Result<Definition, Vec<FieldError>> {
+    let (fields, before, servers) = (fields.clone(), before.clone(), servers.to_vec());
+    let read = move || Reader { fields: &fields, before: &before, wrong: Vec::new() }.read(&servers);
+    // Folders and skills are looked at on the disk.
+    let read = tokio::task::spawn_blocking(read).await;
+    read.unwrap_or_else(|_| Err(vec![wrong("name", "the form could not be read; send it again")]))
+}
+
+/// Takes secrets out of what was sent, and says where they were.
+pub(super) fn take_out_secrets(fields: &mut Fields) -> Vec<FieldError> {
+    let mut found = Vec::new();
+    for (name, value) in &mut fields.0 {
+        let Some(name) = TEXTS.into_iter().find(|text| text == name) else { continue };
+        if let Some(kind) = SecretKind::of(value.trim()) {
+            let message =
+                format!("this is {kind}. It was taken out of the field: nothing of a service may hold a secret");
+            found.push(wrong(name, message));
+            value.clear();
+        }
+    }
+    found
+}
+
+fn wrong(field: &'static str, message: impl Into<String>) -> FieldError {
+    FieldError { field: field.into(), message: message.into() }
+}
+
+fn runs_unasked(tool: ToolName) -> Rule {
+    Rule { action: Action::Allow, tool: tool.to_string(), path: None }
+}
+
+fn lines<T: ToString>(items: &[T]) -> String {
+    items.iter().map(T::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// The largest unit that a time is a whole number of.
+fn unit_of(seconds: u32) -> (&'static str, u32) {
+    UNITS.into_iter().find(|(_, unit)| seconds.is_multiple_of(*unit)).unwrap_or(("seconds", 1))
+}
+
+/// The same things in the order that they had: an order without a meaning makes no other definition.
+fn in_order_of<T: PartialEq + Clone>(before: &[T], now: Vec<T>) -> Vec<T> {
+    let same = before.len() == now.len() && before.iter().all(|item| now.contains(item));
+    if same { before.to_vec() } else { now }
+}
+
+struct Reader<'a> {
+    fields: &'a Fields,
+    before: &'a Definition,
+    wrong: Vec<FieldError>,
+}
+
+impl Reader<'_> {
+    fn read(mut self, servers: &[ConfiguredServer]) -> Result<Definition, Vec<FieldError>> {
+        let tools = self.tools();
+        let mcp = self.servers(servers);
+        let definition = Definition {
+            name: self.fields.get("name").trim().to_owned(),
+            description: self.text("description").trim().to_owned(),
+            working_directory: PathBuf::from(self.fields.get("working_directory").trim()),
+            provider: Provider::from(self.fields.get("provider").to_owned()),
+            model: self.fields.get("model").trim().to_owned(),
+            instructions: self.text("instructions"),
+            network: if self.fields.get("network") == "host" { Network::Host } else { Network::None },
+            skills: self.skills(),
+            approvals: self.approvals(),
+            protected: self.lines("protected"),
+            limits: self.limits(&tools, &mcp),
+            tools,
+            mcp,
+        };
+        if let Err(InvalidDefinition(found)) = definition.validate() {
+            // What could not even be read was said.
+            let new = |error: &FieldError| !self.wrong.iter().any(|known| known.field == error.field);
+            let found: Vec<_> = found.into_iter().filter(new).collect();
+            self.wrong.extend(found);
+        }
+        if self.wrong.is_empty() { Ok(definition) } else { Err(self.wrong) }
+    }
+
+    /// Browsers send every line break as two characters.
+    fn text(&self, name: &str) -> String {
+        self.fields.get(name).replace("\r\n", "\n")
+    }
+
+    fn lines(&self, name: &str) -> Vec<String> {
+        self.text(name).lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+    }
+
+    fn tools(&mut self) -> Vec<ToolName> {
+        if self.fields.get("kind") == "conversation" {
+            return Vec::new();
+        }
+        let chosen = |tool: &ToolName| self.fields.all("tool").any(|name| name == tool.as_str());
+        let tools: Vec<_> = ToolName::ALL.into_iter().filter(chosen).collect();
+        if tools.is_empty() {
+            self.wrong.push(wrong("tools", "choose one at least, or \"Conversation only\""));
+        }
+        in_order_of(&self.before.tools, tools)
+    }
+
+    fn servers(&mut self, configured: &[ConfiguredServer]) -> Vec<McpServer> {
+        let mut servers = Vec::new();
+        for name in self.fields.all("mcp") {
+            match McpServer::named(name, configured, &self.before.mcp) {
+                Some(server) => servers.push(server),
+                None => {
+                    self.wrong.push(wrong("mcp", format!("there is no MCP server {name:?} on this device any more")))
+                }
+            }
+        }
+        in_order_of(&self.before.mcp, servers)
+    }
+
+    /// One that was there keeps the text that was taken over, unless it is to be read again.
+    fn skills(&mut self) -> Vec<Skill> {
+        let again = self.fields.get("skills_again") == "yes";
+        let mut skills = Vec::new();
+        for place in self.lines("skills") {
+            let kept = self.before.skills.iter().find(|skill| !again && skill.source == Path::new(&place));
+            let read = || match Path::new(&place).is_absolute() {
+                true => Skill::read(Path::new(&place)).map_err(|error| error.to_string()),
+                false => Err(format!("{place:?} is no absolute path; write the whole path")),
+            };
+            match kept.cloned().map_or_else(read, Ok) {
+                Ok(skill) => skills.push(skill),
+                Err(problem) => self.wrong.push(wrong("skills", problem)),
+            }
+        }
+        skills
+    }
+
+    fn approvals(&mut self) -> Approvals {
+        let mut rules = Vec::new();
+        for line in self.lines("rules") {
+            match line.parse() {
+                Ok(rule) => rules.push(rule),
+                Err(problem) => self.wrong.push(wrong("approvals", format!("{line}: {problem}"))),
+            }
+        }
+        let unasked = ASKS.into_iter().filter(|tool| self.fields.all("unasked").any(|name| name == tool.as_str()));
+        rules.extend(unasked.map(runs_unasked));
+        let unit =
+            UNITS.into_iter().find(|(unit, _)| *unit == self.fields.get("expiry_unit")).map_or(1, |(_, unit)| unit);
+        let expiry_s = self.number("approvals", "the time a request waits", "expiry").saturating_mul(unit);
+        let on_denial = match self.fields.get("on_denial") {
+            "end" => OnDenial::EndRun,
+            _ => OnDenial::TellAssistant,
+        };
+        Approvals { rules: in_order_of(&self.before.approvals.rules, rules), expiry_s, on_denial }
+    }
+
+    fn limits(&mut self, tools: &[ToolName], mcp: &[McpServer]) -> Limits {
+        Limits {
+            max_turns: self.number("limits", "model calls in one run", "max_turns"),
+            max_duration_s: self.number("limits", "seconds in one run", "max_duration_s"),
+            concurrency: match self.fields.filled("concurrency") {
+                Some(_) => self.number("limits", "runs at the same time", "concurrency"),
+                None => Limits::default_for(tools, mcp).concurrency,
+            },
+            max_output_tokens: self.tokens("tokens written in one run", "max_output_tokens"),
+            context_tokens: self.tokens("tokens in one call", "context_tokens"),
+        }
+    }
+
+    fn tokens(&mut self, what: &str, name: &str) -> Option<u64> {
+        self.fields.filled(name).map(|_| self.number("limits", what, name).into())
+    }
+
+    /// A number; 0, which no limit may be, after one that is none.
+    fn number(&mut self, field: &'static str, what: &str, name: &str) -> u32 {
+        let text = self.fields.get(name).trim();
+        text.parse().unwrap_or_else(|_| {
+            self.wrong.push(wrong(field, format!("{what}: {text:?} is no whole number")));
+            0
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn elaborate(folder: &Path) -> Definition {
+        let rule = |text: &str| text.parse().expect("a rule");
+        let skill = Skill {
+            name: "tone".to_owned(),
+            description: "For letters.".to_owned(),
+            instructions: "Be kind.".to_owned(),
+            source: folder.join("gone"),
+        };
+        Definition {
+            name: "Letters".to_owned(),
+            description: "Writes\nletters.".to_owned(),
+            working_directory: folder.to_owned(),
+            provider: Provider::Account("work".to_owned()),
+            model: "model-1".to_owned(),
+            instructions: "One.\n\nTwo.\n".to_owned(),
+            tools: vec![ToolName::Bash, ToolName::Read, ToolName::Write],
+            skills: vec![skill],
+            mcp: vec![McpServer {
+                name: "shop".to_owned(),
+                url: "https://shop.example/".to_owned(),
+                tools_sha256: None,
+            }],
+            approvals: Approvals {
+                rules: vec![rule("allow Write"), rule("deny Read:keys"), rule("allow Write:docs")],
+                expiry_s: 5400,
+                on_denial: OnDenial::EndRun,
+            },
+            protected: vec!["*.lock".to_owned()],
+            network: Network::Host,
+            limits: Limits { concurrency: 3, context_tokens: Some(4096), ..Limits::default() },
+        }
+    }
+
+    fn shop() -> ConfiguredServer {
+        ConfiguredServer { name: "shop".to_owned(), url: "https://shop.example/".to_owned(), header: None }
+    }
+
+    #[tokio::test]
+    async fn a_form_that_is_sent_as_it_was_shown_changes_nothing() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        for before in [
+            elaborate(folder.path()),
+            Definition { tools: Vec::new(), network: Network::None, ..elaborate(folder.path()) },
+        ] {
+            let mut sent = fields(&before);
+            sent.0.iter_mut().for_each(|(_, value)| *value = value.replace('\n', "\r\n"));
+            let read = definition(&sent, &before, &[shop()]).await.expect("nothing is wrong");
+            assert_eq!((read.digest(), &read), (before.digest(), &before));
+        }
+    }
+
+    #[tokio::test]
+    async fn whatever_cannot_be_read_is_named_with_its_field() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let before = elaborate(folder.path());
+        let mut sent = fields(&before);
+        for (name, value) in &mut sent.0 {
+            match name.as_str() {
+                "name" => value.clear(),
+                "rules" => *value = "perhaps Write".to_owned(),
+                "skills" => *value = "relative".to_owned(),
+                "max_turns" => *value = "many".to_owned(),
+                _ => {}
+            }
+        }
+        sent.0.retain(|(name, _)| name != "tool");
+        let wrong = definition(&sent, &before, &[]).await.expect_err("much is wrong");
+        let mut fields: Vec<_> = wrong.iter().map(|error| error.field.as_ref()).collect();
+        fields.sort_unstable();
+        assert_eq!(fields, ["approvals", "limits", "mcp", "name", "network", "skills", "tools"], "{wrong:?}");
+    }
+
+    #[tokio::test]
+    async fn the_usual_number_of_runs_goes_with_the_tools() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let before = Definition { name: "Reader".to_owned(), working_directory: folder.path().to_owned(), ..blank() };
+        let mut sent = fields(&before);
+        sent.0.retain(|(name, value)| name != "tool" || value == "Read");
+        assert_eq!(definition(&sent, &before, &[]).await.expect("valid").limits.concurrency, 4);
+    }
+
+    #[test]
+    fn a_secret_in_a_field_is_named_and_does_not_come_back() {
+        let mut sent = fields(&Definition { instructions: "dgk_canary".to_owned(), ..blank() });
+        let found = take_out_secrets(&mut sent);
+        assert!(found.len() == 1 && found[0].field == "instructions" && found[0].message.contains("application key"));
+        assert!(sent.0.iter().all(|(_, value)| !value.contains("canary")));
+    }
+}

@@ -1,0 +1,276 @@
+//! The service editor: a new draft, its fields, and its checks.
+
+use std::fmt;
+
+use askama::Template;
+use askama::filters::HtmlSafe;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_protocol::ids::{ApplicationId, DraftId};
+use deskgate_protocol::management::{Application, ShowApplication};
+
+use super::door::Visitor;
+use super::fields::Fields;
+use super::frame::{Frame, Section};
+use super::live::Topic;
+use super::service_form::{self, UNITS, blank};
+use super::stages::{self, Difference, Step};
+use super::words::{Shape, When};
+use super::{Pages, Trouble};
+use crate::local::{
+    CheckService, Configured, ConfiguredServer, CreateService, EditService, ListMcpServers, ListProviders, ShowService,
+};
+use crate::services::{Check, Definition, FieldError, Service, ToolName, Verdict};
+
+#[derive(Template)]
+#[template(path = "service.html")]
+struct Editor {
+    frame: Frame,
+    app: Application,
+    /// `None` until it is saved for the first time.
+    service: Option<Service>,
+    fields: Fields,
+    wrong: Vec<FieldError>,
+    /// What stood in the way of the last step.
+    problem: Option<String>,
+    providers: Vec<Configured>,
+    servers: Vec<ConfiguredServer>,
+}
+
+/// A tool with what it does, for its check box.
+const TOOLS: [(ToolName, &str); 5] = [
+    (ToolName::Read, "reads text files"),
+    (ToolName::Grep, "searches their contents"),
+    (ToolName::Glob, "finds files by name"),
+    (ToolName::Edit, "replaces text in files"),
+    (ToolName::Write, "creates and replaces files"),
+];
+
+/// The fields of a definition with the control that each error leads to, and what people call it.
+const PLACES: [(&str, &str, &str); 13] = [
+    ("name", "name", "Name"),
+    ("description", "description", "Description"),
+    ("working_directory", "working_directory", "Folder"),
+    ("provider", "provider", "Provider"),
+    ("model", "model", "Model"),
+    ("instructions", "instructions", "Task"),
+    ("tools", "tools", "What it may do"),
+    ("skills", "skills", "Skills"),
+    ("mcp", "mcp", "Servers of tools"),
+    ("approvals", "rules", "Approvals"),
+    ("protected", "protected", "Protected files"),
+    ("network", "network", "Network of commands"),
+    ("limits", "max_turns", "Limits"),
+];
+
+impl Editor {
+    fn step(&self) -> String {
+        match &self.service {
+            Some(service) => format!("/services/{}", service.draft_id),
+            None => format!("/applications/{}/services/new", self.app.app_id),
+        }
+    }
+
+    /// What a control says of itself to those who do not see the page.
+    fn marks(&self, field: &'static str) -> Marks {
+        Marks { field, wrong: self.error(field).is_some() }
+    }
+
+    fn unpublishable(&self) -> Option<String> {
+        self.service.as_ref().and_then(stages::unpublishable)
+    }
+
+    fn bar(&self) -> Vec<Step> {
+        self.service.as_ref().map(|service| stages::bar(service, self.frame.access())).unwrap_or_default()
+    }
+
+    fn differences(&self) -> Vec<Difference> {
+        self.service.as_ref().map(stages::differences).unwrap_or_default()
+    }
+
+    /// Whether a check box or an item of a list is chosen.
+    fn chosen(&self, name: &str, value: &str) -> bool {
+        self.fields.all(name).any(|chosen| chosen == value)
+    }
+
+    /// A provider or server that the draft names and this computer does not have any more.
+    fn missing(&self, name: &'static str) -> Vec<&str> {
+        let known = |value: &str| match name {
+            "provider" => value == "scripted" || self.providers.iter().any(|provider| provider.name == value),
+            _ => self.servers.iter().any(|server| server.name == value),
+        };
+        self.fields.all(name).filter(|value| !value.is_empty() && !known(value)).collect()
+    }
+
+    /// How a check ended, in shape and word.
+    fn verdict(&self, check: &Check) -> (Shape, &'static str) {
+        match check.verdict {
+            Verdict::Pass => (Shape::Good, "PASS"),
+            Verdict::Fail => (Shape::Bad, "FAIL"),
+            Verdict::Skip => (Shape::Over, "SKIP"),
+        }
+    }
+
+    /// What is wrong with a field.
+    fn error(&self, field: &str) -> Option<&str> {
+        self.wrong.iter().find(|error| error.field == field).map(|error| error.message.as_str())
+    }
+
+    /// Each error with the control it leads to and the name of that.
+    fn errors(&self) -> impl Iterator<Item = (&'static str, &'static str, &str)> {
+        self.wrong.iter().map(|error| {
+            let place = PLACES.iter().find(|(field, ..)| *field == error.field);
+            let (_, place, name) = place.copied().unwrap_or(("", "name", "Service"));
+            (place, name, error.message.as_str())
+        })
+    }
+}
+
+/// The attributes that tie a control to its hint, and to its error when it has one.
+struct Marks {
+    field: &'static str,
+    wrong: bool,
+}
+
+impl fmt::Display for Marks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let field = self.field;
+        match self.wrong {
+            true => write!(f, " aria-describedby=\"{field}-hint {field}-error\" aria-invalid=\"true\""),
+            false => write!(f, " aria-describedby=\"{field}-hint\""),
+        }
+    }
+}
+
+/// What it writes is made of names of ours.
+impl HtmlSafe for Marks {}
+
+/// What an editor is shown with, beside what is asked for it.
+pub(super) struct Draft {
+    pub(super) app_id: ApplicationId,
+    pub(super) service: Option<Service>,
+    pub(super) fields: Fields,
+    pub(super) wrong: Vec<FieldError>,
+    pub(super) problem: Option<String>,
+}
+
+impl Draft {
+    /// As it is saved.
+    pub(super) fn of(service: Service) -> Self {
+        let fields = service_form::fields(&service.draft);
+        Self { app_id: service.app_id, service: Some(service), fields, wrong: Vec::new(), problem: None }
+    }
+
+    /// The page.
+    pub(super) async fn show(self, pages: &Pages, visitor: &Visitor) -> Result<Response, Trouble> {
+        let Self { app_id, service, fields, wrong, problem } = self;
+        let title = service.as_ref().map_or_else(|| "New service".to_owned(), |service| service.draft.name.clone());
+        let desk = pages.desk();
+        let (frame, app, providers, servers) = tokio::join!(
+            Frame::new(pages, visitor, Section::Applications, title),
+            desk.manage(ShowApplication { app_id }),
+            desk.ask(ListProviders {}),
+            desk.ask(ListMcpServers {}),
+        );
+        let status = match (wrong.is_empty(), &problem) {
+            (true, None) => StatusCode::OK,
+            (false, _) => StatusCode::UNPROCESSABLE_ENTITY,
+            (true, Some(_)) => StatusCode::CONFLICT,
+        };
+        let (app, providers, servers) = (app?, providers?, servers?);
+        Ok(super::html(status, &Editor { frame, app, service, fields, wrong, problem, providers, servers }))
+    }
+}
+
+/// `GET /applications/{id}/services/new`
+pub(super) async fn ask_new(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(app_id): Path<ApplicationId>,
+) -> Result<Response, Trouble> {
+    let fields = service_form::fields(&blank());
+    Draft { app_id, service: None, fields, wrong: Vec::new(), problem: None }.show(&pages, &visitor).await
+}
+
+/// `POST /applications/{id}/services/new`
+pub(super) async fn create(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(app_id): Path<ApplicationId>,
+    mut fields: Fields,
+) -> Result<Response, Trouble> {
+    let definition = match read(&pages, &mut fields, &blank()).await? {
+        Ok(definition) => definition,
+        Err(wrong) => {
+            return Draft { app_id, service: None, fields, wrong, problem: None }.show(&pages, &visitor).await;
+        }
+    };
+    // What has no application could never be published.
+    pages.desk().manage(ShowApplication { app_id }).await?;
+    let service = pages.desk().ask(CreateService { app_id, definition }).await?;
+    saved(&pages, service.draft_id, &fields).await
+}
+
+/// `GET /services/{id}`
+pub(super) async fn show(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(draft_id): Path<DraftId>,
+) -> Result<Response, Trouble> {
+    let service = pages.desk().ask(ShowService { draft_id }).await?;
+    Draft::of(service).show(&pages, &visitor).await
+}
+
+/// `POST /services/{id}`: saves the draft, and checks it if that was the button.
+pub(super) async fn edit(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(draft_id): Path<DraftId>,
+    mut fields: Fields,
+) -> Result<Response, Trouble> {
+    let service = pages.desk().ask(ShowService { draft_id }).await?;
+    let definition = match read(&pages, &mut fields, &service.draft).await? {
+        Ok(definition) if fields.get("was") == service.draft.digest().to_string() => definition,
+        Ok(_) => {
+            let problem = "The draft was changed elsewhere after you opened it. Nothing was saved; what you wrote stands \
+                           below. Save again to replace that change.";
+            let problem = Some(problem.to_owned());
+            return Draft { fields, problem, ..Draft::of(service) }.show(&pages, &visitor).await;
+        }
+        Err(wrong) => return Draft { fields, wrong, ..Draft::of(service) }.show(&pages, &visitor).await,
+    };
+    if definition != service.draft {
+        pages.desk().ask(EditService { draft_id, definition }).await?;
+    }
+    saved(&pages, draft_id, &fields).await
+}
+
+async fn read(
+    pages: &Pages,
+    fields: &mut Fields,
+    before: &Definition,
+) -> Result<Result<Definition, Vec<FieldError>>, Trouble> {
+    let secrets = service_form::take_out_secrets(fields);
+    if !secrets.is_empty() {
+        return Ok(Err(secrets));
+    }
+    let servers = pages.desk().ask(ListMcpServers {}).await?;
+    Ok(service_form::definition(fields, before, &servers).await)
+}
+
+async fn saved(pages: &Pages, draft_id: DraftId, fields: &Fields) -> Result<Response, Trouble> {
+    pages.live().changed(Topic::Status);
+    if fields.get("then") == "check" {
+        pages.desk().ask(CheckService { draft_id }).await?;
+        return Ok(Redirect::to(&format!("/services/{draft_id}#checks")).into_response());
+    }
+    Ok(Redirect::to(&format!("/services/{draft_id}")).into_response())
+}
+
+/// `POST /services/{id}/check`: the draft as it is saved. Takes as long as the checks do.
+pub(super) async fn check(State(pages): State<Pages>, Path(draft_id): Path<DraftId>) -> Result<Redirect, Trouble> {
+    pages.desk().ask(CheckService { draft_id }).await?;
+    pages.live().changed(Topic::Status);
+    Ok(Redirect::to(&format!("/services/{draft_id}#checks")))
+}

@@ -1,0 +1,182 @@
+//! What is chosen about the agent itself, whether it starts at login, and where its things are.
+
+use askama::Template;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+use serde::Deserialize;
+
+use super::door::Visitor;
+use super::fields::Fields;
+use super::frame::{Frame, Section};
+use super::live::Topic;
+use super::words::Shape;
+use super::wrong::{Wrong, come_back};
+use super::{Pages, Trouble};
+use crate::local::{
+    ChangeSettings, GetAutostart, GetSettings, KeptAwake, No, NoCode, SetAutostart, SettingsView, autostart,
+};
+use crate::settings::Theme;
+
+/// The form's fields, by the names that the agent calls them.
+const FIELDS: &[&str] = &["device-name", "slots", "pages-port", "theme"];
+
+/// What was just done.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Place {
+    #[serde(default)]
+    said: String,
+}
+
+#[derive(Template)]
+#[template(path = "settings.html")]
+struct Show {
+    frame: Frame,
+    settings: SettingsView,
+    fields: Fields,
+    wrong: Wrong,
+    said: Option<&'static str>,
+    /// Or why that cannot be told.
+    autostart: Result<autostart::State, String>,
+}
+
+impl Show {
+    async fn new(pages: &Pages, visitor: &Visitor) -> Result<Self, Trouble> {
+        let desk = pages.desk();
+        let (frame, settings, autostart) = tokio::join!(
+            Frame::new(pages, visitor, Section::Settings, "Settings"),
+            desk.ask(GetSettings {}),
+            desk.ask(GetAutostart {}),
+        );
+        let (settings, autostart) = (settings?, autostart.map_err(|no| no.message));
+        let field = |name: &str, value: String| (name.to_owned(), value);
+        let fields = Fields(vec![
+            field("device-name", settings.device_name.clone()),
+            field("slots", settings.slots.chosen.to_string()),
+            field("pages-port", settings.pages_port.chosen.to_string()),
+            field("theme", settings.theme.as_str().to_owned()),
+        ]);
+        Ok(Self { frame, settings, fields, wrong: Wrong::default(), said: None, autostart })
+    }
+
+    fn themes(&self) -> [(Theme, &'static str, bool); 3] {
+        Theme::ALL.map(|theme| {
+            let word = match theme {
+                Theme::System => "As the system",
+                Theme::Light => "Light",
+                Theme::Dark => "Dark",
+            };
+            (theme, word, self.fields.get("theme") == theme.as_str())
+        })
+    }
+
+    fn label(field: &str) -> &'static str {
+        match field {
+            "device-name" => "Name of this computer",
+            "slots" => "Runs at once",
+            "pages-port" => "Port of these pages",
+            _ => "Theme",
+        }
+    }
+
+    /// Whether runs keep the computer awake.
+    fn awake(&self) -> (Shape, String) {
+        match self.frame.status.as_ref().map(|status| &status.kept_awake) {
+            Some(KeptAwake::Yes) => {
+                (Shape::Good, "Yes: it does not fall asleep by itself while runs are at work.".to_owned())
+            }
+            Some(KeptAwake::NotNeeded) => (
+                Shape::Waiting,
+                "Nothing is at work now. During runs it is kept awake, where the system allows it.".to_owned(),
+            ),
+            Some(KeptAwake::No { why }) => (Shape::Bad, format!("No, sleep can interrupt runs: {why}")),
+            None => (Shape::Unknown, "Not known while the agent connects.".to_owned()),
+        }
+    }
+}
+
+/// `GET /settings`
+pub(super) async fn show(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Query(place): Query<Place>,
+) -> Result<Response, Trouble> {
+    let said = match place.said.as_str() {
+        "saved" => Some("Saved."),
+        "enabled" => Some("The agent starts when you log in."),
+        "disabled" => Some("The agent does not start by itself any more."),
+        _ => None,
+    };
+    let page = Show::new(&pages, &visitor).await?;
+    Ok(super::html(StatusCode::OK, &Show { said, ..page }))
+}
+
+/// `POST /settings`
+pub(super) async fn change(State(pages): State<Pages>, visitor: Visitor, fields: Fields) -> Result<Response, Trouble> {
+    let changed = match request(&fields) {
+        Ok(request) => pages.desk().ask(request).await,
+        Err(message) => Err(No { code: NoCode::Invalid, message }),
+    };
+    match changed {
+        Ok(_) => {
+            pages.live().changed(Topic::Status);
+            Ok(Redirect::to("/settings?said=saved").into_response())
+        }
+        Err(no) => again(&pages, &visitor, Some(&fields), no).await,
+    }
+}
+
+/// What the form asks for, or one sentence for each field that is none.
+fn request(fields: &Fields) -> Result<ChangeSettings, String> {
+    let text = |name| fields.get(name).trim();
+    let slots = text("slots").parse().map_err(|_| format!("slots: {:?} is no number of runs", text("slots")));
+    let port = text("pages-port").parse().map_err(|_| format!("pages-port: {:?} is no port", text("pages-port")));
+    let theme = text("theme").parse().map_err(|why| format!("theme: {why}"));
+    match (slots, port, theme) {
+        (Ok(slots), Ok(port), Ok(theme)) => Ok(ChangeSettings {
+            device_name: Some(text("device-name").to_owned()),
+            slots: Some(slots),
+            theme: Some(theme),
+            pages_port: Some(port),
+        }),
+        (slots, port, theme) => {
+            let wrong: Vec<_> = [slots.err(), port.err(), theme.err()].into_iter().flatten().collect();
+            Err(wrong.join("\n"))
+        }
+    }
+}
+
+async fn again(pages: &Pages, visitor: &Visitor, fields: Option<&Fields>, no: No) -> Result<Response, Trouble> {
+    let page = Show::new(pages, visitor).await?;
+    let status = if no.code == NoCode::Invalid { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::CONFLICT };
+    let fields = fields.map_or(page.fields, come_back);
+    Ok(super::html(status, &Show { fields, wrong: Wrong::new(&no.message, FIELDS), ..page }))
+}
+
+/// `POST /settings/autostart`
+pub(super) async fn set_autostart(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let enabled = fields.get("enabled") == "yes";
+    match pages.desk().ask(SetAutostart { enabled }).await {
+        Ok(_) => {
+            let said = if enabled { "enabled" } else { "disabled" };
+            Ok(Redirect::to(&format!("/settings?said={said}")).into_response())
+        }
+        Err(no) => again(&pages, &visitor, None, no).await,
+    }
+}
+
+#[derive(Template)]
+#[template(path = "settings-sign-out.html")]
+struct SignOutQuestion {
+    frame: Frame,
+}
+
+/// `GET /settings/sign-out`: the question before every browser is signed out.
+pub(super) async fn ask_sign_out(State(pages): State<Pages>, visitor: Visitor) -> Response {
+    let frame = Frame::new(&pages, &visitor, Section::Settings, "Sign out every browser?").await;
+    super::html(StatusCode::OK, &SignOutQuestion { frame })
+}

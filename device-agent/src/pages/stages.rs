@@ -1,0 +1,184 @@
+//! What a service's page says beside its form: how far the service has come, what it may do once it is published, and
+//! what a new draft changes.
+
+use serde_json::Value;
+
+use super::words::Shape;
+use crate::services::approvals::Action;
+use crate::services::{Definition, Network, Provider, Service, Stage, ToolName, Verdict};
+use crate::visible;
+
+/// One stage of the bar.
+pub(super) struct Step {
+    pub(super) name: &'static str,
+    pub(super) shape: Shape,
+    /// What is to be known about it; empty when it is reached.
+    pub(super) about: String,
+}
+
+/// The bar: Draft, Checked, Published, Enabled. `access` is unknown while the gateway cannot be asked.
+pub(super) fn bar(service: &Service, access: Option<bool>) -> Vec<Step> {
+    let step = |name, shape, about: &str| Step { name, shape, about: about.to_owned() };
+    let checked = match (service.stage(), failures(service)) {
+        (Stage::Checked | Stage::Published, _) => step("Checked", Shape::Good, ""),
+        (Stage::Draft, 0) => step("Checked", Shape::Waiting, "not yet, or changed since"),
+        (Stage::Draft, failed) => step("Checked", Shape::Bad, &format!("{failed} failed")),
+    };
+    let published = match (service.stage(), &service.published) {
+        (Stage::Published, _) => step("Published", Shape::Good, ""),
+        (_, Some(version)) => {
+            step("Published", Shape::Waiting, &format!("version {} is, this draft not", version.version))
+        }
+        (_, None) => step("Published", Shape::Waiting, "not yet"),
+    };
+    let enabled = match (&service.published, access) {
+        (None, _) => step("Enabled", Shape::Waiting, "after publishing"),
+        (Some(version), _) if version.paused.is_some() => step("Enabled", Shape::Bad, "nothing of it runs"),
+        (Some(_), Some(true)) => step("Enabled", Shape::Good, ""),
+        (Some(_), Some(false)) => step("Enabled", Shape::Paused, "access is paused"),
+        (Some(_), None) => step("Enabled", Shape::Unknown, "not known"),
+    };
+    vec![step("Draft", Shape::Good, ""), checked, published, enabled]
+}
+
+/// How many checks of exactly this draft failed.
+fn failures(service: &Service) -> usize {
+    let report = service.checks.as_ref().filter(|report| report.definition_sha256 == service.draft.digest());
+    report.map_or(0, |report| report.checks.iter().filter(|check| check.verdict == Verdict::Fail).count())
+}
+
+/// Why the draft cannot be published now; `None` when it can.
+pub(super) fn unpublishable(service: &Service) -> Option<String> {
+    let paused = service.published.as_ref().is_some_and(|version| version.paused.is_some());
+    match (service.stage(), failures(service)) {
+        // Publishing again is what ends a pause.
+        (Stage::Published, _) if paused => None,
+        (Stage::Published, _) => Some("This draft is what is published.".to_owned()),
+        (Stage::Checked, _) => None,
+        (Stage::Draft, 0) => Some("Inactive until this draft has been checked.".to_owned()),
+        (Stage::Draft, 1) => Some("Inactive: 1 check failed.".to_owned()),
+        (Stage::Draft, failed) => Some(format!("Inactive: {failed} checks failed.")),
+    }
+}
+
+/// What publishing allows, in plain words, for whoever decides about it.
+pub(super) fn summary(definition: &Definition, application: &str) -> Vec<String> {
+    let folder = definition.working_directory.display();
+    let has = |tool| definition.tools.contains(&tool);
+    let may = match (definition.tools.is_empty(), definition.tools.iter().any(|tool| tool.writes())) {
+        (true, _) => "which is conversation only: it reads and changes no file".to_owned(),
+        (false, false) => format!("which may read files in {folder}"),
+        (false, true) if has(ToolName::Edit) || has(ToolName::Write) => {
+            format!("which may read and change files in {folder}")
+        }
+        (false, true) => format!("which may run commands in {folder}"),
+    };
+    let mut lines = vec![format!("Anyone with a key of {application} can start this, {may}.")];
+    if has(ToolName::Bash) {
+        lines.push(match definition.network {
+            Network::None => "It may run shell commands, in a sandbox without a network.".to_owned(),
+            Network::Host => {
+                "It may run shell commands, in a sandbox that has this computer's whole network.".to_owned()
+            }
+        });
+    }
+    if let Some(servers) = names(definition.mcp.iter().map(|server| server.name.as_str())) {
+        lines.push(format!("It may call the tools of {servers}, which are elsewhere."));
+    }
+    if !definition.tools.is_empty() || !definition.mcp.is_empty() {
+        lines.push(rules(definition));
+    }
+    lines.push(match &definition.provider {
+        Provider::Scripted => "The scripted assistant answers: no text leaves this computer for a model.".to_owned(),
+        Provider::Account(name) => {
+            format!("What callers write and what it reads goes to {} of the provider {name}.", definition.model)
+        }
+    });
+    lines
+}
+
+fn rules(definition: &Definition) -> String {
+    let of =
+        |action| definition.approvals.rules.iter().filter(move |rule| rule.action == action).map(ToString::to_string);
+    let rules: Vec<_> = Action::ALL.into_iter().flat_map(of).collect();
+    match rules.is_empty() {
+        true => "Reading runs by itself; whatever else it wants to do asks you first.".to_owned(),
+        false => format!(
+            "Your rules: {}. Otherwise reading runs by itself, and everything else asks you first.",
+            rules.join(", ")
+        ),
+    }
+}
+
+fn names<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
+    Some(names.collect::<Vec<_>>().join(", ")).filter(|text| !text.is_empty())
+}
+
+/// A field that a draft changes.
+pub(super) struct Difference {
+    pub(super) field: String,
+    pub(super) old: String,
+    pub(super) new: String,
+}
+
+/// What publishing the draft would change for callers, field by field.
+pub(super) fn differences(service: &Service) -> Vec<Difference> {
+    let Some(version) = &service.published else { return Vec::new() };
+    let of = |definition: &Definition| serde_json::to_value(definition).unwrap_or_default();
+    let (old, new) = (of(&version.definition), of(&service.draft));
+    let fields = old.as_object().into_iter().chain(new.as_object()).flat_map(serde_json::Map::keys);
+    let mut fields: Vec<_> = fields.collect();
+    fields.sort_unstable();
+    fields.dedup();
+    let changed = fields.into_iter().filter(|field| old.get(*field) != new.get(*field));
+    let difference = |field: &String| Difference {
+        field: field.replace('_', " "),
+        old: shown(old.get(field)),
+        new: shown(new.get(field)),
+    };
+    changed.map(difference).collect()
+}
+
+/// A member of a definition as a person reads it.
+fn shown(value: Option<&Value>) -> String {
+    let text = match value {
+        None => "nothing".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(items)) if items.iter().all(Value::is_string) => {
+            items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+        }
+        Some(value) => serde_json::to_string_pretty(value).unwrap_or_default(),
+    };
+    visible::block(&text, "").trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::Approvals;
+
+    fn plain() -> Definition {
+        let mut definition = super::super::service_form::blank();
+        definition.working_directory = "/home/a/tickets".into();
+        definition
+    }
+
+    #[test]
+    fn the_summary_says_no_less_than_what_the_definition_allows() {
+        let text = |definition: &Definition| summary(definition, "Billing").join("\n");
+        assert!(
+            text(&plain())
+                .contains("key of Billing can start this, which may read and change files in /home/a/tickets.")
+        );
+        let reads = Definition { tools: vec![ToolName::Read], ..plain() };
+        assert!(text(&reads).contains("may read files") && !text(&reads).contains("change files"));
+        assert!(text(&Definition { tools: Vec::new(), ..plain() }).contains("reads and changes no file"));
+        let runs = Definition { tools: vec![ToolName::Bash], network: Network::Host, ..plain() };
+        assert!(text(&runs).contains("may run commands in") && text(&runs).contains("whole network"));
+        let rule = "allow Bash".parse().expect("a rule");
+        let unasked = Definition { approvals: Approvals { rules: vec![rule], ..Approvals::default() }, ..runs };
+        assert!(text(&unasked).contains("Your rules: allow Bash."));
+        let model = Definition { provider: Provider::Account("work".to_owned()), model: "m-1".to_owned(), ..plain() };
+        assert!(text(&model).contains("goes to m-1 of the provider work"));
+    }
+}

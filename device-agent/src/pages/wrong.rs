@@ -1,0 +1,71 @@
+//! What was wrong with a form: one sentence for each field, where the field is, and all of them at the top.
+
+use super::fields::Fields;
+use deskgate_protocol::secret::SecretKind;
+
+/// The agent's sentences, each with the field that it is about.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wrong(Vec<(&'static str, String)>);
+
+impl Wrong {
+    /// The agent's sentences begin with the field's name and a colon, as the command line's flags are called; others
+    /// are about the whole, which has the name "".
+    pub(super) fn new(message: &str, fields: &'static [&'static str]) -> Self {
+        let mut wrong: Vec<(&'static str, String)> = Vec::new();
+        for line in message.lines() {
+            let field = line
+                .split_once(": ")
+                .and_then(|(name, why)| Some((*fields.iter().find(|field| **field == name)?, why.to_owned())));
+            match (field, wrong.last_mut()) {
+                (Some(field), _) => wrong.push(field),
+                // What goes on over several lines belongs together.
+                (None, Some(("", why))) => *why += &format!("\n{line}"),
+                (None, _) => wrong.push(("", line.to_owned())),
+            }
+        }
+        Self(wrong)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn all(&self) -> &[(&'static str, String)] {
+        &self.0
+    }
+
+    /// What is wrong with a field.
+    pub(super) fn at(&self, field: &str) -> Option<&str> {
+        self.0.iter().find(|(name, _)| *name == field).map(|(_, why)| why.as_str())
+    }
+}
+
+/// A form's fields as they come back: without what turned out to be a secret.
+pub(super) fn come_back(fields: &Fields) -> Fields {
+    let shown = |(name, value): &(String, String)| {
+        let secret = name.ends_with("token") || SecretKind::of(value.trim()).is_some();
+        (name.clone(), if secret { String::new() } else { value.clone() })
+    };
+    Fields(fields.0.iter().map(shown).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_are_told_apart_by_their_field_and_what_has_none_is_about_the_whole() {
+        let wrong = Wrong::new("host: no\nThe draft is kept.\nNothing else.\nport: too low", &["host", "port"]);
+        assert_eq!((wrong.at("host"), wrong.at("port")), (Some("no"), Some("too low")));
+        assert_eq!(wrong.at(""), Some("The draft is kept.\nNothing else."));
+        assert!(Wrong::default().is_empty() && wrong.at("user").is_none());
+    }
+
+    #[test]
+    fn a_secret_never_comes_back() {
+        let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let sent = Fields(vec![field("host", " dgk_canary"), field("user", "me"), field("control-token", "canary")]);
+        let back = come_back(&sent);
+        assert_eq!((back.get("host"), back.get("user"), back.get("control-token")), ("", "me", ""));
+    }
+}

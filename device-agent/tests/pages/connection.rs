@@ -1,0 +1,142 @@
+//! The page of the connection.
+
+use deskgate::settings::Mode;
+use deskgate_protocol::secret::{ApplicationKey, ControlToken};
+
+use crate::room::Room;
+
+const PIN: &str = "SHA256:5TYAUnj1p7hSySxwLSzuo2ncngeS76sPafw9EyRvV6g";
+
+/// A remote gateway where nobody is.
+fn remote<'a>(button: &'a str, change: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    let fields = [
+        ("mode", "remote"),
+        ("do", button),
+        ("ssh-address", "127.0.0.1:9"),
+        ("ssh-user", "gate"),
+        ("control-socket", "/run/gate.sock"),
+        ("host-key", PIN),
+        ("known-hosts", ""),
+        ("control-token", ""),
+    ];
+    let changed = |name| change.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
+    fields.into_iter().map(|(name, value)| (name, changed(name).unwrap_or(value))).collect()
+}
+
+#[tokio::test]
+async fn a_draft_changes_nothing_that_is_in_force_until_it_is_saved() {
+    let room = Room::new().await;
+    let (old, new) = (ControlToken::generate(), ControlToken::generate());
+    deskgate_gateway::token::save(&room.home().join("control_token"), &old).expect("saved");
+    let drafted = room.post("/connection", &remote("draft", &[("control-token", new.reveal())])).await;
+    assert_eq!((drafted.status, drafted.leads_to()), (303, "/connection?mode=remote&said=draft"));
+    let connection = room.connection().await;
+    assert!(connection.mode == Mode::BuiltIn && connection.saved.remote.ssh_address.is_empty() && room.dialled() == 0);
+    assert_eq!(room.file("control_token").expect("there").trim(), old.reveal(), "the token is a draft too");
+
+    let page = room.get("/connection?mode=remote").await;
+    assert_eq!((page.field("ssh-address"), page.field("host-key")), ("127.0.0.1:9", PIN));
+    assert!(page.body.contains("in the draft · leave blank to keep") && page.body.contains(">draft</span>"));
+    assert!(!page.body.contains(new.reveal()) && page.body.contains("pauses access until you enable it again"));
+
+    let saved = room.post("/connection", &remote("save", &[])).await;
+    assert_eq!((saved.status, saved.leads_to()), (303, "/connection?mode=remote&said=saved"), "{}", saved.body);
+    let connection = room.connection().await;
+    assert!(connection.mode == Mode::Remote && connection.pause_access && connection.remote_draft.is_none());
+    assert_eq!(room.file("control_token").expect("there").trim(), new.reveal(), "a blank field keeps it");
+    assert_eq!((room.dialled(), room.file("control_token.draft")), (1, None));
+    let page = room.get("/connection").await;
+    assert!(page.body.contains("saved · leave blank to keep") && !page.body.contains(">draft</span>"));
+}
+
+#[tokio::test]
+async fn a_save_that_fails_keeps_every_field_and_names_each_that_is_wrong() {
+    let room = Room::new().await;
+    let wrong = [("ssh-address", "not a host"), ("host-key", "SHA1:\"x\""), ("control-socket", "gate.sock")];
+    let answer = room.post("/connection", &remote("save", &wrong)).await;
+    assert_eq!(answer.status, 409);
+    assert_eq!((answer.field("ssh-address"), answer.field("ssh-user")), ("not a host", "gate"));
+    assert_eq!((answer.field("control-socket"), answer.field("host-key")), ("gate.sock", "SHA1:&#34;x&#34;"));
+    for name in ["ssh-address", "host-key", "control-socket"] {
+        assert!(answer.body.contains(&format!("<a href=\"#{name}\">")), "the summary leads to {name}");
+        assert!(answer.body.contains(&format!("id=\"{name}-wrong\"")), "{name} has its sentence");
+    }
+    assert!(answer.body.contains("role=\"alert\"") && !answer.body.contains("id=\"ssh-user-wrong\""));
+    assert_eq!((room.connection().await.mode, room.dialled()), (Mode::BuiltIn, 0));
+
+    let no_token = room.post("/connection", &remote("save", &[])).await;
+    assert_eq!(no_token.status, 409);
+    assert!(no_token.body.contains("id=\"control-token-wrong\""), "{}", no_token.body);
+}
+
+#[tokio::test]
+async fn a_secret_that_was_pasted_into_the_wrong_field_is_named_and_comes_back_nowhere() {
+    let room = Room::new().await;
+    let key = ApplicationKey::generate(deskgate_protocol::ids::KeyId::new());
+    for field in ["ssh-address", "ssh-user", "control-socket", "host-key", "known-hosts", "control-token"] {
+        let answer = room.post("/connection", &remote("draft", &[(field, key.reveal())])).await;
+        assert_eq!(answer.status, 422, "{field}");
+        assert!(answer.body.contains("this is an application key"), "{field}");
+        assert!(!answer.body.contains(key.reveal()), "{field}");
+    }
+    assert!(room.connection().await.remote_draft.is_none(), "nothing of it is kept");
+    let listen = [("mode", "builtin"), ("do", "draft"), ("listen", key.reveal())];
+    assert_eq!(room.post("/connection", &listen).await.status, 422);
+}
+
+#[tokio::test]
+async fn a_draft_is_thrown_away_after_a_question_with_its_token() {
+    let room = Room::new().await;
+    let token = ControlToken::generate();
+    room.post("/connection", &remote("draft", &[("control-token", token.reveal())])).await;
+    assert!(room.get("/connection/discard?mode=remote").await.body.contains("class=\"question\""));
+    assert!(room.connection().await.remote_draft.is_some(), "the question changes nothing");
+    assert_eq!(room.post("/connection/discard", &[("mode", "remote")]).await.status, 303);
+    assert_eq!((room.connection().await, room.file("control_token.draft")), (Default::default(), None));
+}
+
+#[tokio::test]
+async fn a_test_tells_what_went_well_before_it_failed() {
+    let room = Room::new().await;
+    let token = ControlToken::generate();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = silent.local_addr().expect("bound").to_string();
+    drop(silent);
+    let fields = [("control-token", token.reveal()), ("ssh-address", address.as_str())];
+    let answer = room.post("/connection", &remote("test", &fields)).await;
+    assert_eq!(answer.status, 200);
+    assert!(answer.body.contains("Failed: </span> Something answers"), "{}", answer.body);
+    assert!(answer.body.contains("Not known: </span> Host key") && answer.body.contains("nothing listens there"));
+    assert!(room.connection().await.remote_draft.is_some() && room.dialled() == 0, "a test puts nothing in force");
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_not_put_in_force_for_the_gateway_that_is_built_in() {
+    let room = Room::new().await;
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("bound").to_string();
+    let answer = room.post("/connection", &[("mode", "builtin"), ("do", "save"), ("listen", &address)]).await;
+    assert_eq!((answer.status, answer.field("listen")), (409, address.as_str()));
+    assert!(answer.body.contains("id=\"listen-wrong\"") && room.dialled() == 0);
+}
+
+#[tokio::test]
+async fn a_form_without_the_sessions_token_changes_nothing() {
+    let room = Room::new().await;
+    for path in ["/connection", "/connection/abandon", "/connection/discard"] {
+        assert_eq!(room.post_without_token(path, &remote("draft", &[])).await.status, 403, "{path}");
+    }
+    assert_eq!(room.connection().await, Default::default());
+    let hosted = room.post("/connection", &[("mode", "hosted"), ("do", "save")]).await;
+    assert_eq!(hosted.status, 422, "hosted cannot be chosen yet");
+}
+
+#[tokio::test]
+async fn the_identity_file_is_handed_out_whole() {
+    let room = Room::new().await;
+    let answer = room.get("/connection/identity.json").await;
+    assert!(answer.header("content-disposition").starts_with("attachment"), "{}", answer.head);
+    let identity: serde_json::Value = serde_json::from_str(&answer.body).expect("JSON");
+    let fingerprint = identity["fingerprint"].as_str().expect("it has one");
+    assert!(room.get("/connection").await.body.contains(fingerprint));
+}

@@ -1,0 +1,5 @@
+//! The management pages over HTTP, with a real store behind them and no gateway.
+
+mod connection;
+mod room;
+mod settings;

@@ -1,0 +1,124 @@
+//! Who did what to the device's applications.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{ActivityId, ApplicationId, KeyId};
+use crate::time::Timestamp;
+use crate::words::words;
+
+words! {
+    /// Where in the desktop a management request comes from, as the desktop says.
+    AskedBy {
+        /// A person, on the management pages.
+        Page = "page",
+        /// A person, or their script, by the command line.
+        Cli = "cli",
+        /// The agent by itself.
+        Agent = "agent",
+    }
+}
+
+words! {
+    /// Who did something.
+    Actor {
+        /// A person, on the management pages.
+        Page = "page",
+        /// A person, or their script, by the command line.
+        Cli = "cli",
+        /// The agent by itself.
+        Agent = "agent",
+        /// A business system with an application key.
+        Key = "key",
+    }
+}
+
+impl From<AskedBy> for Actor {
+    fn from(asked: AskedBy) -> Self {
+        match asked {
+            AskedBy::Page => Self::Page,
+            AskedBy::Cli => Self::Cli,
+            AskedBy::Agent => Self::Agent,
+        }
+    }
+}
+
+words! {
+    /// What was done.
+    ActivityKind {
+        /// An application was created, with its first key.
+        ApplicationCreated = "application.created",
+        /// An application was disabled, with its keys and services.
+        ApplicationDisabled = "application.disabled",
+        /// Nothing of an application that was disabled worked any more.
+        DisablingCompleted = "application.disabling_completed",
+        /// An application was taken off the list.
+        ApplicationRemoved = "application.removed",
+        /// A further key was created.
+        KeyCreated = "key.created",
+        /// A key was replaced by the one that is named.
+        KeyRolled = "key.rolled",
+        /// A key was revoked.
+        KeyRevoked = "key.revoked",
+        /// A version of a service was published.
+        ServicePublished = "service.published",
+        /// External access was enabled.
+        AccessEnabled = "access.enabled",
+        /// External access was paused.
+        AccessPaused = "access.paused",
+        /// The stop of a run was asked for.
+        RunStopped = "run.stopped",
+        /// The reset of a conversation was asked for.
+        ConversationReset = "conversation.reset",
+    }
+}
+
+/// Lists what was done, newest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListActivity {
+    /// At most so many, 1 to 100.
+    pub limit: u32,
+    /// Only what was done before this: the `next` of the page before.
+    #[serde(default)]
+    pub before: Option<ActivityId>,
+    /// Only what was done to this application.
+    #[serde(default)]
+    pub app_id: Option<ApplicationId>,
+}
+
+/// A page of what was done, newest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActivityPage {
+    /// What was done.
+    pub entries: Vec<Activity>,
+    /// Where the page after this one begins: its `before`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<ActivityId>,
+}
+
+/// Something that was done. Kept for a year.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Activity {
+    /// Its identifier.
+    pub activity_id: ActivityId,
+    /// When.
+    pub at: Timestamp,
+    /// By whom.
+    pub by: Actor,
+    /// With which key, if a business system did it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_id: Option<KeyId>,
+    /// The last four characters of that key's secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_last4: Option<String>,
+    /// What.
+    pub what: ActivityKind,
+    /// To which application; absent where it was about all of the device's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app_id: Option<ApplicationId>,
+    /// The identifier of the key, service, run or conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<String>,
+    /// The name, in that moment, of the application, key or service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}

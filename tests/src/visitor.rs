@@ -1,0 +1,95 @@
+//! Who uses the management pages without a browser: signed in, and sending the forms that the pages show.
+
+use reqwest::header::{CONTENT_TYPE, COOKIE, LOCATION, ORIGIN, SET_COOKIE};
+use reqwest::redirect::Policy;
+use reqwest::{Client, StatusCode, Url};
+
+use crate::Device;
+use crate::backend::client;
+
+const FORM: &str = "application/x-www-form-urlencoded";
+
+/// A signed-in visitor of one agent's pages.
+#[derive(Clone, Debug)]
+pub struct Visitor {
+    http: Client,
+    /// `http://127.0.0.1:…`
+    origin: String,
+    cookie: String,
+    token: String,
+}
+
+/// A page, or what a form was answered with.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// The status.
+    pub status: StatusCode,
+    /// Where a form that worked leads; empty when it leads nowhere.
+    pub leads_to: String,
+    /// The page.
+    pub text: String,
+}
+
+impl Shown {
+    /// Where a form that must have worked leads.
+    pub fn done(self) -> String {
+        assert_eq!(self.status, StatusCode::SEE_OTHER, "{}", self.text);
+        self.leads_to
+    }
+}
+
+impl Visitor {
+    /// Signs in with a fresh launch link.
+    pub async fn of(device: &Device) -> Self {
+        let opened = device.cli(&["open", "--print"]).await.ok();
+        let link = opened["link"].as_str().expect("a link").to_owned();
+        let (page, code) = link.split_once("?code=").expect("the link holds a code");
+        let origin = page.trim_end_matches("/sign-in").to_owned();
+        let http = client().redirect(Policy::none()).build().expect("a client");
+        let form = http.post(page).header(ORIGIN, &origin).header(CONTENT_TYPE, FORM).body(encoded(&[("code", code)]));
+        let entered = form.send().await.expect("answered");
+        let cookie =
+            entered.headers()[SET_COOKIE].to_str().expect("text").split(';').next().expect("a value").to_owned();
+        let mut visitor = Self { http, origin, cookie, token: String::new() };
+        visitor.token = value(&visitor.page("/access").await.text, "token");
+        visitor
+    }
+
+    /// Fetches a page.
+    pub async fn page(&self, path: &str) -> Shown {
+        let asked = self.http.get(format!("{}{path}", self.origin)).header(COOKIE, &self.cookie);
+        Self::shown(asked).await
+    }
+
+    /// Sends a form as the pages do, with the session's token.
+    pub async fn send(&self, path: &str, fields: &[(&str, &str)]) -> Shown {
+        let token = [("token", self.token.as_str())];
+        self.send_as_it_is(path, &[&token, fields].concat()).await
+    }
+
+    /// Sends a form with nothing added.
+    pub async fn send_as_it_is(&self, path: &str, fields: &[(&str, &str)]) -> Shown {
+        let form = self.http.post(format!("{}{path}", self.origin)).header(COOKIE, &self.cookie);
+        Self::shown(form.header(ORIGIN, &self.origin).header(CONTENT_TYPE, FORM).body(encoded(fields))).await
+    }
+
+    async fn shown(asked: reqwest::RequestBuilder) -> Shown {
+        let answer = asked.send().await.expect("answered");
+        let status = answer.status();
+        let leads_to = answer.headers().get(LOCATION).map(|place| place.to_str().expect("text").to_owned());
+        Shown { status, leads_to: leads_to.unwrap_or_default(), text: answer.text().await.expect("text") }
+    }
+}
+
+/// Fields as a form sends them, which is how a query is written.
+fn encoded(fields: &[(&str, &str)]) -> String {
+    let url = Url::parse_with_params("http://form/", fields).expect("a sound address");
+    url.query().unwrap_or_default().to_owned()
+}
+
+/// The value of a page's hidden field.
+pub fn value(page: &str, name: &str) -> String {
+    let (_, rest) =
+        page.split_once(&format!("name=\"{name}\" value=\"")).unwrap_or_else(|| panic!("no {name}: {page}"));
+    rest.split('"').next().expect("it ends").to_owned()
+}

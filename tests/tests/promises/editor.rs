@@ -1,0 +1,158 @@
+//! What the desktop's owner does with services and providers on the management pages.
+
+use deskgate_tests::visitor::{Visitor, value};
+use deskgate_tests::{Device, Folder};
+use reqwest::StatusCode;
+
+/// The fields of a new service as its page shows them, for a folder.
+fn fields<'a>(name: &'a str, folder: &'a str) -> Vec<(&'a str, &'a str)> {
+    vec![
+        ("name", name),
+        ("description", "Reads & answers."),
+        ("working_directory", folder),
+        ("provider", "scripted"),
+        ("model", "folder"),
+        ("instructions", "Answer.\r\nBriefly."),
+        ("kind", "workspace"),
+        ("tool", "Read"),
+        ("network", "none"),
+        ("rules", "deny Read:keys"),
+        ("expiry", "2"),
+        ("expiry_unit", "hours"),
+        ("on_denial", "tell"),
+        ("protected", ""),
+        ("skills", ""),
+        ("max_turns", "50"),
+        ("max_duration_s", "3600"),
+        ("concurrency", ""),
+    ]
+}
+
+fn with<'a>(fields: &[(&'a str, &'a str)], name: &str, value: &'a str) -> Vec<(&'a str, &'a str)> {
+    fields.iter().map(|(known, old)| (*known, if *known == name { value } else { *old })).collect()
+}
+
+#[tokio::test]
+async fn a_service_is_described_checked_published_and_changed_on_its_page() {
+    let (device, folder) = (Device::built_in().await, Folder::new());
+    let created = device.cli(&["app", "create", "Billing"]).await.ok();
+    let app = created["application"]["app_id"].as_str().expect("an application").to_owned();
+    let visitor = Visitor::of(&device).await;
+    let path = folder.path().display().to_string();
+    let new = format!("/applications/{app}/services/new");
+    let sound = fields("Reader", &path);
+
+    let blank = visitor.page(&new).await.text;
+    assert!(blank.contains("value=\"scripted\" selected"), "no account is needed to begin");
+
+    // A form that fails says where and keeps everything.
+    let failed = visitor.send(&new, &with(&with(&sound, "working_directory", "/no/such"), "max_turns", "many")).await;
+    assert_eq!(failed.status, StatusCode::UNPROCESSABLE_ENTITY);
+    for kept in ["value=\"Reader\"", "Reads &#38; answers.", "value=\"/no/such\"", "value=\"many\"", "deny Read:keys"] {
+        assert!(failed.text.contains(kept), "{kept}: {}", failed.text);
+    }
+    for led in ["<a href=\"#working_directory\">", "<a href=\"#max_turns\">", "id=\"working_directory-error\""] {
+        assert!(failed.text.contains(led), "{led}: {}", failed.text);
+    }
+    // A secret does not come back.
+    let pasted = visitor.send(&new, &with(&sound, "instructions", "dgk_canary")).await;
+    assert_eq!(pasted.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(pasted.text.contains("an application key") && !pasted.text.contains("canary"));
+    // Nor does a form without the session's token do anything.
+    assert_eq!(visitor.send_as_it_is(&new, &sound).await.status, StatusCode::FORBIDDEN);
+    let none = device.cli(&["service", "list"]).await.ok();
+    assert_eq!(none["services"], serde_json::json!([]), "nothing was saved by any of them");
+
+    // Saved: a draft has no identifier that anybody could copy, and is not published by guessing the address.
+    let page = visitor.send(&new, &sound).await.done();
+    let draft = visitor.page(&page).await.text;
+    assert!(!draft.contains("ep_0") && draft.contains("Inactive until this draft has been checked"), "{draft}");
+    assert_eq!(visitor.page(&format!("{page}/publish")).await.status, StatusCode::CONFLICT);
+    let saved = device.cli(&["service", "show", "Reader"]).await.ok();
+    assert_eq!(saved["draft"]["instructions"], "Answer.\nBriefly.");
+    assert_eq!(saved["draft"]["approvals"]["expiry_s"], 7200);
+    assert_eq!(saved["draft"]["limits"]["concurrency"], 4, "what only reads is not held back");
+
+    let checked = visitor.send(&format!("{page}/check"), &[]).await.done();
+    assert_eq!(checked, format!("{page}#checks"));
+    let question = visitor.page(&format!("{page}/publish")).await.text;
+    assert!(question.contains("Anyone with a key of Billing can start this"), "{question}");
+    let definition = value(&question, "definition");
+    visitor.send(&format!("{page}/publish"), &[("definition", &definition)]).await.done();
+    let published = device.cli(&["service", "show", "Reader"]).await.ok();
+    let endpoint = published["endpoint_id"].as_str().expect("published").to_owned();
+    assert!(visitor.page(&page).await.text.contains(&endpoint));
+    assert!(visitor.page(&format!("/applications/{app}")).await.text.contains(&endpoint));
+
+    // Tried: refused while access is paused, with the text kept; then a run as any other.
+    let tried = format!("{page}/try");
+    let paused = visitor.send(&tried, &[("input", "What is in <orders>?")]).await;
+    assert_eq!(paused.status, StatusCode::CONFLICT);
+    assert!(
+        paused.text.contains("access is paused") && paused.text.contains("What is in &#60;orders&#62;?"),
+        "{}",
+        paused.text
+    );
+    device.cli(&["access", "enable"]).await.ok();
+    let run = visitor.send(&tried, &[("input", "What is in the folder?")]).await.done();
+    let run_id = run.strip_prefix("/runs/").expect("a run's page");
+    let ended = device.cli(&["runs", "show", run_id, "--wait", "40s"]).await.ok();
+    assert_eq!(ended["run"]["state"], "succeeded", "{ended}");
+    let said = device.cli(&["service", "try", "Reader", "--input", "Again.", "--wait", "40s"]).await.ok();
+    assert_eq!((&said["run"]["state"], &said["run"]["input"]["text"]), (&"succeeded".into(), &"Again.".into()));
+
+    // Edited: what is published stays, and the difference is shown. A form of an older draft replaces nothing by itself.
+    let was = value(&visitor.page(&page).await.text, "was");
+    let other = with(&sound, "description", "Reads slowly.");
+    let edited = [&other[..], &[("was", was.as_str()), ("then", "check")]].concat();
+    visitor.send(&page, &edited).await.done();
+    let changed = visitor.page(&page).await.text;
+    assert!(changed.contains("What this draft changes") && changed.contains("Reads slowly."), "{changed}");
+    let stale = with(&edited, "description", "Written in another window.");
+    let refused = visitor.send(&page, &stale).await;
+    assert_eq!(refused.status, StatusCode::CONFLICT);
+    assert!(refused.text.contains("Written in another window."), "what was written is kept");
+    let late = visitor.send(&format!("{page}/publish"), &[("definition", &definition)]).await;
+    assert_eq!(late.status, StatusCode::CONFLICT, "the question was about another draft");
+    let now = device.cli(&["service", "show", "Reader"]).await.ok();
+    assert_eq!(now["draft"]["description"], "Reads slowly.");
+    assert_eq!(now["published"]["definition"]["description"], "Reads & answers.");
+}
+
+#[tokio::test]
+async fn a_provider_is_kept_on_its_page_and_its_key_never_comes_back() {
+    let device = Device::built_in().await;
+    let visitor = Visitor::of(&device).await;
+    let all = |name: &'static str, url: &'static str, key: &'static str| {
+        [("name", name), ("kind", "openai"), ("base_url", url), ("key", key)]
+    };
+    for (name, url, key, said) in [
+        ("work", "https://models.example/v1", "dgk_canary", "this is an application key"),
+        ("Not A Name", "https://models.example/v1", "sk-canary", "a provider&#39;s name has"),
+        ("work", "http://models.example/v1", "sk-canary", "the base URL"),
+    ] {
+        let failed = visitor.send("/providers/new", &all(name, url, key)).await;
+        assert_eq!(failed.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", failed.text);
+        assert!(failed.text.contains(said) && !failed.text.contains("canary"), "{said}: {}", failed.text);
+        assert!(failed.text.contains(&format!("value=\"{name}\"")) && failed.text.contains(url), "{}", failed.text);
+    }
+    let good = all("work", "https://models.example/v1", "sk-canary");
+    assert_eq!(visitor.send_as_it_is("/providers/new", &good).await.status, StatusCode::FORBIDDEN);
+    assert_eq!(visitor.send("/providers/new", &good).await.done(), "/providers");
+    let form = visitor.page("/providers/work").await.text;
+    assert!(form.contains("saved · leave blank to keep") && !form.contains("canary"), "{form}");
+
+    // Blank keeps the key, but not for another place.
+    let kept = [("kind", "openai"), ("base_url", "https://models.example/v1"), ("key", "")];
+    visitor.send("/providers/work", &kept).await.done();
+    let moved = visitor.send("/providers/work", &with(&kept, "base_url", "https://elsewhere.example/v1")).await;
+    assert_eq!(moved.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", moved.text);
+    let listed = || async { device.cli(&["provider", "list"]).await.ok()["providers"].clone() };
+    let provider = &listed().await[0];
+    assert_eq!((&provider["base_url"], &provider["has_key"]), (&"https://models.example/v1".into(), &true.into()));
+
+    assert!(visitor.page("/providers/work/remove").await.text.contains("No service names it"));
+    visitor.send("/providers/work/remove", &[]).await.done();
+    assert_eq!(listed().await, serde_json::json!([]));
+    assert_eq!(visitor.page("/providers/work").await.status, StatusCode::NOT_FOUND);
+}
