@@ -41,6 +41,14 @@ check: ## Format, lints, documentation, walls between rooms, dependencies
 	@scripts/setup test
 	@scripts/check
 
+.PHONY: screens
+screens: ## A picture of every management page in target/screens: light, dark, narrow
+	@scripts/setup test
+	@$(BUILD)
+	@rm -rf target/screens && mkdir -p target/screens
+	@DESKGATE_SCREENS="$$PWD/target/screens" cargo test -p deskgate-tests --test pages every_page
+	@echo "screens: $$(ls target/screens | wc -l) pictures in target/screens"
+
 .PHONY: bench
 bench: ## Measure; a table on screen and target/bench/results.json
 	@scripts/setup test

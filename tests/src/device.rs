@@ -201,6 +201,13 @@ impl Device {
         self.cli(&["status"]).await.ok()
     }
 
+    /// A link that opens its pages, once.
+    pub async fn page_link(&self) -> String {
+        let said = self.plain_cli(&["open", "--print"]).await;
+        assert_eq!(said.exit, 0, "{}", said.stderr);
+        said.stdout.trim().to_owned()
+    }
+
     /// Waits until the line stands as described, and returns the whole status.
     pub async fn line_is(&self, state: &str) -> Value {
         until(&format!("the line to be {state}"), async || {
@@ -271,9 +278,14 @@ impl Device {
     /// As [`Device::publish`], for the gateway that is built in.
     pub async fn publish_here(&self, app: &str, folder: &Folder, arguments: &[&str]) -> Backend {
         let (key, endpoint_id) = self.publish_service(app, folder, arguments).await;
+        self.caller_here(&key, &endpoint_id).await
+    }
+
+    /// A caller of a published service, at the gateway that is built in.
+    pub async fn caller_here(&self, key: &str, endpoint_id: &str) -> Backend {
         let address = self.status().await["access"]["address"].as_str().expect("connected").to_owned();
         let address = address.trim_start_matches("http://").trim_end_matches("/api/v1").parse();
-        Backend::new(Address::new(address.expect("an address on loopback")), &key, &endpoint_id)
+        Backend::new(Address::new(address.expect("an address on loopback")), key, endpoint_id)
     }
 
     async fn publish_service(&self, app: &str, folder: &Folder, arguments: &[&str]) -> (String, String) {

@@ -23,6 +23,7 @@
 //! | [`backend`] | a business system: submits, reads, waits, and remembers every 202 |
 //! | [`stream`] | a backend that follows a run by its event stream |
 //! | [`control`] | what it asks for beyond runs: conversations, stops, resets |
+//! | [`browser`] | a real browser for the device's management pages |
 //! | [`folder`] | a working folder with known content, and scripts for the scripted assistant |
 //! | [`model`] | a model provider that others wrote, told what to answer |
 //! | [`tool_server`] | an MCP server that others wrote |
@@ -37,6 +38,7 @@
 
 pub mod backend;
 pub mod binaries;
+pub mod browser;
 pub mod control;
 pub mod device;
 pub mod folder;
@@ -56,6 +58,7 @@ pub mod visitor;
 pub mod wait;
 
 pub use backend::Backend;
+pub use browser::Browser;
 pub use device::Device;
 pub use folder::Folder;
 pub use gateway::GatewayProcess;

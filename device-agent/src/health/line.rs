@@ -60,6 +60,7 @@ mod tests {
                 retry_after_s: None,
                 gateway_version: "9.9.9".to_owned(),
                 device_version: None,
+                upgrade: None,
             },
             next_attempt_at: None,
         };

@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::response::Sse;
 use axum::response::sse::{Event, KeepAlive};
 use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::management::ListRuns;
+use deskgate_protocol::management::{GetAccess, ListRuns};
 use futures_util::Stream;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
@@ -95,7 +95,7 @@ async fn follow_engine(desk: &Desk, engine: Engine, changes: &broadcast::Sender<
     let (mut work, mut line) = (engine.dispatcher.watch(), engine.link.status());
     let mut decisions = desk.store.decisions();
     let mut health = desk.health.watch();
-    let mut seen = None;
+    let mut seen = Seen::default();
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -110,16 +110,35 @@ async fn follow_engine(desk: &Desk, engine: Engine, changes: &broadcast::Sender<
             },
             _ = decisions.changed() => &[Topic::Approvals],
             _ = health.changed() => &[Topic::Status],
-            _ = look.tick(), if changes.receiver_count() > 0 => {
-                let newest = desk.manage(ListRuns { limit: COMPARED, ..ListRuns::default() }).await.ok();
-                let now = newest.and_then(|page| Sha256Digest::of_json(&page.runs).ok());
-                let same = now == seen;
-                seen = now;
-                if same { &[] } else { &[Topic::Runs] }
-            }
+            // Always ticking: a page that opens while nothing happens is not to wait for something to happen.
+            _ = look.tick() => if changes.receiver_count() > 0 { seen.compare(desk).await } else { &[] },
         };
         for topic in topics {
             let _ = changes.send(*topic);
+        }
+    }
+}
+
+/// What only the gateway knows, as it was at the last look.
+#[derive(Debug, Default)]
+struct Seen {
+    runs: Option<Sha256Digest>,
+    enabled: Option<bool>,
+}
+
+impl Seen {
+    /// Looks again, and says what is not as it was.
+    async fn compare(&mut self, desk: &Desk) -> &'static [Topic] {
+        let newest = ListRuns { limit: COMPARED, ..ListRuns::default() };
+        let (newest, access) = tokio::join!(desk.manage(newest), desk.manage(GetAccess {}));
+        let runs = newest.ok().and_then(|page| Sha256Digest::of_json(&page.runs).ok());
+        let now = Self { runs, enabled: access.ok().map(|access| access.enabled) };
+        let before = std::mem::replace(self, now);
+        match (before.runs == self.runs, before.enabled == self.enabled) {
+            (true, true) => &[],
+            (false, true) => &[Topic::Runs],
+            (true, false) => &[Topic::Status],
+            (false, false) => &[Topic::Runs, Topic::Status],
         }
     }
 }

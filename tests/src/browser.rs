@@ -1,0 +1,221 @@
+//! A real browser for the management pages: Chromium, driven through `tests/browser/driver.mjs`.
+//!
+//! Each command waits for what it needs: a click for its button, [`Page::sees`] for what is to appear. Whatever a page
+//! complains of in its console, its policy's reports and its script's errors included, fails the test with the next command.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use crate::wait::PATIENCE;
+use crate::{Device, others, process};
+
+/// A running browser. It ends when the last of its pages is dropped too.
+#[derive(Clone, Debug)]
+pub struct Browser(Arc<Mutex<Driver>>);
+
+#[derive(Debug)]
+struct Driver {
+    commands: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+    _child: Child,
+    /// Its profile, and everything else it writes.
+    _folder: TempDir,
+}
+
+/// A page in a window; windows share nothing, as two people's browsers.
+#[derive(Clone, Debug)]
+pub struct Page {
+    browser: Browser,
+    page: u64,
+    window: u64,
+}
+
+/// How a window is.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Look {
+    /// `light` or `dark`; light if nothing is said.
+    #[serde(rename = "colorScheme")]
+    pub theme: Option<&'static str>,
+    /// In pixels; a desktop's width if nothing is said.
+    pub width: Option<u32>,
+    /// Whether scripts run; they do if nothing is said.
+    pub script: Option<bool>,
+}
+
+impl Browser {
+    /// Starts it. `None` when it cannot be installed here; on a build server that is a failure.
+    pub async fn start() -> Option<Self> {
+        let place = others::place().await?;
+        let Some(chromium) = find("chromium") else {
+            assert!(std::env::var_os("CI").is_none(), "chromium is missing: scripts/setup test");
+            println!("SKIPPED: chromium is missing: scripts/setup test");
+            return None;
+        };
+        let folder = TempDir::with_prefix("deskgate-browser-").expect("a temporary folder");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("browser/driver.mjs");
+        let mut command = process::command(Path::new("node"), folder.path());
+        command.arg(script).arg(place).arg(chromium).env("TMPDIR", folder.path());
+        let mut command = tokio::process::Command::from(command);
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().expect("node is there");
+        let commands = child.stdin.take().expect("it is a pipe");
+        let answers = BufReader::new(child.stdout.take().expect("it is a pipe")).lines();
+        Some(Self(Arc::new(Mutex::new(Driver { commands, answers, _child: child, _folder: folder }))))
+    }
+
+    /// A window with an empty page.
+    pub async fn window(&self, look: Look) -> Page {
+        let made = self.ask("window", json!(look)).await;
+        self.page(&made)
+    }
+
+    /// A window that is signed in to a device's pages, and shows the overview.
+    pub async fn signed_in(&self, device: &Device) -> Page {
+        let page = self.window(Look::default()).await;
+        page.enter(device).await;
+        page
+    }
+
+    /// Complaints with this text are what the test asks for, until another text is given.
+    pub async fn tolerate(&self, text: Option<&str>) {
+        self.ask("tolerate", json!({ "text": text })).await;
+    }
+
+    fn page(&self, made: &Value) -> Page {
+        let number = |name: &str| made[name].as_u64().expect("a number");
+        Page { browser: self.clone(), page: number("page"), window: number("window") }
+    }
+
+    async fn ask(&self, what: &str, mut arguments: Value) -> Value {
+        arguments["do"] = json!(what);
+        let mut driver = self.0.lock().await;
+        let line = format!("{arguments}\n");
+        driver.commands.write_all(line.as_bytes()).await.expect("the browser runs");
+        let answer = timeout(PATIENCE, driver.answers.next_line()).await;
+        let answer = answer.unwrap_or_else(|_| panic!("no answer to {arguments}")).expect("the browser runs");
+        let answer: Value = serde_json::from_str(&answer.expect("the browser runs")).expect("an answer");
+        assert!(answer["error"].is_null(), "{arguments}: {}", answer["error"].as_str().unwrap_or_default());
+        assert_eq!(answer["complaints"], json!([]), "the page complained, at or before {arguments}");
+        answer["value"].clone()
+    }
+}
+
+impl Page {
+    async fn ask(&self, what: &str, mut arguments: Value) -> Value {
+        arguments["page"] = json!(self.page);
+        arguments["window"] = json!(self.window);
+        self.browser.ask(what, arguments).await
+    }
+
+    /// One more page in the same window: the same cookies.
+    pub async fn tab(&self) -> Self {
+        let made = self.ask("tab", json!({})).await;
+        self.browser.page(&made)
+    }
+
+    /// Signs in to a device's pages by a fresh link.
+    pub async fn enter(&self, device: &Device) {
+        self.goto(&device.page_link().await).await;
+        self.sees("h1 >> text=Overview").await;
+    }
+
+    /// Goes to an address, or to a path of the site where it is. Returns the status.
+    pub async fn goto(&self, address: &str) -> u64 {
+        let address = if address.starts_with('/') { self.origin().await + address } else { address.to_owned() };
+        self.ask("goto", json!({ "url": address })).await.as_u64().expect("a status")
+    }
+
+    /// Loads it anew.
+    pub async fn reload(&self) {
+        self.ask("reload", json!({})).await;
+    }
+
+    /// Where it is.
+    pub async fn url(&self) -> String {
+        self.ask("url", json!({})).await.as_str().expect("text").to_owned()
+    }
+
+    /// Where it is, without the path.
+    pub async fn origin(&self) -> String {
+        self.url().await.splitn(4, '/').take(3).collect::<Vec<_>>().join("/")
+    }
+
+    /// Clicks on the one thing that a selector of Playwright's finds, as `text=Cancel`.
+    pub async fn click(&self, at: &str) {
+        self.ask("click", json!({ "at": at })).await;
+    }
+
+    /// Writes a text into a field.
+    pub async fn fill(&self, at: &str, text: &str) {
+        self.ask("fill", json!({ "at": at, "text": text })).await;
+    }
+
+    /// Ticks a box, or takes the tick away.
+    pub async fn tick(&self, at: &str, on: bool) {
+        self.ask("check", json!({ "at": at, "on": on })).await;
+    }
+
+    /// Presses a key.
+    pub async fn press(&self, key: &str) {
+        self.ask("press", json!({ "key": key })).await;
+    }
+
+    /// Waits until something is visible. Returns when it was, in milliseconds since 1970.
+    pub async fn sees(&self, at: &str) -> i64 {
+        self.ask("sees", json!({ "at": at })).await.as_i64().expect("a time")
+    }
+
+    /// Waits until something is there no more.
+    pub async fn misses(&self, at: &str) {
+        self.ask("gone", json!({ "at": at })).await;
+    }
+
+    /// How many there are now.
+    pub async fn count(&self, at: &str) -> u64 {
+        self.ask("count", json!({ "at": at })).await.as_u64().expect("a number")
+    }
+
+    /// The text of the one thing that is found.
+    pub async fn text(&self, at: &str) -> String {
+        self.ask("text", json!({ "at": at })).await.as_str().expect("text").to_owned()
+    }
+
+    /// What an expression, or a promise, comes to in the page.
+    pub async fn evaluate(&self, script: &str) -> Value {
+        self.ask("evaluate", json!({ "script": script })).await
+    }
+
+    /// Looks at it otherwise from now on.
+    pub async fn look(&self, theme: &str, width: u32) {
+        self.ask("look", json!({ "colorScheme": theme, "width": width })).await;
+    }
+
+    /// Takes a picture of the whole page.
+    pub async fn picture(&self, path: &Path) {
+        self.ask("picture", json!({ "path": path })).await;
+    }
+
+    /// The cookies of its window.
+    pub async fn cookies(&self) -> Vec<Value> {
+        self.ask("cookies", json!({})).await.as_array().expect("a list").clone()
+    }
+
+    /// What axe-core finds serious or critical; only by these rules, if any are given.
+    pub async fn judge(&self, rules: Option<&[&str]>) -> Vec<String> {
+        let found = self.ask("judge", json!({ "rules": rules })).await;
+        serde_json::from_value(found).expect("a list of texts")
+    }
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}

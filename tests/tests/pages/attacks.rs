@@ -1,0 +1,182 @@
+//! Requests that no owner sends: other hosts, other origins, other sessions. Each carries a good cookie and a good token, so
+//! that nothing but the one thing that is wrong with it stands in the way.
+
+use deskgate_tests::Device;
+
+use crate::by_hand::{Answer, Hand, exchange};
+use crate::enabled;
+
+fn refused(answer: &Answer, case: &str) {
+    assert!(answer.status >= 400, "{case}: {answer:?}");
+    assert!(!answer.body.contains("name=\"token\""), "{case}: no form of a session: {}", answer.body);
+}
+
+#[tokio::test]
+async fn what_no_owner_sends_changes_nothing_and_what_an_owner_sees_holds_no_secret() {
+    let (device, sibling) = tokio::join!(Device::built_in(), Device::built_in());
+    let (hand, theirs) = (Hand::signed_in(&device).await, Hand::signed_in(&sibling).await);
+    it_answers_to_its_own_address_and_to_no_name_that_leads_to_it(&hand).await;
+    only_its_own_pages_change_something_and_only_with_the_session_s_token(&device, &hand).await;
+    the_session_of_a_second_agent_is_none_here(&hand, &theirs).await;
+    every_answer_says_what_a_browser_may_do_with_it_and_none_opens_it_to_other_origins(&hand).await;
+    no_page_shows_a_secret(&device, &hand).await;
+}
+
+async fn it_answers_to_its_own_address_and_to_no_name_that_leads_to_it(hand: &Hand) {
+    let (port, cookie) = (hand.address.port(), &hand.cookie);
+    let named = async |host: &str| {
+        let request = format!("GET /access HTTP/1.1\r\n{host}Cookie: {cookie}\r\n\r\n");
+        exchange(hand.address, &request).await
+    };
+    assert_eq!(named(&format!("Host: {}\r\n", hand.address)).await.status, 200);
+    for host in [
+        format!("rebound.example:{port}"),
+        "rebound.example".to_owned(),
+        format!("127.evil.com:{port}"),
+        format!("127.0.0.1.evil.com:{port}"),
+        format!("[::ffff:127.0.0.1]:{port}"),
+        format!("[::1]:{port}"),
+        format!("127.0.0.2:{port}"),
+        format!("0.0.0.0:{port}"),
+        format!("2130706433:{port}"),
+        format!("127.1:{port}"),
+        "127.0.0.1".to_owned(),
+        format!("127.0.0.1:{}", port + 1),
+        format!("<img src=x>:{port}"),
+    ] {
+        let answer = named(&format!("Host: {host}\r\n")).await;
+        refused(&answer, &host);
+        assert!(!answer.body.contains("<img"), "what was named is text: {}", answer.body);
+    }
+    refused(&named("").await, "no host");
+    refused(&named(&format!("Host: {0}\r\nHost: {0}\r\n", hand.address)).await, "two hosts");
+    let old = format!("GET /access HTTP/1.0\r\nCookie: {cookie}\r\n\r\n");
+    refused(&exchange(hand.address, &old).await, "an old browser's request without a host");
+    let proxied = format!("GET http://evil.com/access HTTP/1.1\r\nHost: {}\r\nCookie: {cookie}\r\n\r\n", hand.address);
+    refused(&exchange(hand.address, &proxied).await, "another target");
+    let localhost = named(&format!("Host: localhost:{port}\r\n")).await;
+    let there = format!("http://{}/access", hand.address);
+    assert_eq!((localhost.status, localhost.header("location")), (308, there.as_str()), "the one other origin is left");
+}
+
+async fn only_its_own_pages_change_something_and_only_with_the_session_s_token(device: &Device, hand: &Hand) {
+    device.cli(&["access", "enable"]).await.ok();
+    let own = format!("Origin: http://{}\r\n", hand.address);
+    let neighbour = format!("Origin: http://127.0.0.1:{}\r\n", hand.address.port() + 1);
+    let pause = format!("token={}&enabled=no", hand.token);
+    for headers in [
+        String::new(),
+        "Origin: null\r\n".to_owned(),
+        "Sec-Fetch-Site: cross-site\r\nOrigin: null\r\n".to_owned(),
+        "Sec-Fetch-Site: none\r\n".to_owned(),
+        format!("Sec-Fetch-Site: same-site\r\n{own}"),
+        format!("Sec-Fetch-Site: cross-site\r\n{own}"),
+        format!("Sec-Fetch-Site: same-site\r\n{neighbour}"),
+        format!("Sec-Fetch-Site: same-origin\r\n{neighbour}"),
+        neighbour.clone(),
+        format!("Origin: http://localhost:{}\r\n", hand.address.port()),
+        format!("Origin: https://{}\r\n", hand.address),
+        "Origin: http://evil.com\r\n".to_owned(),
+        format!("{own}{neighbour}"),
+        "Sec-Fetch-Site: same-origin\r\nSec-Fetch-Site: cross-site\r\n".to_owned(),
+    ] {
+        refused(&hand.post("/access", &headers, &pause).await, &headers);
+    }
+    for form in ["enabled=no".to_owned(), "token=&enabled=no".to_owned(), format!("token={}A&enabled=no", hand.token)] {
+        refused(&hand.post("/access", &hand.own(), &form).await, &form);
+    }
+    for kind in ["text/plain", "application/json", "multipart/form-data; boundary=x"] {
+        let (address, cookie, length) = (hand.address, &hand.cookie, pause.len());
+        let request = format!(
+            "POST /access HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\nContent-Type: {kind}\r\n\
+             Content-Length: {length}\r\n{}\r\n{pause}",
+            hand.own()
+        );
+        refused(&exchange(address, &request).await, kind);
+    }
+    let by_address = hand.get(&format!("/access?{pause}")).await;
+    assert_eq!(by_address.status, 200, "it asks, and does nothing");
+    assert!(enabled(device).await, "nothing of this changed anything");
+    assert_eq!(hand.post("/access", &hand.own(), &pause).await.status, 303);
+    assert!(!enabled(device).await, "and this, from its own page, does");
+}
+
+async fn the_session_of_a_second_agent_is_none_here(own: &Hand, theirs: &Hand) {
+    let (name, _) = own.cookie.split_once('=').expect("a name");
+    let (_, value) = theirs.cookie.split_once('=').expect("a value");
+    for cookie in [theirs.cookie.clone(), format!("{name}={value}"), format!("{name}="), String::new()] {
+        let stranger = Hand { address: own.address, cookie: cookie.clone(), token: theirs.token.clone() };
+        for path in ["/", "/access", "/live", "/runs"] {
+            let answer = stranger.get(path).await;
+            refused(&answer, &cookie);
+            assert!(!answer.body.contains("<nav"), "{cookie}: {}", answer.body);
+        }
+        let form = format!("token={}&enabled=no", theirs.token);
+        refused(&stranger.post("/access", &stranger.own(), &form).await, &cookie);
+    }
+    let both = format!("{}; {}", theirs.cookie, own.cookie);
+    let both = Hand { cookie: both, address: own.address, token: own.token.clone() };
+    assert_eq!(both.get("/access").await.status, 200, "its own is found beside the other");
+}
+
+async fn every_answer_says_what_a_browser_may_do_with_it_and_none_opens_it_to_other_origins(hand: &Hand) {
+    let stranger = Hand { address: hand.address, cookie: String::new(), token: String::new() };
+    let mut answers: Vec<_> = hand.every_page().await.into_iter().collect();
+    for path in ["/style.css", "/script.js", "/icon.svg", "/sign-in", "/live", "/nowhere", "/runs/run_x", "/%00"] {
+        answers.push((path.to_owned(), hand.get(path).await));
+        answers.push((format!("{path} for a stranger"), stranger.get(path).await));
+    }
+    for path in ["/access", "/sign-in", "/runs", "/style.css", "/nowhere"] {
+        answers.push((format!("POST {path}"), hand.post(path, &hand.own(), "").await));
+        answers.push((format!("POST {path} from elsewhere"), hand.post(path, "Origin: http://evil.com\r\n", "").await));
+    }
+    let (address, cookie) = (hand.address, &hand.cookie);
+    let origin = "Origin: http://evil.com\r\nAccess-Control-Request-Method: POST\r\n";
+    let asked_first = format!("OPTIONS /access HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\n{origin}\r\n");
+    answers.push(("OPTIONS".to_owned(), exchange(address, &asked_first).await));
+    let policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+                  form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+    for (path, answer) in &answers {
+        for (name, value) in [
+            ("content-security-policy", policy),
+            ("x-content-type-options", "nosniff"),
+            ("x-frame-options", "DENY"),
+            ("referrer-policy", "no-referrer"),
+            ("cross-origin-opener-policy", "same-origin"),
+            ("cross-origin-resource-policy", "same-origin"),
+        ] {
+            assert_eq!(answer.header(name), value, "{name} of {path}: {answer:?}");
+        }
+        // The live stream has its own word for the same.
+        assert!(["no-store", "no-cache"].contains(&answer.header("cache-control")), "{path}: {answer:?}");
+        let open = answer.headers.iter().find(|(name, _)| name.starts_with("access-control-"));
+        assert_eq!(open, None, "{path}");
+    }
+    assert!(answers.len() > 25, "{}", answers.len());
+}
+
+async fn no_page_shows_a_secret(device: &Device, hand: &Hand) {
+    let created = device.cli(&["app", "create", "Billing"]).await.ok();
+    let provider_key = "sk-canary-of-the-pages-0123456789";
+    let file = device.folder().join("provider-key");
+    std::fs::write(&file, provider_key).expect("writable");
+    let file = file.to_str().expect("a plain name");
+    let base = ["--kind", "anthropic", "--base-url", "http://127.0.0.1:9", "--key-file", file];
+    device.cli(&[&["provider", "set", "work"], &base[..]].concat()).await.ok();
+    let mut secrets = vec![
+        provider_key.to_owned(),
+        crate::text(&created, "/key/text").to_owned(),
+        hand.cookie.split_once('=').expect("a value").1.to_owned(),
+    ];
+    let identity = std::fs::read_to_string(device.home().join("identity_ed25519")).expect("the agent's own key");
+    secrets.extend(identity.lines().filter(|line| line.len() > 30 && !line.starts_with('-')).map(str::to_owned));
+    assert!(secrets.len() > 3, "the agent's own key is among them");
+    let pages = hand.every_page().await;
+    for (path, answer) in &pages {
+        assert!(answer.status == 200, "{path}: {answer:?}");
+        for secret in &secrets {
+            assert!(!answer.body.contains(secret), "{path} shows {secret}");
+        }
+    }
+    assert!(pages.len() > 10 && pages.keys().any(|path| path.ends_with("/revoke")), "{:?}", pages.keys());
+}

@@ -1,0 +1,149 @@
+//! Every page that links lead to, and those that only trouble leads to, is fit for everybody: in light and dark, wide and narrow.
+//!
+//! With `DESKGATE_SCREENS=FOLDER` (`make screens`) it takes a picture of each besides.
+
+use std::path::PathBuf;
+
+use deskgate_tests::browser::{Look, Page};
+use deskgate_tests::{Browser, Device, Folder};
+use serde_json::json;
+
+use crate::by_hand::{Hand, kind};
+use crate::{text, writer};
+
+const WIDE: u32 = 1100;
+const NARROW: u32 = 420;
+/// What depends on the theme; the rest is looked at once.
+const COLOURS: [&str; 2] = ["color-contrast", "link-in-text-block"];
+
+/// Where pictures go, if any are wanted, and what stands before their names.
+struct Judge {
+    pictures: Option<PathBuf>,
+    computer: &'static str,
+    findings: Vec<String>,
+    seen: usize,
+}
+
+impl Judge {
+    fn of(computer: &'static str) -> Self {
+        let pictures = std::env::var_os("DESKGATE_SCREENS").map(PathBuf::from);
+        Self { pictures, computer, findings: Vec::new(), seen: 0 }
+    }
+
+    async fn judge(&mut self, page: &Page, name: &str) {
+        self.seen += 1;
+        let mut found = page.judge(None).await;
+        self.picture(page, name, "light").await;
+        page.look("dark", WIDE).await;
+        found.extend(page.judge(Some(&COLOURS)).await.into_iter().map(|finding| format!("dark: {finding}")));
+        self.picture(page, name, "dark").await;
+        page.look("light", NARROW).await;
+        let wider = page.evaluate("document.documentElement.scrollWidth - innerWidth").await;
+        if wider.as_f64() > Some(0.0) {
+            found.push(format!("{wider} pixels wider than a narrow window"));
+        }
+        self.picture(page, name, "narrow").await;
+        page.look("light", WIDE).await;
+        self.findings.extend(found.into_iter().map(|finding| format!("{name}: {finding}")));
+    }
+
+    async fn picture(&self, page: &Page, name: &str, look: &str) {
+        let Some(folder) = &self.pictures else { return };
+        let plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let plain = plain.trim_matches('-');
+        page.picture(&folder.join(format!("{}-{plain}-{look}.png", self.computer))).await;
+    }
+
+    fn sentence(self, at_least: usize) {
+        assert!(self.seen >= at_least, "only {} pages were seen", self.seen);
+        assert!(self.findings.is_empty(), "{} findings:\n{}", self.findings.len(), self.findings.join("\n"));
+    }
+}
+
+/// Looks at all that links lead to.
+async fn all(judge: &mut Judge, page: &Page, device: &Device) {
+    let hand = Hand::signed_in(device).await;
+    let mut names: Vec<String> = Vec::new();
+    for path in hand.every_page().await.into_keys() {
+        page.goto(&path).await;
+        page.sees("h1").await;
+        let kind = kind(&path);
+        let of_its_kind = names.iter().filter(|name| **name == kind).count();
+        judge.judge(page, &format!("{} {}", if path == "/" { "overview" } else { &kind }, of_its_kind + 1)).await;
+        names.push(kind);
+    }
+}
+
+#[tokio::test]
+async fn every_page_of_a_fresh_computer_is_fit_for_everybody() {
+    let Some(browser) = Browser::start().await else { return };
+    let device = Device::built_in().await;
+    let page = browser.signed_in(&device).await;
+    let mut judge = Judge::of("fresh");
+    all(&mut judge, &page, &device).await;
+
+    // Where only trouble leads to.
+    let link = device.page_link().await;
+    let stranger = browser.window(Look::default()).await;
+    let origin = page.origin().await;
+    stranger.goto(&format!("{origin}/")).await;
+    judge.judge(&stranger, "sign-in").await;
+    // Its style sheet is refused to another name too.
+    browser.tolerate(Some("")).await;
+    stranger.goto(&origin.replace("127.0.0.1", "rebound.example")).await;
+    stranger.sees("h1 >> text=Not at this address").await;
+    assert_eq!(stranger.judge(None).await, Vec::<String>::new());
+    judge.picture(&stranger, "wrong-host", "light").await;
+    browser.tolerate(None).await;
+    stranger.goto(&link).await;
+    stranger.sees("h1 >> text=Overview").await;
+    stranger.goto(&link).await;
+    stranger.sees("[role=alert]").await;
+    judge.judge(&stranger, "used-up").await;
+    page.goto("/nowhere").await;
+    judge.judge(&page, "nowhere").await;
+    judge.sentence(10);
+}
+
+#[tokio::test]
+async fn every_page_of_a_computer_in_use_is_fit_for_everybody() {
+    let Some(browser) = Browser::start().await else { return };
+    let (device, folder) = (Device::built_in().await, Folder::new());
+    let backend = writer(&device, &folder).await;
+    let talk = backend.conversation("case 4711").await;
+    for app in ["Billing", "Helpdesk"] {
+        device.cli(&["app", "create", app]).await.ok();
+        device.cli(&["app", "disable", app, "--yes"]).await.ok();
+    }
+    device.cli(&["app", "complete-disabling", "Helpdesk"]).await.ok();
+    device.cli(&["app", "remove", "Helpdesk", "--yes"]).await.ok();
+    let page = browser.signed_in(&device).await;
+    let mut judge = Judge::of("in-use");
+
+    let run_id = backend.submit("Answer <b>this</b>.").await;
+    backend.state(&run_id, "awaiting_approval").await;
+    page.goto("/approvals").await;
+    page.click("[data-allow]").await;
+    backend.ended(&run_id).await;
+    // What is there and was not read is not written over, so nobody would be asked.
+    std::fs::remove_file(folder.path().join("reply.txt")).expect("it was written");
+    let message = backend.say(&talk, 1, "Take your time.").await.expect("answered");
+    backend.state(text(&message.body, "/run_id"), "awaiting_approval").await;
+    all(&mut judge, &page, &device).await;
+
+    page.goto("/applications/new").await;
+    page.fill("#name", "shop").await;
+    page.click("text=Create application").await;
+    page.sees("[role=alert]").await;
+    judge.judge(&page, "failed-form").await;
+    page.fill("#name", "News").await;
+    page.click("text=Create application").await;
+    page.sees("#key").await;
+    judge.judge(&page, "key-created").await;
+    page.goto("/").await;
+    page.click("header a[href='/access']").await;
+    page.sees("dialog[open]").await;
+    assert_eq!(page.evaluate("document.querySelector('dialog').open").await, json!(true));
+    judge.judge(&page, "dialog").await;
+    judge.sentence(20);
+}

@@ -1,0 +1,53 @@
+//! Pages that stay open while the agent goes and comes back, and pages of two agents in one browser.
+
+use deskgate_tests::{Browser, Device};
+use rustix::process::Signal;
+
+use crate::enabled;
+
+#[tokio::test]
+async fn a_page_keeps_its_content_while_the_agent_is_away_and_is_fresh_when_it_is_back() {
+    let Some(browser) = Browser::start().await else { return };
+    let mut device = Device::built_in().await;
+    device.cli(&["app", "create", "Billing"]).await.ok();
+    let page = browser.signed_in(&device).await;
+    page.goto("/applications").await;
+    page.sees("#live >> text=● live").await;
+
+    browser.tolerate(Some("Failed to load resource")).await;
+    device.stop(Signal::TERM).await;
+    page.sees("#live >> text=Not live since").await;
+    page.sees("main >> text=Billing").await;
+    device.start().await;
+    device.connected().await;
+    page.sees("#live >> text=● live").await;
+    browser.tolerate(None).await;
+    page.sees("header >> text=connected").await;
+    // It is live again, and not only says so.
+    let before = enabled(&device).await;
+    device.cli(&["access", if before { "pause" } else { "enable" }]).await.ok();
+    page.sees(if before { "header >> text=Access paused" } else { "header >> text=Access enabled" }).await;
+}
+
+#[tokio::test]
+async fn two_agents_in_one_browser_do_not_disturb_each_other() {
+    let Some(browser) = Browser::start().await else { return };
+    let (one, other) = tokio::join!(Device::built_in(), Device::built_in());
+    for device in [&one, &other] {
+        device.cli(&["access", "enable"]).await.ok();
+    }
+    let first = browser.signed_in(&one).await;
+    let second = first.tab().await;
+    second.enter(&other).await;
+    assert_ne!(first.origin().await, second.origin().await);
+    first.reload().await;
+    first.sees("h1 >> text=Overview").await;
+    assert_eq!(first.cookies().await.len(), 2, "a cookie knows no port, so each has a name of its own");
+
+    first.click("header >> text=Access enabled").await;
+    first.click("dialog button >> text=Pause access").await;
+    first.sees("header >> text=Access paused").await;
+    second.reload().await;
+    second.sees("header >> text=Access enabled").await;
+    assert_eq!((enabled(&one).await, enabled(&other).await), (false, true));
+}

@@ -1,0 +1,35 @@
+//! The management pages, in a real browser and by hand-written requests, against the real agent.
+
+mod access;
+mod applications;
+mod approvals;
+mod attacks;
+mod by_hand;
+mod elsewhere;
+mod every_page;
+mod live;
+mod signing_in;
+
+use deskgate_tests::{Backend, Device, Folder};
+use serde_json::{Value, json};
+
+/// A member of a JSON document that is text.
+fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_else(|| panic!("no text at {pointer} in {value}"))
+}
+
+/// A service that writes `reply.txt` when it is allowed to, and answers with what it was told.
+async fn writer(device: &Device, folder: &Folder) -> Backend {
+    let write = json!({ "tool": "Write", "arguments": { "file_path": "reply.txt", "content": "Dear customer\n" } });
+    let model = folder.script("writer", json!([{ "text": "I save it." }, write, { "text": "{{last_tool_result}}" }]));
+    device.publish_here("shop", folder, &["--model", &model, "--tools", "Read,Write"]).await
+}
+
+fn written(folder: &Folder) -> Option<String> {
+    std::fs::read_to_string(folder.path().join("reply.txt")).ok()
+}
+
+/// Whether access is enabled, by the command line's word.
+async fn enabled(device: &Device) -> bool {
+    device.status().await["access"]["enabled"].as_bool().expect("it is connected")
+}

@@ -1,0 +1,73 @@
+//! A browser signs in by a link that is good once.
+
+use deskgate_tests::browser::Look;
+use deskgate_tests::{Browser, Device};
+use serde_json::json;
+
+use crate::{enabled, text};
+
+#[tokio::test]
+async fn a_link_signs_one_browser_in_and_nobody_afterwards() {
+    let Some(browser) = Browser::start().await else { return };
+    let device = Device::built_in().await;
+    let link = device.page_link().await;
+    let (first, second) = (browser.window(Look::default()).await, browser.window(Look::default()).await);
+
+    first.goto(&link).await;
+    first.sees("h1 >> text=Overview").await;
+    assert!(link.starts_with(&first.url().await), "the code is in the address no more: {}", first.url().await);
+    first.reload().await;
+    first.sees("h1 >> text=Overview").await;
+    let [cookie] = &first.cookies().await[..] else { panic!("{:?}", first.cookies().await) };
+    assert!(text(cookie, "/name").starts_with("ui_"), "{cookie}");
+    assert_eq!((&cookie["httpOnly"], &cookie["sameSite"]), (&json!(true), &json!("Strict")), "{cookie}");
+    assert_eq!(cookie["expires"], json!(-1), "it ends with the browser");
+    assert_eq!(first.evaluate("document.cookie").await, json!(""), "no script reads it");
+
+    second.goto(&link).await;
+    second.sees("[role=alert] >> text=used up").await;
+    assert_eq!(second.cookies().await, Vec::<serde_json::Value>::new());
+    let origin = first.origin().await;
+    second.goto(&format!("{origin}/applications")).await;
+    second.sees("h1 >> text=Open from your computer").await;
+
+    // What a browser does that loads a link ahead: it looks, and sends nothing.
+    let link = device.page_link().await;
+    let ahead = browser.window(Look { script: Some(false), ..Look::default() }).await;
+    ahead.goto(&link).await;
+    ahead.sees("text=Continue").await;
+    assert_eq!(ahead.cookies().await, Vec::<serde_json::Value>::new());
+    let code = link.split_once("code=").expect("the link has a code").1;
+    second.click("summary >> text=I have a link code").await;
+    second.fill("#code", code).await;
+    second.click("button >> text=Continue").await;
+    second.sees("h1 >> text=Overview").await;
+    ahead.click("text=Continue").await;
+    ahead.sees("[role=alert] >> text=used up").await;
+    first.goto("/").await;
+}
+
+#[tokio::test]
+async fn without_its_script_everything_works_but_what_is_live() {
+    let Some(browser) = Browser::start().await else { return };
+    let device = Device::built_in().await;
+    let page = browser.window(Look { script: Some(false), ..Look::default() }).await;
+    page.goto(&device.page_link().await).await;
+    page.click("text=Continue").await;
+    page.sees("h1 >> text=Overview").await;
+    let before = enabled(&device).await;
+    page.click("header a[href='/access']").await;
+    page.click("form.question button").await;
+    page.sees("h1 >> text=Overview").await;
+    assert_eq!(enabled(&device).await, !before);
+    page.goto("/applications").await;
+    page.click("text=New application").await;
+    page.fill("#name", "Billing").await;
+    page.click("text=Create application").await;
+    assert!(page.text("#key").await.starts_with("dgk_"));
+    page.tick("text=I have stored it", true).await;
+    page.click("text=Close").await;
+    page.click("text=Revoke…").await;
+    page.click("a >> text=Cancel").await;
+    page.sees("h1 >> text=Billing").await;
+}
