@@ -173,7 +173,7 @@ async fn no_page_shows_a_secret(device: &Device, hand: &Hand) {
     assert!(secrets.len() > 3, "the agent's own key is among them");
     let pages = hand.every_page().await;
     for (path, answer) in &pages {
-        assert!(answer.status == 200, "{path}: {answer:?}");
+        assert!(answer.status < 500, "{path}: {answer:?}");
         for secret in &secrets {
             assert!(!answer.body.contains(secret), "{path} shows {secret}");
         }

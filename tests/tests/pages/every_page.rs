@@ -64,7 +64,11 @@ impl Judge {
 async fn all(judge: &mut Judge, page: &Page, device: &Device) {
     let hand = Hand::signed_in(device).await;
     let mut names: Vec<String> = Vec::new();
-    for path in hand.every_page().await.into_keys() {
+    for (path, answer) in hand.every_page().await {
+        // A file is saved, not shown.
+        if !answer.header("content-type").starts_with("text/html") {
+            continue;
+        }
         page.goto(&path).await;
         page.sees("h1").await;
         let kind = kind(&path);
