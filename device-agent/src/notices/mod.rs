@@ -51,8 +51,8 @@ impl<K: Ord + Copy> Notices<K> {
 
     /// Withdraws all but those about something that `stays`.
     pub async fn keep(&mut self, stays: impl Fn(K) -> bool) {
-        let gone: Vec<_> = self.shown.extract_if(.., |about, _| !stays(*about)).collect();
-        for (_, number) in gone {
+        let gone: Vec<K> = self.shown.keys().copied().filter(|about| !stays(*about)).collect();
+        for number in gone.iter().filter_map(|about| self.shown.remove(about)).collect::<Vec<_>>() {
             if let Some(bus) = &self.bus {
                 bus.close(number).await;
             }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use deskgate::assistant::accounts::Accounts;
 use deskgate::identity::DeviceKey;
 use deskgate::local::desk::Desk;
+use deskgate::local::health::Health;
 use deskgate::local::launch::Launch;
 use deskgate::local::orders::Order;
 use deskgate::mcp::Servers;
@@ -86,6 +87,7 @@ impl Room {
             engine,
             orders,
             launch: launch.clone(),
+            health: Health::default(),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
