@@ -3,7 +3,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | here | the addresses of all pages |
-//! | [`door`], `sign_in`, `sessions` | who gets in |
+//! | `door`, `sign_in`, `sessions` | who gets in |
 //! | `frame`, `words`, `style` | what all pages share |
 //! | `live` | tells open pages what has changed |
 //! | one for each page | what it shows, and what its forms do |

@@ -17,7 +17,7 @@ pub struct Limits {
     /// Tokens that the model may write in one run, over all of its calls; as many as it likes when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output_tokens: Option<u64>,
-    /// Tokens that the model takes in one call; see [`Definition::context_tokens`].
+    /// Tokens that the model takes in one call; see [`super::Definition::context_tokens`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_tokens: Option<u64>,
 }
