@@ -175,6 +175,7 @@ pub fn router(pages: Pages) -> Router {
         .route("/services/{id}/try", post(publication::try_out))
         .route("/settings", get(settings::show).post(settings::change))
         .route("/settings/autostart", post(settings::set_autostart))
+        .route("/settings/notifications", post(settings::set_notifications))
         .route("/settings/sign-out", get(settings::ask_sign_out))
         .route("/sign-in", get(sign_in::show).post(sign_in::enter))
         .route("/sign-out", post(sign_in::leave))

@@ -14,9 +14,10 @@ use super::words::Shape;
 use super::wrong::{Wrong, come_back};
 use super::{Pages, Trouble};
 use crate::local::{
-    ChangeSettings, GetAutostart, GetSettings, KeptAwake, No, NoCode, SetAutostart, SettingsView, autostart,
+    ChangeSettings, GetAutostart, GetNotifications, GetSettings, KeptAwake, No, NoCode, SetAutostart, SetNotifications,
+    SettingsView, autostart,
 };
-use crate::settings::Theme;
+use crate::settings::{Notifications, Theme};
 
 /// The form's fields, by the names that the agent calls them.
 const FIELDS: &[&str] = &["device-name", "slots", "pages-port", "theme"];
@@ -38,17 +39,19 @@ struct Show {
     said: Option<&'static str>,
     /// Or why that cannot be told.
     autostart: Result<autostart::State, String>,
+    notifications: Notifications,
 }
 
 impl Show {
     async fn new(pages: &Pages, visitor: &Visitor) -> Result<Self, Trouble> {
         let desk = pages.desk();
-        let (frame, settings, autostart) = tokio::join!(
+        let (frame, settings, autostart, notifications) = tokio::join!(
             Frame::new(pages, visitor, Section::Settings, "Settings"),
             desk.ask(GetSettings {}),
             desk.ask(GetAutostart {}),
+            desk.ask(GetNotifications {}),
         );
-        let (settings, autostart) = (settings?, autostart.map_err(|no| no.message));
+        let (settings, autostart, notifications) = (settings?, autostart.map_err(|no| no.message), notifications?);
         let field = |name: &str, value: String| (name.to_owned(), value);
         let fields = Fields(vec![
             field("device-name", settings.device_name.clone()),
@@ -56,7 +59,7 @@ impl Show {
             field("pages-port", settings.pages_port.chosen.to_string()),
             field("theme", settings.theme.as_str().to_owned()),
         ]);
-        Ok(Self { frame, settings, fields, wrong: Wrong::default(), said: None, autostart })
+        Ok(Self { frame, settings, fields, wrong: Wrong::default(), said: None, autostart, notifications })
     }
 
     fn themes(&self) -> [(Theme, &'static str, bool); 3] {
@@ -167,6 +170,13 @@ pub(super) async fn set_autostart(
         }
         Err(no) => again(&pages, &visitor, None, no).await,
     }
+}
+
+/// `POST /settings/notifications`: a box that is not ticked is not sent.
+pub(super) async fn set_notifications(State(pages): State<Pages>, fields: Fields) -> Result<Redirect, Trouble> {
+    let ticked = |name| Some(fields.get(name) == "yes");
+    pages.desk().ask(SetNotifications { on: ticked("approvals"), hide_details: ticked("hide-details") }).await?;
+    Ok(Redirect::to("/settings?said=saved"))
 }
 
 #[derive(Template)]

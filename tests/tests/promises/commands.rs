@@ -108,11 +108,16 @@ async fn kill_9_of_the_agent_leaves_no_process_of_its_commands_and_its_next_star
     })
     .await;
     let scratch = site.device.home().join("scratch");
-    assert_eq!(std::fs::read_dir(&scratch).expect("made").count(), 1, "nobody was there to remove it");
+    let names = || -> Vec<_> {
+        std::fs::read_dir(&scratch).expect("made").map(|entry| entry.expect("readable").file_name()).collect()
+    };
+    let left = names();
+    assert_eq!(left.len(), 1, "nobody was there to remove it");
     site.device.kill_9();
     site.folder.script("commands", json!([{ "text": "done" }]));
     site.device.start().await;
-    assert_eq!(std::fs::read_dir(&scratch).expect("made").count(), 0);
+    // The agent may be trying its sandbox at this moment, with a folder of its own.
+    assert!(!names().contains(&left[0]));
 }
 
 #[tokio::test]
