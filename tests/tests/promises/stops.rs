@@ -45,6 +45,8 @@ impl Site {
         assert_eq!(self.backend.outcome(operation).await, expected);
         let run = self.backend.ended(run_id).await;
         assert_eq!((text(&run, "/state"), &run["stop"]["operation_id"]), ("cancelled", &operation["operation_id"]));
+        // What its `hello` says can settle the operation before the device hears that it is let in.
+        self.device.connected().await;
         let events = self.device.events(run_id).await;
         let count = |name: &str| events.iter().filter(|event| *event == name).count();
         assert_eq!((count("run.cancelled"), count("run.started")), (1, 1), "{events:?}");
