@@ -5,6 +5,8 @@
 //! somebody watches.
 
 use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::extract::State;
@@ -52,6 +54,8 @@ impl Topic {
 /// Where changes are told.
 pub(super) struct Live {
     changes: broadcast::Sender<Topic>,
+    /// How many tabs have come so far.
+    tabs: Arc<AtomicU64>,
     stop: CancellationToken,
 }
 
@@ -59,9 +63,10 @@ impl Live {
     /// Follows the agent until `stop`.
     pub(super) fn new(desk: Desk, stop: CancellationToken) -> Self {
         let (changes, _) = broadcast::channel(BACKLOG);
-        let (follow, until) = (follow(desk, changes.clone()), stop.clone());
+        let tabs = Arc::new(AtomicU64::new(0));
+        let (follow, until) = (follow(desk, changes.clone(), Arc::clone(&tabs)), stop.clone());
         tokio::spawn(async move { until.run_until_cancelled(follow).await });
-        Self { changes, stop }
+        Self { changes, tabs, stop }
     }
 
     /// Tells every tab.
@@ -71,7 +76,7 @@ impl Live {
     }
 }
 
-async fn follow(desk: Desk, changes: broadcast::Sender<Topic>) {
+async fn follow(desk: Desk, changes: broadcast::Sender<Topic>, tabs: Arc<AtomicU64>) {
     let mut engines = desk.engine.clone();
     loop {
         let engine = engines.borrow_and_update().clone();
@@ -80,7 +85,7 @@ async fn follow(desk: Desk, changes: broadcast::Sender<Topic>) {
         let ended = match engine {
             Some(engine) => tokio::select! {
                 ended = next => ended,
-                () = follow_engine(&desk, engine, &changes) => Ok(()),
+                () = follow_engine(&desk, engine, &changes, &tabs) => Ok(()),
             },
             None => next.await,
         };
@@ -91,7 +96,7 @@ async fn follow(desk: Desk, changes: broadcast::Sender<Topic>) {
 }
 
 /// Returns when the engine's dispatcher has ended and another one is there or will be.
-async fn follow_engine(desk: &Desk, engine: Engine, changes: &broadcast::Sender<Topic>) {
+async fn follow_engine(desk: &Desk, engine: Engine, changes: &broadcast::Sender<Topic>, tabs: &AtomicU64) {
     let (mut work, mut line) = (engine.dispatcher.watch(), engine.link.status());
     let mut decisions = desk.store.decisions();
     let mut health = desk.health.watch();
@@ -111,7 +116,7 @@ async fn follow_engine(desk: &Desk, engine: Engine, changes: &broadcast::Sender<
             _ = decisions.changed() => &[Topic::Approvals],
             _ = health.changed() => &[Topic::Status],
             // Always ticking: a page that opens while nothing happens is not to wait for something to happen.
-            _ = look.tick() => if changes.receiver_count() > 0 { seen.compare(desk).await } else { &[] },
+            _ = look.tick() => if changes.receiver_count() > 0 { seen.compare(desk, tabs.load(Ordering::Relaxed)).await } else { &[] },
         };
         for topic in topics {
             let _ = changes.send(*topic);
@@ -122,19 +127,22 @@ async fn follow_engine(desk: &Desk, engine: Engine, changes: &broadcast::Sender<
 /// What only the gateway knows, as it was at the last look.
 #[derive(Debug, Default)]
 struct Seen {
+    /// The tabs that had come by then. A later one may show something newer, which is no change once it is undone.
+    tabs: u64,
     runs: Option<Sha256Digest>,
     enabled: Option<bool>,
 }
 
 impl Seen {
     /// Looks again, and says what is not as it was.
-    async fn compare(&mut self, desk: &Desk) -> &'static [Topic] {
+    async fn compare(&mut self, desk: &Desk, tabs: u64) -> &'static [Topic] {
         let newest = ListRuns { limit: COMPARED, ..ListRuns::default() };
         let (newest, access) = tokio::join!(desk.manage(newest), desk.manage(GetAccess {}));
         let runs = newest.ok().and_then(|page| Sha256Digest::of_json(&page.runs).ok());
-        let now = Self { runs, enabled: access.ok().map(|access| access.enabled) };
+        let now = Self { tabs, runs, enabled: access.ok().map(|access| access.enabled) };
         let before = std::mem::replace(self, now);
-        match (before.runs == self.runs, before.enabled == self.enabled) {
+        let same = before.tabs == self.tabs;
+        match (same && before.runs == self.runs, same && before.enabled == self.enabled) {
             (true, true) => &[],
             (false, true) => &[Topic::Runs],
             (true, false) => &[Topic::Status],
@@ -149,6 +157,7 @@ pub(super) async fn stream(
     _: Visitor,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let (changes, stop) = (pages.live().changes.subscribe(), pages.live().stop.clone());
+    pages.live().tabs.fetch_add(1, Ordering::Relaxed);
     // The first event tells a page that was cut off to fetch what it has missed.
     let begin = Some(Event::default().event("hello").data("here").retry(Duration::from_secs(1)));
     let events = futures_util::stream::unfold((begin, changes, stop), |(begin, mut changes, stop)| async move {
