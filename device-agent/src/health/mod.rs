@@ -81,7 +81,7 @@ pub struct Report {
     pub problems: Vec<Problem>,
     /// What was looked at and is fine, by title.
     pub fine: Vec<String>,
-    /// What was not looked at, by title: only `all` asks models and makes sandboxes.
+    /// What was not looked at, by title: models are asked only with `all`, and sandboxes are tried then and every few minutes.
     pub not_asked: Vec<String>,
 }
 
