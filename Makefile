@@ -46,7 +46,7 @@ screens: ## A picture of every management page in target/screens: light, dark, n
 	@scripts/setup test
 	@$(BUILD)
 	@rm -rf target/screens && mkdir -p target/screens
-	@DESKGATE_SCREENS="$$PWD/target/screens" cargo test -p deskgate-tests --test pages every_page
+	@DESKGATE_SCREENS="$$PWD/target/screens" cargo test --workspace --test pages every_page
 	@echo "screens: $$(ls target/screens | wc -l) pictures in target/screens"
 
 .PHONY: bench

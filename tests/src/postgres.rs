@@ -9,6 +9,7 @@ use tokio::sync::Mutex;
 use tokio_postgres::NoTls;
 
 use crate::process;
+use crate::template;
 use crate::wait::until;
 
 /// A database, and whoever keeps its cluster running.
@@ -118,6 +119,7 @@ pub struct Held {
 impl Server {
     async fn start() -> Self {
         let folder = TempDir::with_prefix("deskgate-pg-").expect("a temporary folder");
+        template::lay_out(folder.path()).await;
         let cluster = Cluster::start(Config::new(folder.path())).await.expect("PostgreSQL is installed");
         Self { folder, cluster: Mutex::new(Some(cluster)) }
     }
