@@ -157,6 +157,7 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
         orders,
         launch: Launch::default(),
         health: Health::default(),
+        checking: services::Progress::default(),
     };
     let close = CancellationToken::new();
     let pages = AbortOnDropHandle::new(tokio::spawn(serve_pages(desk.clone(), close.clone())));

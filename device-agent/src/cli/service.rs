@@ -10,11 +10,9 @@ use deskgate_protocol::management::TryEndpoint;
 use deskgate_protocol::{DraftId, EndpointId};
 
 use super::socket::Agent;
-use super::{app, mcp, no_secret, rules, runs};
-use crate::local::{CheckService, CreateService, EditService, ListServices, PublishService, ShowService};
-use crate::services::{
-    Approvals, Definition, Limits, Network, Provider, Report, Service as Record, Skill, Stage, ToolName, Verdict,
-};
+use super::{app, checks, mcp, no_secret, rules, runs};
+use crate::local::{CreateService, EditService, ListServices, PublishService, ShowService};
+use crate::services::{Approvals, Definition, Limits, Network, Provider, Service as Record, Skill, Stage, ToolName};
 
 /// `deskgate service …`
 #[derive(Debug, Subcommand)]
@@ -166,8 +164,7 @@ pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(
         }
         Service::Check { service } => {
             let draft_id = find(&agent, &service).await?.draft_id;
-            let report = agent.ask(CheckService { draft_id }).await?;
-            out.result("check/1", &report, || show_report(&report));
+            let report = checks::check(&agent, draft_id, out).await?;
             if !report.passed() {
                 return Err(Failure::new(
                     Exit::CheckFailed,
@@ -397,20 +394,7 @@ fn show(service: &Record) -> String {
         }
     }
     if let Some(report) = &service.checks {
-        text += &show_report(report);
+        text += &checks::show_report(report);
     }
     text
-}
-
-fn show_report(report: &Report) -> String {
-    let line = |check: &crate::services::Check| {
-        let verdict = match check.verdict {
-            Verdict::Pass => "PASS",
-            Verdict::Fail => "FAIL",
-            Verdict::Skip => "SKIP",
-        };
-        let next = check.next.as_ref().map(|next| format!("\n      next: {next}")).unwrap_or_default();
-        format!("{verdict}  {}: {}{next}\n", check.name, check.cause)
-    };
-    report.checks.iter().map(line).collect()
 }

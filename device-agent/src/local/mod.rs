@@ -8,6 +8,7 @@
 //! | [`health`] | looks at the agent's health, and answers about it |
 //! | [`launch`] | the codes that open the management pages |
 //! | `line`, `decisions` | answer those about the connection, and about approvals |
+//! | [`mcp`] | servers elsewhere, what they offer, and what of it is pinned |
 //! | [`settings`] | what is chosen about the agent itself |
 //! | `no` | what went wrong, as an answer |
 //! | [`notices`] | shows a notification for each call that waits |
@@ -23,6 +24,7 @@ pub mod desk;
 pub mod health;
 pub mod launch;
 mod line;
+pub mod mcp;
 mod no;
 pub mod notices;
 pub mod opener;
@@ -47,7 +49,8 @@ pub use crate::link::Stage;
 use crate::mcp::connections;
 pub use crate::mcp::connections::Configured as ConfiguredServer;
 pub use crate::power::KeptAwake;
-use crate::services::{Definition, Report, Service};
+use crate::services::offers::ServerView;
+use crate::services::{Check, Definition, Report, Service};
 use crate::settings::{Connection, Edit, Mode, Notifications};
 pub use crate::store::audit;
 pub use approvals::{
@@ -56,6 +59,7 @@ pub use approvals::{
 };
 
 pub use health::{GetHealth, GetLog, Ignore, IgnoreProblem, MakeBundle};
+pub use mcp::{AcceptMcpTools, ListMcpServers, LookAtMcpServer, RemoveMcpServer, ReviewMcpServers, SetMcpServer};
 pub use notices::{GetNotifications, SetNotifications};
 pub use settings::{ChangeSettings, Chosen, GetAutostart, GetSettings, SecretPlace, SetAutostart, SettingsView};
 
@@ -128,6 +132,8 @@ requests! {
     ShowService => Service;
     /// Make every check of a draft.
     CheckService => Report;
+    /// What a check that runs has found so far.
+    FollowCheck => Vec<Check>;
     /// Publish a checked draft.
     PublishService => Service;
     /// The model providers of this device.
@@ -142,6 +148,12 @@ requests! {
     SetMcpServer => connections::Configured;
     /// Remove an MCP server and its key.
     RemoveMcpServer => ();
+    /// How the MCP servers stand, by what they last offered.
+    ReviewMcpServers => Vec<ServerView>;
+    /// Ask an MCP server for its tools.
+    LookAtMcpServer => ServerView;
+    /// Take another list of tools over into the drafts that name its server.
+    AcceptMcpTools => ServerView;
     /// Requests for approval.
     ListApprovals => Vec<ApprovalView>;
     /// One request.
@@ -423,6 +435,15 @@ pub struct CheckService {
     pub draft_id: DraftId,
 }
 
+/// Asks what the check of a draft has found beyond what is known. Answered as soon as there is something.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct FollowCheck {
+    /// Which service's.
+    pub draft_id: DraftId,
+    /// How many findings are known.
+    pub known: usize,
+}
+
 /// Publishes a draft.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct PublishService {
@@ -445,30 +466,6 @@ pub struct SetProvider {
     pub base_url: Option<String>,
     /// What happens to its key.
     pub key: NewKey,
-}
-
-/// Lists MCP servers.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct ListMcpServers {}
-
-/// Adds or changes an MCP server.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SetMcpServer {
-    /// What services name it by.
-    pub name: String,
-    /// Where; absent keeps it.
-    pub url: Option<String>,
-    /// The header that a new key travels in; absent is `Authorization`, behind the word `Bearer`.
-    pub header: Option<String>,
-    /// What happens to its key.
-    pub key: NewKey,
-}
-
-/// Removes an MCP server.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct RemoveMcpServer {
-    /// Its name.
-    pub name: String,
 }
 
 /// What happens to a provider's or a server's key.

@@ -16,12 +16,13 @@ use super::frame::{Frame, Section};
 use super::live::Topic;
 use super::service_form::{self, UNITS, blank};
 use super::stages::{self, Difference, Step};
+use super::usable::{self, Usable};
 use super::words::{Shape, When};
 use super::{Pages, Trouble};
 use crate::local::{
     CheckService, Configured, ConfiguredServer, CreateService, EditService, ListMcpServers, ListProviders, ShowService,
 };
-use crate::services::{Check, Definition, FieldError, Service, ToolName, Verdict};
+use crate::services::{Check, Checking, Definition, FieldError, Service, ToolName, Verdict};
 
 #[derive(Template)]
 #[template(path = "service.html")]
@@ -30,6 +31,8 @@ struct Editor {
     app: Application,
     /// `None` until it is saved for the first time.
     service: Option<Service>,
+    /// The check of it that runs now.
+    checking: Option<Checking>,
     fields: Fields,
     wrong: Vec<FieldError>,
     /// What stood in the way of the last step.
@@ -101,6 +104,14 @@ impl Editor {
             _ => self.servers.iter().any(|server| server.name == value),
         };
         self.fields.all(name).filter(|value| !value.is_empty() && !known(value)).collect()
+    }
+
+    fn usable_skills(&self) -> Vec<Usable> {
+        self.service.as_ref().map(usable::skills).unwrap_or_default()
+    }
+
+    fn usable_servers(&self) -> Vec<Usable> {
+        self.service.as_ref().map(usable::servers).unwrap_or_default()
     }
 
     /// How a check ended, in shape and word.
@@ -179,7 +190,8 @@ impl Draft {
             (true, Some(_)) => StatusCode::CONFLICT,
         };
         let (app, providers, servers) = (app?, providers?, servers?);
-        Ok(super::html(status, &Editor { frame, app, service, fields, wrong, problem, providers, servers }))
+        let checking = service.as_ref().and_then(|service| pages.desk().checking.of(service.draft_id));
+        Ok(super::html(status, &Editor { frame, app, service, checking, fields, wrong, problem, providers, servers }))
     }
 }
 

@@ -13,6 +13,7 @@ use deskgate::local::orders::Order;
 use deskgate::mcp::Servers;
 use deskgate::mcp::connections::Connections;
 use deskgate::pages::{self, Pages};
+use deskgate::services::Progress;
 use deskgate::settings::Connection;
 use deskgate::store::Store;
 use tempfile::TempDir;
@@ -88,6 +89,7 @@ impl Room {
             orders,
             launch: launch.clone(),
             health: Health::default(),
+            checking: Progress::default(),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
