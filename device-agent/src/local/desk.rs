@@ -24,7 +24,7 @@ use crate::identity::DeviceKey;
 use crate::link::LinkHandle;
 use crate::mcp::Servers;
 use crate::mcp::connections::Connections;
-use crate::power::KeptAwake;
+use crate::power::{KeepAwake, KeptAwake};
 use crate::secrets::{KeyChange, Secret, SecretError};
 use crate::services::{Computer, Gateway, Progress, ServiceDesk};
 use crate::store::Store;
@@ -67,6 +67,8 @@ pub struct Desk {
     pub health: Health,
     /// The checks that run now.
     pub checking: Progress,
+    /// When runs keep the computer awake.
+    pub keep_awake: watch::Sender<KeepAwake>,
 }
 
 type Answer = Result<Value, No>;

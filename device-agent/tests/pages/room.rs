@@ -14,7 +14,7 @@ use deskgate::mcp::Servers;
 use deskgate::mcp::connections::Connections;
 use deskgate::pages::{self, Pages};
 use deskgate::services::Progress;
-use deskgate::settings::Connection;
+use deskgate::settings::{Connection, KeepAwake};
 use deskgate::store::Store;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -90,6 +90,7 @@ impl Room {
             launch: launch.clone(),
             health: Health::default(),
             checking: Progress::default(),
+            keep_awake: watch::Sender::new(KeepAwake::default()),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
