@@ -71,7 +71,8 @@ impl Logind {
         let mock = "dbus_interface='org.freedesktop.DBus.Mock'";
         let manager = "'org.freedesktop.login1.Manager'";
         let add = format!("logind.AddProperty({manager}, 'OnExternalPower', dbus.Boolean({mains}), {mock})");
-        let change = format!("logind.UpdateProperties({manager}, {{'OnExternalPower': dbus.Boolean({mains})}}, {mock})");
+        let change =
+            format!("logind.UpdateProperties({manager}, {{'OnExternalPower': dbus.Boolean({mains})}}, {mock})");
         let said = match self.ask(&add).await {
             Err(said) if said.contains("already exists") => self.ask(&change).await,
             said => said,

@@ -11,8 +11,10 @@ use deskgate_protocol::{DraftId, EndpointId};
 
 use super::socket::Agent;
 use super::{app, checks, mcp, no_secret, rules, runs};
-use crate::local::{CreateService, EditService, ListServices, PublishService, ShowService};
-use crate::services::{Approvals, Definition, Limits, Network, Provider, Service as Record, Skill, Stage, ToolName};
+use crate::local::{CreateService, EditService, ListServices, LookAtFolder, PublishService, ShowService};
+use crate::services::{
+    Approvals, Definition, Folder, Limits, Network, Provider, Service as Record, Skill, Stage, ToolName,
+};
 
 /// `deskgate service …`
 #[derive(Debug, Subcommand)]
@@ -204,7 +206,9 @@ pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(
         Service::Show { service } => {
             let service = find(&agent, &service).await?;
             let service = agent.ask(ShowService { draft_id: service.draft_id }).await?;
-            out.result("service/1", &view(&service), || show(&service));
+            let path = service.draft.working_directory.clone();
+            let folder = agent.ask(LookAtFolder { path }).await?;
+            out.result("service/1", &view(&service), || show(&service, &folder));
         }
     }
     Ok(())
@@ -361,17 +365,18 @@ fn list(services: &[Record]) -> String {
     table(&["NAME", "STAGE", "PUBLISHED", "FOLDER", "ID"], &services.iter().map(row).collect::<Vec<_>>())
 }
 
-fn show(service: &Record) -> String {
+fn show(service: &Record, folder: &Folder) -> String {
     let definition = &service.draft;
     let tools: Vec<_> = definition.tools.iter().map(|tool| tool.as_str()).collect();
     let servers: Vec<_> = definition.mcp.iter().map(|server| server.name.as_str()).collect();
     let skills: Vec<_> = definition.skills.iter().map(|skill| skill.name.as_str()).collect();
     let mut text = format!(
-        "{} ({})\nstage         {}\nfolder        {}\nprovider      {}, model {}\ntools         {}\nskills        {}\nmcp servers   {}\n{}protected     {}\nlimits        {} turns, {} s, {} at once\ninstructions  {}\n",
+        "{} ({})\nstage         {}\nfolder        {} ({})\nprovider      {}, model {}\ntools         {}\nskills        {}\nmcp servers   {}\n{}protected     {}\nlimits        {} turns, {} s, {} at once\ninstructions  {}\n",
         definition.name,
         service.draft_id,
         stage(service),
         definition.working_directory.display(),
+        folder.words(&definition.working_directory),
         definition.provider,
         definition.model,
         if tools.is_empty() { "none: conversation only".to_owned() } else { tools.join(", ") },

@@ -31,6 +31,8 @@ pub mod opener;
 pub mod orders;
 pub mod settings;
 
+use std::path::PathBuf;
+
 use deskgate_gateway::socket;
 use deskgate_protocol::control::Refused;
 use deskgate_protocol::identity::IdentityFile;
@@ -50,7 +52,7 @@ use crate::mcp::connections;
 pub use crate::mcp::connections::Configured as ConfiguredServer;
 pub use crate::power::KeptAwake;
 use crate::services::offers::ServerView;
-use crate::services::{Check, Definition, Report, Service};
+use crate::services::{Check, Definition, Folder, Report, Service};
 use crate::settings::{Connection, Edit, Mode, Notifications};
 pub use crate::store::audit;
 pub use approvals::{
@@ -130,6 +132,8 @@ requests! {
     ListServices => Vec<Service>;
     /// One service.
     ShowService => Service;
+    /// Look at a folder that a service may work in.
+    LookAtFolder => Folder;
     /// Make every check of a draft.
     CheckService => Report;
     /// What a check that runs has found so far.
@@ -426,6 +430,13 @@ pub struct ListServices {}
 pub struct ShowService {
     /// Which.
     pub draft_id: DraftId,
+}
+
+/// Looks at a folder.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LookAtFolder {
+    /// Its whole path.
+    pub path: PathBuf,
 }
 
 /// Checks a draft.

@@ -1,6 +1,7 @@
 //! The service editor: a new draft, its fields, and its checks.
 
 use std::fmt;
+use std::path::{Path as FolderPath, PathBuf};
 
 use askama::Template;
 use askama::filters::HtmlSafe;
@@ -20,9 +21,11 @@ use super::usable::{self, Usable};
 use super::words::{Shape, When};
 use super::{Pages, Trouble};
 use crate::local::{
-    CheckService, Configured, ConfiguredServer, CreateService, EditService, ListMcpServers, ListProviders, ShowService,
+    CheckService, Configured, ConfiguredServer, CreateService, EditService, ListMcpServers, ListProviders,
+    LookAtFolder, ShowService,
 };
-use crate::services::{Check, Checking, Definition, FieldError, Service, ToolName, Verdict};
+use crate::services::{Check, Checking, Definition, FieldError, Folder, Service, ToolName, Verdict};
+use crate::visible;
 
 #[derive(Template)]
 #[template(path = "service.html")]
@@ -31,6 +34,8 @@ struct Editor {
     app: Application,
     /// `None` until it is saved for the first time.
     service: Option<Service>,
+    /// What stands in the field of the folder; absent while nothing does.
+    folder: Option<Folder>,
     /// The check of it that runs now.
     checking: Option<Checking>,
     fields: Fields,
@@ -104,6 +109,13 @@ impl Editor {
             _ => self.servers.iter().any(|server| server.name == value),
         };
         self.fields.all(name).filter(|value| !value.is_empty() && !known(value)).collect()
+    }
+
+    /// How the folder looks, in shape and words.
+    fn folder(&self) -> Option<(Shape, String)> {
+        let folder = self.folder.as_ref()?;
+        let shape = if matches!(folder, Folder::There { .. }) { Shape::Good } else { Shape::Bad };
+        Some((shape, visible::line(&folder.words(FolderPath::new(self.fields.get("working_directory").trim())))))
     }
 
     fn usable_skills(&self) -> Vec<Usable> {
@@ -184,6 +196,10 @@ impl Draft {
             desk.ask(ListProviders {}),
             desk.ask(ListMcpServers {}),
         );
+        let folder = match fields.filled("working_directory").map(PathBuf::from) {
+            Some(path) => desk.ask(LookAtFolder { path }).await.ok(),
+            None => None,
+        };
         let status = match (wrong.is_empty(), &problem) {
             (true, None) => StatusCode::OK,
             (false, _) => StatusCode::UNPROCESSABLE_ENTITY,
@@ -191,7 +207,10 @@ impl Draft {
         };
         let (app, providers, servers) = (app?, providers?, servers?);
         let checking = service.as_ref().and_then(|service| pages.desk().checking.of(service.draft_id));
-        Ok(super::html(status, &Editor { frame, app, service, checking, fields, wrong, problem, providers, servers }))
+        Ok(super::html(
+            status,
+            &Editor { frame, app, service, folder, checking, fields, wrong, problem, providers, servers },
+        ))
     }
 }
 

@@ -107,7 +107,10 @@ impl Show {
                 let text = format!("The gateway has version {}: {}", refused.gateway_version, refused.message);
                 (Shape::Bad, visible::line(&text))
             }
-            _ => (Shape::Unknown, "Whether the gateway's version goes together with it is known once it is connected.".to_owned()),
+            _ => (
+                Shape::Unknown,
+                "Whether the gateway's version goes together with it is known once it is connected.".to_owned(),
+            ),
         }
     }
 

@@ -12,6 +12,7 @@
 pub mod approvals;
 pub mod checks;
 pub mod definition;
+pub mod folder;
 pub mod gateway;
 pub mod limits;
 pub mod network;
@@ -37,6 +38,7 @@ use crate::store;
 pub use approvals::Approvals;
 pub use checks::{Check, Report, Verdict};
 pub use definition::{Definition, FieldError, InvalidDefinition, McpServer, Provider};
+pub use folder::Folder;
 pub use gateway::{CallError, Gateway};
 pub use limits::Limits;
 pub use network::Network;

@@ -69,6 +69,10 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
     let draft = visitor.page(&page).await.text;
     assert!(!draft.contains("ep_0") && draft.contains("Inactive until this draft has been checked"), "{draft}");
     assert_eq!(visitor.page(&format!("{page}/publish")).await.status, StatusCode::CONFLICT);
+    assert!(draft.contains("exists, no Git repository"), "{draft}");
+    std::fs::create_dir(folder.path().join(".git")).expect("made");
+    assert!(visitor.page(&page).await.text.contains("exists, Git repository"));
+    assert!(device.plain_cli(&["service", "show", "Reader"]).await.stdout.contains("(exists, Git repository)"));
     let saved = device.cli(&["service", "show", "Reader"]).await.ok();
     assert_eq!(saved["draft"]["instructions"], "Answer.\nBriefly.");
     assert_eq!(saved["draft"]["approvals"]["expiry_s"], 7200);

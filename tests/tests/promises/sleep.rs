@@ -312,7 +312,11 @@ async fn a_computer_is_kept_awake_only_when_its_owner_wants_it_also_in_the_middl
     let kept_awake = async |wanted: &str| {
         until(&format!("to be kept awake: {wanted}"), async || {
             let status = device.status().await;
-            if status["kept_awake"].to_string().contains(wanted) { Ok(()) } else { Err(status["kept_awake"].to_string()) }
+            if status["kept_awake"].to_string().contains(wanted) {
+                Ok(())
+            } else {
+                Err(status["kept_awake"].to_string())
+            }
         })
         .await;
     };
