@@ -17,9 +17,8 @@ use super::launch::Launch;
 use super::line::view;
 use super::no::{failed, refused};
 use super::orders::Order;
-use super::{
-    AgentStatus, Ask, Asker, LineView, LookAtFolder, NewKey, No, NoCode, OpenedPages, Reply, Request, SetProvider, Stop,
-};
+use super::services;
+use super::{AgentStatus, Ask, Asker, LineView, NewKey, No, NoCode, OpenedPages, Reply, Request, SetProvider, Stop};
 use crate::assistant::accounts::{AccountError, Accounts, Change};
 use crate::dispatcher::{DispatcherHandle, Standing};
 use crate::identity::DeviceKey;
@@ -28,7 +27,7 @@ use crate::mcp::Servers;
 use crate::mcp::connections::Connections;
 use crate::power::{KeepAwake, KeptAwake};
 use crate::secrets::{KeyChange, Secret, SecretError};
-use crate::services::{Computer, Folder, Gateway, Progress, ServiceDesk};
+use crate::services::{Computer, Gateway, Progress, ServiceDesk};
 use crate::store::Store;
 
 /// The line in force: replaced when another connection is saved.
@@ -124,7 +123,7 @@ impl Desk {
             }
             Request::ListServices(ask) => give(ask, self.services(asker)?.list().await.map_err(No::from)),
             Request::ShowService(ask) => give(ask, self.services(asker)?.show(ask.draft_id).await.map_err(No::from)),
-            Request::LookAtFolder(ask) => give(ask.clone(), folder(ask).await),
+            Request::LookAtFolder(ask) => give(ask.clone(), services::folder(ask).await),
             Request::CheckService(ask) => give(ask, self.services(asker)?.check(ask.draft_id).await.map_err(No::from)),
             Request::FollowCheck(ask) => give(ask, Ok(self.checking.beyond(ask.draft_id, ask.known).await)),
             Request::PublishService(ask) => {
@@ -246,12 +245,6 @@ impl Desk {
     async fn pass_on(&self, request: ManagementRequest, asker: Asker) -> Answer {
         Ok(self.engine()?.dispatcher.asked_by(asker.into()).pass_on(request).await?)
     }
-}
-
-/// Folders may be on a disk that takes its time.
-async fn folder(ask: LookAtFolder) -> Result<Folder, No> {
-    let looked = tokio::task::spawn_blocking(move || Folder::look(&ask.path)).await;
-    looked.map_err(|_| failed("the agent failed while it looked at the folder".to_owned()))
 }
 
 /// The type of the request decides the type of the answer.

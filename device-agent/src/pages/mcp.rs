@@ -13,7 +13,7 @@ use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::live::Topic;
 use super::words::{Shape, When};
-use super::wrong::{Wrong, come_back};
+use super::wrong::{Wrong, come_back, failed};
 use super::{Pages, Trouble};
 use crate::local::{
     AcceptMcpTools, LookAtMcpServer, NewKey, No, NoCode, RemoveMcpServer, ReviewMcpServers, SetMcpServer,
@@ -105,8 +105,8 @@ impl Show {
                 value.clear();
             }
         }
-        let status = if no.code == NoCode::Invalid { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::CONFLICT };
-        super::html(status, &Self { fields, wrong: Wrong::new(&no.message, FIELDS), ..self })
+        let (status, wrong) = failed(no, FIELDS);
+        super::html(status, &Self { fields, wrong, ..self })
     }
 
     fn step(&self) -> String {

@@ -12,7 +12,7 @@ use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::live::Topic;
 use super::words::Shape;
-use super::wrong::{Wrong, come_back};
+use super::wrong::{Wrong, come_back, failed};
 use super::{Pages, Trouble};
 use crate::local::{
     ChangeSettings, GetAutostart, GetNotifications, GetSettings, KeptAwake, LineView, No, NoCode, SetAutostart,
@@ -186,9 +186,9 @@ fn request(fields: &Fields) -> Result<ChangeSettings, String> {
 
 async fn again(pages: &Pages, visitor: &Visitor, fields: Option<&Fields>, no: No) -> Result<Response, Trouble> {
     let page = Show::new(pages, visitor).await?;
-    let status = if no.code == NoCode::Invalid { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::CONFLICT };
+    let (status, wrong) = failed(&no, FIELDS);
     let fields = fields.map_or(page.fields, come_back);
-    Ok(super::html(status, &Show { fields, wrong: Wrong::new(&no.message, FIELDS), ..page }))
+    Ok(super::html(status, &Show { fields, wrong, ..page }))
 }
 
 /// `POST /settings/autostart`
