@@ -199,6 +199,13 @@ impl Device {
         run(command).await
     }
 
+    /// Starts a command as a person sees it, whose words can be read while it runs.
+    pub fn begin_cli(&self, arguments: &[&str]) -> Process {
+        let mut command = self.command();
+        command.args(arguments);
+        Process::start(command, &self.folder().join(format!("{}.out", arguments.join("-"))))
+    }
+
     /// `deskgate status`.
     pub async fn status(&self) -> Value {
         self.cli(&["status"]).await.ok()

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::No;
 use super::desk::Desk;
+use super::moved::moved;
 use super::opener;
 use crate::config::Home;
 use crate::notices::Notices;
@@ -36,21 +37,12 @@ pub async fn follow(desk: Desk) {
         let mut work = engines.borrow_and_update().as_ref().map(|engine| engine.dispatcher.watch());
         loop {
             desk.notify(&mut notices).await;
-            let moved = async {
-                let gone = match &mut work {
-                    Some(work) => work.changed().await.is_err(),
-                    None => true,
-                };
-                if gone {
-                    std::future::pending().await
-                }
-            };
             tokio::select! {
                 changed = engines.changed() => match changed {
                     Ok(()) => break,
                     Err(_) => return,
                 },
-                () = moved => {}
+                () = moved(&mut work) => {}
                 _ = decisions.changed() => {}
                 _ = notices.clicked() => desk.open_for_person().await,
             }
