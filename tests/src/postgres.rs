@@ -99,6 +99,14 @@ impl Postgres {
         Held { _client: client, _driver: driver }
     }
 
+    /// Changes something behind everybody's back. Returns how many rows.
+    pub async fn change(&self, statement: &str) -> u64 {
+        let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await.expect("the database answers");
+        let mut driver = tokio::task::JoinSet::new();
+        driver.spawn(connection);
+        client.execute(statement, &[]).await.expect("a valid statement")
+    }
+
     /// The rows of a query, each as one line of JSON.
     pub async fn rows(&self, query: &str) -> Vec<serde_json::Value> {
         let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await.expect("the database answers");

@@ -13,12 +13,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::health::Health;
-use super::launch::Launch;
+use super::launch::{Launch, is_page};
 use super::line::view;
 use super::no::{failed, refused};
 use super::orders::Order;
 use super::services;
-use super::{AgentStatus, Ask, Asker, LineView, NewKey, No, NoCode, OpenedPages, Reply, Request, SetProvider, Stop};
+use super::{
+    AgentStatus, Ask, Asker, LineView, NewKey, No, NoCode, OpenPages, OpenedPages, Reply, Request, SetProvider, Stop,
+};
 use crate::assistant::accounts::{AccountError, Accounts, Change};
 use crate::dispatcher::{DispatcherHandle, Standing};
 use crate::identity::DeviceKey;
@@ -105,7 +107,7 @@ impl Desk {
         match request {
             Request::GetStatus(ask) => give(ask, self.status().await),
             Request::Stop(ask) => give(ask, self.stop(ask).await),
-            Request::OpenPages(ask) => give(ask, self.open_pages()),
+            Request::OpenPages(ask) => give(ask.clone(), self.open_pages(&ask)),
             Request::GetIdentity(ask) => give(ask, self.identity().await),
             Request::GetConnection(ask) => give(ask, self.connection().await),
             Request::SaveConnection(ask) => give(ask.clone(), self.save(ask).await),
@@ -214,12 +216,15 @@ impl Desk {
         })
     }
 
-    pub(super) fn open_pages(&self) -> Result<OpenedPages, No> {
-        let address = self
-            .launch
-            .address()
-            .ok_or_else(|| refused("the management pages are not up; the agent's log says why".to_owned()))?;
-        Ok(OpenedPages { link: format!("http://{address}/sign-in?code={}", self.launch.issue().as_str()) })
+    pub(super) fn open_pages(&self, ask: &OpenPages) -> Result<OpenedPages, No> {
+        if let Some(page) = ask.page.as_deref().filter(|page| !is_page(page)) {
+            let message = format!("{page:?} is no page. Name its path, such as /approvals.");
+            return Err(No { code: NoCode::Invalid, message });
+        }
+        let link = self.launch.link(ask.page.as_deref());
+        let link =
+            link.ok_or_else(|| refused("the management pages are not up; the agent's log says why".to_owned()))?;
+        Ok(OpenedPages { link })
     }
 
     pub(super) async fn device_name(&self) -> Result<String, No> {

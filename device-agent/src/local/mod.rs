@@ -239,8 +239,12 @@ pub struct Stop {
 }
 
 /// Asks for a link to the management pages.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct OpenPages {}
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct OpenPages {
+    /// The path of the page that it leads to; the overview if none is named.
+    #[serde(default)]
+    pub page: Option<String>,
+}
 
 /// A link to the management pages.
 #[derive(Clone, Serialize, Deserialize)]
