@@ -9,7 +9,7 @@ use deskgate_gateway::store::cluster::{Cluster, Config};
 
 /// Puts what `initdb` makes where a cluster with this state directory looks for its data. Tests that
 /// are about making it do without.
-pub async fn lay_out(state_dir: &Path) {
+pub(crate) async fn lay_out(state_dir: &Path) {
     let made = once("postgres", async |place| {
         let state = tempfile::tempdir().expect("a temporary directory");
         Cluster::start(Config::new(state.path())).await.expect("PostgreSQL starts").stop().await;
@@ -19,7 +19,7 @@ pub async fn lay_out(state_dir: &Path) {
 }
 
 /// A folder beside the programs under test; whoever needs it first makes it.
-pub async fn once(name: &str, make: impl AsyncFnOnce(&Path)) -> PathBuf {
+pub(crate) async fn once(name: &str, make: impl AsyncFnOnce(&Path)) -> PathBuf {
     let own = std::env::current_exe().expect("a running program has a path");
     let folder = own.ancestors().nth(2).expect("tests are in target/<profile>/deps").join("templates");
     std::fs::create_dir_all(&folder).expect("writable");
