@@ -95,6 +95,7 @@ async function refresh(topics) {
     if (holds) focusAgain(now, again);
   }
   if (same) addNew(fresh);
+  showHere();
 }
 
 // Nor does anybody lose their place: what had focus has it again, and if it is gone, the part where it was.
@@ -127,6 +128,14 @@ function path(root, element) {
 function at(root, steps) {
   return steps.reduce((here, step) => (typeof step === "string" ? root.querySelector(step) : here?.children[step]), root);
 }
+
+// In a narrow window the bar of pages begins with the one that is open.
+function showHere() {
+  const here = document.querySelector("nav [aria-current]");
+  if (here) here.closest("ul").scrollLeft = here.offsetLeft;
+}
+showHere();
+addEventListener("resize", showHere);
 
 // One stream for the whole tab.
 if (document.body.hasAttribute("data-live-pages")) {

@@ -173,7 +173,8 @@ pub(super) async fn show(State(pages): State<Pages>, visitor: Visitor) -> Result
     let services = services.unwrap_or_default();
     let rows: Option<Vec<_>> = listed.ok().map(|page| page.runs.into_iter().map(|run| names.row(run)).collect());
     let any_run = rows.as_ref().is_some_and(|rows| !rows.is_empty());
-    let steps = steps(&applications.unwrap_or_default(), &services, any_run);
+    // Without the gateway nobody knows what is done.
+    let steps = applications.map(|applications| steps(&applications, &services, any_run)).unwrap_or_default();
     let hops = hops(&frame, &services);
     let standing = |word: &str| match &frame.status {
         Some(status) => {

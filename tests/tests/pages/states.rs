@@ -163,6 +163,7 @@ async fn runs_in_all_ten_states_and_what_needs_their_owner_are_fit_for_everybody
     device.line_is("disconnected").await;
     page.sees("header >> text=disconnected").await;
     page.goto("/").await;
+    assert_eq!(page.count("#steps").await, 0, "what is done is not known, and not open again");
     judge.judge(&page, "overview-without-gateway").await;
     assert_eq!(page.goto("/runs").await, 503);
     judge.judge(&page, "runs-without-gateway").await;
