@@ -1,9 +1,11 @@
 //! Services: what is asked about their drafts, their checks and their publication.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use deskgate_protocol::{ApplicationId, DraftId};
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 
 use super::No;
 use super::no::failed;
@@ -68,8 +70,11 @@ pub struct PublishService {
     pub draft_id: DraftId,
 }
 
-/// Folders may be on a disk that takes its time.
+/// A folder may be on a disk that is gone; a page does not wait for it.
+const LOOK: Duration = Duration::from_secs(2);
+
 pub(super) async fn folder(ask: LookAtFolder) -> Result<Folder, No> {
-    let looked = tokio::task::spawn_blocking(move || Folder::look(&ask.path)).await;
-    looked.map_err(|_| failed("the agent failed while it looked at the folder".to_owned()))
+    let looked = timeout(LOOK, tokio::task::spawn_blocking(move || Folder::look(&ask.path))).await;
+    let silent = || Ok(Folder::Unusable { why: "its disk does not answer".to_owned() });
+    looked.unwrap_or_else(|_| silent()).map_err(|_| failed("the agent failed while it looked at the folder".to_owned()))
 }

@@ -122,7 +122,8 @@ impl Show {
             }
             Some(KeptAwake::NotNeeded) => (
                 Shape::Waiting,
-                "Nothing is at work now. During runs it is kept awake, where the system allows it.".to_owned(),
+                "Nothing is at work now. During runs it is kept awake as chosen, where the system allows it."
+                    .to_owned(),
             ),
             Some(KeptAwake::NotWanted) => (Shape::Paused, "No, as you chose: sleep can interrupt runs.".to_owned()),
             Some(KeptAwake::No { why }) => (Shape::Bad, format!("No, sleep can interrupt runs: {why}")),
