@@ -12,6 +12,7 @@ mod consent;
 mod conversations;
 mod daemon;
 mod doctor;
+mod export;
 mod identity;
 mod key;
 mod key_file;

@@ -5,6 +5,7 @@
 //! | here | the requests and answers |
 //! | [`approvals`] | those about approvals and unsettled runs |
 //! | [`desk`] | answers them, inside the agent |
+//! | [`export`] | an application's runs as JSON Lines |
 //! | [`health`] | looks at the agent's health, and answers about it |
 //! | [`launch`] | the codes that open the management pages |
 //! | `line`, `decisions` | answer those about the connection, and about approvals |
@@ -20,6 +21,7 @@
 pub mod approvals;
 mod decisions;
 pub mod desk;
+pub mod export;
 pub mod health;
 pub mod launch;
 mod line;

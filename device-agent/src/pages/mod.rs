@@ -18,6 +18,7 @@ mod approvals;
 mod connection;
 mod conversations;
 mod door;
+mod export;
 mod fields;
 mod frame;
 mod health;
@@ -142,6 +143,7 @@ pub fn router(pages: Pages) -> Router {
         .route("/applications/{id}/disable", get(applications::ask_disable).post(applications::disable))
         .route("/applications/{id}/keys/new", get(keys::ask_new).post(keys::create))
         .route("/applications/{id}/keys/{key}/revoke", get(keys::ask_revoke).post(keys::revoke))
+        .route("/applications/{id}/export.jsonl", get(export::download))
         .route("/applications/{id}/keys/{key}/roll", get(keys::ask_roll).post(keys::roll))
         .route("/applications/{id}/remove", get(applications::ask_remove).post(applications::remove))
         .route("/applications/{id}/services/new", get(services::ask_new).post(services::create))
