@@ -54,7 +54,7 @@ use crate::settings::{Connection, Edit, Mode, Notifications};
 pub use crate::store::audit;
 pub use approvals::{
     ApprovalState, ApprovalView, DecideApproval, Decision, Evidence, Finding, ListApprovals, ListAudit, OnDisk, Plan,
-    ReconcileRun, ShowApproval, ShowEvidence, Shown,
+    ReconcileRun, ShowApproval, ShowEvidence, Shown, median,
 };
 
 pub use health::{GetHealth, GetLog, Ignore, IgnoreProblem, MakeBundle};

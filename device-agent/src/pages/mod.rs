@@ -39,6 +39,7 @@ mod stages;
 mod style;
 mod timeline;
 mod words;
+mod waits;
 mod wrong;
 
 use std::net::{Ipv4Addr, SocketAddr};
