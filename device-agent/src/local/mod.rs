@@ -45,7 +45,7 @@ pub use crate::autostart;
 use crate::dispatcher;
 pub use crate::health::bundle::Bundle;
 pub use crate::health::{Code, Problem, Report as HealthReport, Severity};
-pub use crate::link::Stage;
+pub use crate::link::{HostKeys, Stage};
 use crate::mcp::connections;
 pub use crate::mcp::connections::Configured as ConfiguredServer;
 pub use crate::power::KeptAwake;
@@ -249,6 +249,9 @@ pub enum LineView {
     Disconnected {
         /// Why.
         why: String,
+        /// What to compare, where the server's key is not the pinned one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host_keys: Option<HostKeys>,
         /// When it dials again by itself.
         next_attempt_at: Option<Timestamp>,
     },
@@ -383,6 +386,9 @@ pub struct Tested {
     pub failed_at: Option<Stage>,
     /// Why not; absent when this device was let in.
     pub failed: Option<No>,
+    /// What to compare, where the server's key is not the pinned one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_keys: Option<HostKeys>,
     /// The gateway's version, once it let this device in.
     pub gateway_version: Option<String>,
     /// Who this device is to it.

@@ -35,11 +35,12 @@ mod services;
 mod sessions;
 mod settings;
 mod sign_in;
+mod squares;
 mod stages;
 mod style;
 mod timeline;
-mod words;
 mod waits;
+mod words;
 mod wrong;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -142,9 +143,9 @@ pub fn router(pages: Pages) -> Router {
         .route("/applications/{id}", get(applications::show))
         .route("/applications/{id}/complete", post(applications::complete))
         .route("/applications/{id}/disable", get(applications::ask_disable).post(applications::disable))
+        .route("/applications/{id}/export.jsonl", get(export::download))
         .route("/applications/{id}/keys/new", get(keys::ask_new).post(keys::create))
         .route("/applications/{id}/keys/{key}/revoke", get(keys::ask_revoke).post(keys::revoke))
-        .route("/applications/{id}/export.jsonl", get(export::download))
         .route("/applications/{id}/keys/{key}/roll", get(keys::ask_roll).post(keys::roll))
         .route("/applications/{id}/remove", get(applications::ask_remove).post(applications::remove))
         .route("/applications/{id}/services/new", get(services::ask_new).post(services::create))
