@@ -71,7 +71,9 @@ fn show(report: &HealthReport) -> String {
     let mut text: String = open.into_iter().map(problem).collect();
     text += &format!("OK    {} checks are fine", report.fine.len());
     if !report.not_asked.is_empty() {
-        text += &format!("\nSKIP  not asked ({}): deskgate doctor --all", report.not_asked.join("; "));
+        let down = report.problems.iter().any(|problem| problem.code == Code::AgentDown);
+        let how = if down { "only a running agent can tell" } else { "deskgate doctor --all" };
+        text += &format!("\nSKIP  not asked ({}): {how}", report.not_asked.join("; "));
     }
     for problem in ignored {
         text += &format!("\nleft out by your wish: {} ({})", problem.title, problem.code.as_str());

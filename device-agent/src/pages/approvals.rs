@@ -13,7 +13,6 @@ use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::live::Topic;
 use super::overview::Names;
-use super::plot::Plot;
 use super::waits::Waits;
 use super::words::{Length, Shape, When};
 use super::{Pages, Trouble};

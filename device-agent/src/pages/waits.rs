@@ -45,6 +45,19 @@ impl Wait {
 }
 
 impl Waits {
+    /// The plot's width.
+    pub(super) fn width() -> f64 {
+        Plot::width(DRAWN)
+    }
+
+    /// The median in a sentence.
+    pub(super) fn half(&self) -> String {
+        match self.rows.len() {
+            1 => format!("The only one waited {}.", self.median),
+            all => format!("Half of the last {all} waited at most {}.", self.median),
+        }
+    }
+
     /// Of requests; `None` if none of them was answered.
     pub(super) fn of(views: &[ApprovalView]) -> Option<Self> {
         let wait = |view: &ApprovalView| Some(Wait { seconds: view.waited_s()?, view: view.clone() });
@@ -59,7 +72,9 @@ impl Waits {
             rows.len()
         );
         let column = |wait: &Wait| vec![(wait.shape(), u32::try_from(wait.seconds.max(1)).unwrap_or(u32::MAX))];
-        let plot = Plot::new(sentence, &rows.iter().map(column).collect::<Vec<_>>());
+        // From the right, so that a few bars are as wide as many.
+        let empty = std::iter::repeat_n(Vec::new(), DRAWN - rows.len());
+        let plot = Plot::new(sentence, &empty.chain(rows.iter().map(column)).collect::<Vec<_>>());
         Some(Self { plot, rows, median })
     }
 }
