@@ -42,11 +42,11 @@ check: ## Format, lints, documentation, walls between rooms, dependencies
 	@scripts/check
 
 .PHONY: screens
-screens: ## A picture of every management page in target/screens: light, dark, narrow
+screens: ## A picture of every state of every management page in target/screens: light, dark, narrow
 	@scripts/setup test
 	@$(BUILD)
 	@rm -rf target/screens && mkdir -p target/screens
-	@DESKGATE_SCREENS="$$PWD/target/screens" cargo test -p deskgate-tests --test pages every_page
+	@DESKGATE_SCREENS="$$PWD/target/screens" cargo test --workspace --test pages
 	@echo "screens: $$(ls target/screens | wc -l) pictures in target/screens"
 
 .PHONY: bench

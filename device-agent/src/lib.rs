@@ -53,7 +53,7 @@ use local::orders::{Leaving, Order};
 use mcp::Servers;
 use mcp::connections::Connections;
 use pages::Pages;
-use power::KeptAwake;
+use power::{KeepAwake, KeptAwake};
 use services::Gateway as _;
 use settings::{Connection, Mode, Unusable};
 use store::Store;
@@ -158,13 +158,16 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
         orders,
         launch: Launch::default(),
         health: Health::default(),
+        checking: services::Progress::default(),
+        keep_awake: watch::Sender::new(store.settings().keep_awake().await?),
     };
+    let keep_awake = desk.keep_awake.subscribe();
     let close = CancellationToken::new();
     let pages = AbortOnDropHandle::new(tokio::spawn(serve_pages(desk.clone(), close.clone())));
     let _looking = AbortOnDropHandle::new(tokio::spawn(local::health::follow(desk.clone())));
     let _notifying = AbortOnDropHandle::new(tokio::spawn(local::notices::follow(desk.clone())));
     let office = AbortOnDropHandle::new(tokio::spawn(local::desk::serve(listener, desk, close.clone())));
-    let mut agent = Agent { home: home.clone(), store, key, servers, engines, ordered, signals };
+    let mut agent = Agent { home: home.clone(), store, key, servers, engines, keep_awake, ordered, signals };
     let ended = agent.work().await;
     agent.engines.send_replace(None);
     // An order that came too late is answered by the end of its channel.
@@ -216,6 +219,8 @@ struct Agent {
     key: DeviceKey,
     servers: Servers,
     engines: watch::Sender<Option<Engine>>,
+    /// When its owner wants the computer kept awake.
+    keep_awake: watch::Receiver<KeepAwake>,
     ordered: mpsc::Receiver<Order>,
     signals: Signals,
 }
@@ -264,7 +269,8 @@ impl Agent {
                 link: handle.clone(),
                 kept_awake,
             }));
-            let sleep = dispatcher::sleep::follow(shown, dispatching.clone(), handle.clone());
+            let wish = self.keep_awake.clone();
+            let sleep = dispatcher::sleep::follow(shown, wish, dispatching.clone(), handle.clone());
             let _sleep = AbortOnDropHandle::new(tokio::spawn(sleep));
             let _pausing =
                 AbortOnDropHandle::new(tokio::spawn(pause_if_asked(self.store.clone(), dispatching.clone())));

@@ -9,6 +9,7 @@ use deskgate_protocol::secret::SecretKind;
 use serde::{Deserialize, Serialize};
 
 use crate::link::{HostPin, PinnedFingerprint, Ssh};
+pub use crate::power::KeepAwake;
 
 /// What the desktop tells of by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -45,13 +45,19 @@ document.addEventListener("submit", (event) => {
   setTimeout(() => { event.submitter.disabled = true; event.submitter.textContent = busy; });
 });
 
-// A question has a page of its own; here it is shown in a dialog. Focus goes back by itself when it closes.
+// A question has a page of its own; here it is shown in a dialog. Focus goes back by itself when it closes, unless what
+// opened it was replaced meanwhile.
 async function openDialog(address) {
   const question = (await fetchPage(address))?.querySelector(".question");
   if (!question) { location.href = address; return; }
   const dialog = byId("dialog");
   dialog.replaceChildren(question);
   showKeys(dialog);
+  const opener = path(document.body, document.activeElement);
+  dialog.addEventListener("close", () => {
+    const lost = document.activeElement === document.body || dialog.contains(document.activeElement);
+    if (lost) at(document.body, opener)?.focus();
+  }, { once: true });
   dialog.showModal();
 }
 
@@ -66,19 +72,46 @@ async function refresh(topics) {
   const shows = (part) => topics.has("everything") || part.dataset.live.split(" ").some((topic) => topics.has(topic));
   const parts = [...document.querySelectorAll("[data-live]")].filter(shows);
   if (!parts.length) return;
-  const fresh = await fetchPage(location.href);
+  // A page that cannot be had without its gateway keeps its content; what stands around it is on every page.
+  const fresh = await fetchPage(location.href) ?? await fetchPage("/help");
   if (!fresh) return;
-  document.title = fresh.title;
+  // The address of a form that failed may show another page, too.
+  const same = fresh.querySelector("h1")?.textContent === document.querySelector("h1")?.textContent;
+  if (same) document.title = fresh.title;
   for (const part of parts) {
     const now = fresh.getElementById(part.id);
+    const holds = part.contains(document.activeElement);
     // Nobody loses what they are writing.
-    const writes = part.contains(document.activeElement) && /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName);
-    if (!now || writes || now.outerHTML === part.outerHTML) continue;
-    const focused = part.contains(document.activeElement) ? document.activeElement : null;
-    const again = focused && path(part, focused);
+    const writes = holds && /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName);
+    if (writes || (!now && !same) || now?.outerHTML === part.outerHTML) continue;
+    if (!now) {
+      part.remove();
+      if (holds) byId("main").focus({ preventScroll: true });
+      continue;
+    }
+    const again = holds && path(part, document.activeElement);
     for (const open of part.querySelectorAll("details[open]")) at(now, path(part, open))?.setAttribute("open", "");
     part.replaceWith(now);
-    if (again) at(now, again)?.focus({ preventScroll: true });
+    if (holds) focusAgain(now, again);
+  }
+  if (same) addNew(fresh);
+}
+
+// Nor does anybody lose their place: what had focus has it again, and if it is gone, the part where it was.
+function focusAgain(part, steps) {
+  at(part, steps)?.focus({ preventScroll: true });
+  if (part.contains(document.activeElement)) return;
+  part.tabIndex = -1;
+  part.focus({ preventScroll: true });
+}
+
+// Parts that were not there before, as a result, come behind the part that they follow.
+function addNew(fresh) {
+  for (const part of fresh.querySelectorAll("main > [data-live]")) {
+    if (byId(part.id)) continue;
+    let before = part.previousElementSibling;
+    while (before && !(before.id && byId(before.id))) before = before.previousElementSibling;
+    byId(before?.id ?? "banner").after(part);
   }
 }
 

@@ -18,8 +18,12 @@ const browser = await chromium.launch({
     args: ["--host-resolver-rules=MAP rebound.example 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"],
 });
 
+// How long anything may take.
+const PATIENCE_MS = 20_000;
+
 const windows = [];
 const pages = [];
+const debuggers = [];
 let complaints = [];
 
 // A page that is refused is what a test may ask for; anything else that fails to load is not.
@@ -48,11 +52,42 @@ async function open(window) {
     return pages.push(page) - 1;
 }
 
+// The role and the name of what has focus, as Chromium tells them to assistive technology.
+async function focused(page) {
+    debuggers[page] ??= await pages[page].context().newCDPSession(pages[page]);
+    const { result } = await debuggers[page].send("Runtime.evaluate", { expression: "document.activeElement" });
+    const asked = { objectId: result.objectId, fetchRelatives: false };
+    const { nodes: [{ role, name }] } = await debuggers[page].send("Accessibility.getPartialAXTree", asked);
+    return `${role?.value} "${(name?.value ?? "").trim()}"`;
+}
+
+// The same, and what keeps it from being seen.
+async function focus(page) {
+    const hidden = await pages[page].evaluate(() => {
+        const [element, root] = [document.activeElement, document.documentElement];
+        if (element === document.body) return "nothing has focus";
+        const [box, style] = [element.getBoundingClientRect(), getComputedStyle(element)];
+        if (style.outlineStyle === "none" || parseFloat(style.outlineWidth) === 0) return "it has no ring";
+        const inside = box.bottom > 0 && box.right > 0 && box.top < root.clientHeight && box.left < root.clientWidth;
+        return inside && box.width > 0 && box.height > 0 ? null : "it is out of sight";
+    });
+    let at = await focused(page);
+    // A page that has just come has no roles yet.
+    while (hidden === null && at.startsWith("none ")) {
+        await pages[page].evaluate(() => new Promise(requestAnimationFrame));
+        at = await focused(page);
+    }
+    return { at, hidden };
+}
+
+// All rules of the guidelines, and those of good practice.
+const GUIDELINES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22a", "wcag22aa", "best-practice"];
+
 const commands = {
     async window({ colorScheme, width, script }) {
         const viewport = { width: width ?? 1100, height: 800 };
         const context = await browser.newContext({ colorScheme, viewport, javaScriptEnabled: script ?? true });
-        context.setDefaultTimeout(20_000);
+        context.setDefaultTimeout(PATIENCE_MS);
         return { page: await open(windows.push(context) - 1), window: windows.length - 1 };
     },
     tab: async ({ window }) => ({ page: await open(window), window }),
@@ -63,6 +98,33 @@ const commands = {
     fill: ({ page, at, text }) => pages[page].locator(at).fill(text),
     check: ({ page, at, on }) => pages[page].locator(at).setChecked(on),
     press: ({ page, key }) => pages[page].keyboard.press(key),
+    type: ({ page, text }) => pages[page].keyboard.type(text),
+    // Waits until `wanted` has focus, and is seen.
+    async has_focus({ page, wanted }) {
+        const end = Date.now() + PATIENCE_MS;
+        let last;
+        do {
+            last = await focus(page);
+            if (last.hidden === null && last.at.startsWith(wanted)) return;
+        } while (Date.now() < end);
+        throw new Error(`${wanted} has no focus, but ${last.at}: ${last.hidden}`);
+    },
+    // Goes on by Tab until `to` has focus. All that has it on the way must be seen; behind the last one is once nothing.
+    async tab_to({ page, to, most }) {
+        const way = [];
+        for (let step = 0; step < most; step += 1) {
+            await pages[page].keyboard.press("Tab");
+            const { at, hidden } = await focus(page);
+            if (hidden === "nothing has focus" && !way.includes("the end")) {
+                way.push("the end");
+                continue;
+            }
+            way.push(at);
+            if (hidden) throw new Error(`${at}: ${hidden}`);
+            if (at.startsWith(to)) return way.length;
+        }
+        throw new Error(`${to} is not among ${way.join(", ")}`);
+    },
     // When it was seen, in milliseconds of this computer's clock.
     async sees({ page, at }) {
         await pages[page].locator(at).first().waitFor();
@@ -85,9 +147,9 @@ const commands = {
     },
     // What axe-core finds serious or critical. Asked of the debugger, since the pages' policy lets no such script in.
     async judge({ page, rules }) {
-        await pages[page].evaluate(axe);
-        const options = rules ? { runOnly: { type: "rule", values: rules } } : {};
-        const { violations } = await pages[page].evaluate((options) => globalThis.axe.run(document, options), options);
+        if (!await pages[page].evaluate(() => "axe" in globalThis)) await pages[page].evaluate(axe);
+        const runOnly = rules ? { type: "rule", values: rules } : { type: "tag", values: GUIDELINES };
+        const { violations } = await pages[page].evaluate((runOnly) => globalThis.axe.run(document, { runOnly }), runOnly);
         return violations.filter(({ impact }) => impact === "serious" || impact === "critical")
             .flatMap(({ id, help, nodes }) => nodes.map((node) => `${id}: ${help}: ${node.html}: ${node.failureSummary}`));
     },

@@ -15,13 +15,15 @@ pub fn agent() -> PathBuf {
 }
 
 /// Where they are: beside the folder of the test's own program. Under cargo they are brought up to
-/// date once, so that no test judges yesterday's program.
+/// date, so that no test judges yesterday's program; who did so for all tests says it in
+/// `DESKGATE_PROGRAMS_ARE_BUILT`.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let own = std::env::current_exe().expect("a running program has a path");
         let folder = own.ancestors().nth(2).expect("tests are in target/<profile>/deps").to_owned();
-        if let Some(cargo) = std::env::var_os("CARGO") {
+        let are_built = std::env::var_os("DESKGATE_PROGRAMS_ARE_BUILT").is_some();
+        if let Some(cargo) = std::env::var_os("CARGO").filter(|_| !are_built) {
             build(Path::new(&cargo), folder.ends_with("release"));
         }
         for name in ["deskgate-gateway", "deskgate"] {

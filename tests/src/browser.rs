@@ -17,6 +17,9 @@ use tokio::time::timeout;
 use crate::wait::PATIENCE;
 use crate::{Device, others, process};
 
+/// How often somebody presses Tab who looks for something: once around the longest page.
+const MOST_TABS: u32 = 100;
+
 /// A running browser. It ends when the last of its pages is dropped too.
 #[derive(Clone, Debug)]
 pub struct Browser(Arc<Mutex<Driver>>);
@@ -166,6 +169,23 @@ impl Page {
     /// Presses a key.
     pub async fn press(&self, key: &str) {
         self.ask("press", json!({ "key": key })).await;
+    }
+
+    /// Types a text where the focus is.
+    pub async fn types(&self, text: &str) {
+        self.ask("type", json!({ "text": text })).await;
+    }
+
+    /// Presses Tab until what has this role and a name that begins so has focus, as `button "Save`. Whatever has it on the way
+    /// must be seen. Returns how often.
+    pub async fn tab_to(&self, role: &str, name: &str) -> u64 {
+        let to = format!("{role} \"{name}");
+        self.ask("tab_to", json!({ "to": to, "most": MOST_TABS })).await.as_u64().expect("a number")
+    }
+
+    /// Waits until what has this role and a name that begins so has focus. It must be seen.
+    pub async fn has_focus(&self, role: &str, name: &str) {
+        self.ask("has_focus", json!({ "wanted": format!("{role} \"{name}") })).await;
     }
 
     /// Waits until something is visible. Returns when it was, in milliseconds since 1970.

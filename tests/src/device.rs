@@ -1,9 +1,9 @@
 //! A `deskgate` agent with a home of its own, driven through its command line as a person would.
 
-use std::ffi::OsString;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::time::UNIX_EPOCH;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -16,6 +16,7 @@ use crate::gateway::{Address, GatewayProcess};
 use crate::logind;
 use crate::process::{self, Log, Process};
 use crate::proxy::Proxy;
+use crate::template;
 use crate::wait::until;
 
 /// A device: its home outlives its process.
@@ -75,6 +76,9 @@ impl Device {
     /// A device in built-in mode, with its gateway up.
     pub async fn built_in() -> Self {
         let mut device = Self::new();
+        let state_dir = device.home().join("gateway");
+        std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&state_dir).expect("a fresh folder");
+        template::lay_out(&state_dir).await;
         device.start().await;
         device.connected().await;
         device
@@ -91,16 +95,15 @@ impl Device {
     }
 
     /// A running agent in remote mode that has no gateway yet. Remote mode was chosen once for all
-    /// devices of this process: a fresh agent begins in built-in mode, whose database takes long to make.
+    /// devices of one program: a fresh agent begins in built-in mode, which takes long to start.
     pub async fn for_remote() -> Self {
-        static CHOSEN: tokio::sync::OnceCell<Vec<(OsString, Vec<u8>)>> = tokio::sync::OnceCell::const_new();
-        let chosen = CHOSEN.get_or_init(choose_remote).await;
+        let built = std::fs::metadata(binaries::agent()).and_then(|file| file.modified()).expect("it is there");
+        let built = built.duration_since(UNIX_EPOCH).expect("after 1970").as_nanos();
+        let chosen = template::once(&format!("remote-{built}"), choose_remote).await;
         let mut device = Self::new();
         std::fs::DirBuilder::new().mode(0o700).create(device.home()).expect("a fresh folder");
-        for (name, bytes) in chosen {
-            let path = device.home().join(name);
-            std::fs::write(&path, bytes).expect("writable");
-            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("ours");
+        for file in files(&chosen) {
+            std::fs::copy(&file, device.home().join(file.file_name().expect("a file"))).expect("copied");
         }
         device.start().await;
         device
@@ -194,6 +197,13 @@ impl Device {
         let mut command = self.command();
         command.args(arguments);
         run(command).await
+    }
+
+    /// Starts a command as a person sees it, whose words can be read while it runs.
+    pub fn begin_cli(&self, arguments: &[&str]) -> Process {
+        let mut command = self.command();
+        command.args(arguments);
+        Process::start(command, &self.folder().join(format!("{}.out", arguments.join("-"))))
     }
 
     /// `deskgate status`.
@@ -381,7 +391,7 @@ impl Drop for Device {
 }
 
 /// What an agent remembers after remote mode was chosen, without its key.
-async fn choose_remote() -> Vec<(OsString, Vec<u8>)> {
+async fn choose_remote(place: &Path) {
     let mut device = Device::new();
     device.start().await;
     let token = device.folder.path().join("token");
@@ -391,10 +401,15 @@ async fn choose_remote() -> Vec<(OsString, Vec<u8>)> {
     device.save(&["--ssh-address", "127.0.0.1:9", "--host-key", pin, "--token-file", token]).await.ok();
     device.line_is("disconnected").await;
     device.stop(Signal::TERM).await;
-    let entries = std::fs::read_dir(device.home()).expect("it was made").map(|entry| entry.expect("it is there"));
-    let kept = entries.filter(|entry| {
-        let name = entry.file_name();
-        name.to_string_lossy().starts_with("deskgate.db") || name == "control_token"
-    });
-    kept.map(|entry| (entry.file_name(), std::fs::read(entry.path()).expect("ours"))).collect()
+    std::fs::create_dir(place).expect("a fresh folder");
+    for file in files(&device.home()) {
+        let name = file.file_name().expect("a file");
+        if name.to_string_lossy().starts_with("deskgate.db") || name == "control_token" {
+            std::fs::copy(&file, place.join(name)).expect("copied");
+        }
+    }
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(folder).expect("it was made").map(|entry| entry.expect("it is there").path()).collect()
 }

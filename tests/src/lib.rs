@@ -34,7 +34,7 @@
 //! | [`raw`] | a device made by hand, frame by frame, on the private control socket |
 //! | [`others`] | installs programs that others wrote |
 //! | [`visitor`] | a person at the management pages, without a browser |
-//! | [`process`] [`wait`] [`binaries`] | what the others are made from |
+//! | [`process`] [`wait`] [`binaries`] [`template`] | what the others are made from |
 
 pub mod backend;
 pub mod binaries;
@@ -53,6 +53,8 @@ pub mod proxy;
 pub mod raw;
 pub mod sshd;
 pub mod stream;
+#[path = "../../gateway/tests/support/template.rs"]
+pub mod template;
 pub mod tool_server;
 pub mod visitor;
 pub mod wait;

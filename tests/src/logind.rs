@@ -65,6 +65,21 @@ impl Logind {
         .await;
     }
 
+    /// Says from now on whether the computer is on mains. Before that it does not know.
+    pub async fn is_on_mains(&self, mains: bool) {
+        let mains = if mains { "True" } else { "False" };
+        let mock = "dbus_interface='org.freedesktop.DBus.Mock'";
+        let manager = "'org.freedesktop.login1.Manager'";
+        let add = format!("logind.AddProperty({manager}, 'OnExternalPower', dbus.Boolean({mains}), {mock})");
+        let change =
+            format!("logind.UpdateProperties({manager}, {{'OnExternalPower': dbus.Boolean({mains})}}, {mock})");
+        let said = match self.ask(&add).await {
+            Err(said) if said.contains("already exists") => self.ask(&change).await,
+            said => said,
+        };
+        said.unwrap_or_else(|said| panic!("it was not set: {said}"));
+    }
+
     /// From now on whoever asks it for an inhibitor waits until it [answers](Self::answers_again), and so does
     /// whoever asks for anything after that.
     pub async fn stalls_at_inhibitors(&self) {

@@ -9,6 +9,7 @@ use tokio::sync::Mutex;
 use tokio_postgres::NoTls;
 
 use crate::process;
+use crate::template;
 use crate::wait::until;
 
 /// A database, and whoever keeps its cluster running.
@@ -98,6 +99,14 @@ impl Postgres {
         Held { _client: client, _driver: driver }
     }
 
+    /// Changes something behind everybody's back. Returns how many rows.
+    pub async fn change(&self, statement: &str) -> u64 {
+        let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await.expect("the database answers");
+        let mut driver = tokio::task::JoinSet::new();
+        driver.spawn(connection);
+        client.execute(statement, &[]).await.expect("a valid statement")
+    }
+
     /// The rows of a query, each as one line of JSON.
     pub async fn rows(&self, query: &str) -> Vec<serde_json::Value> {
         let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await.expect("the database answers");
@@ -118,6 +127,7 @@ pub struct Held {
 impl Server {
     async fn start() -> Self {
         let folder = TempDir::with_prefix("deskgate-pg-").expect("a temporary folder");
+        template::lay_out(folder.path()).await;
         let cluster = Cluster::start(Config::new(folder.path())).await.expect("PostgreSQL is installed");
         Self { folder, cluster: Mutex::new(Some(cluster)) }
     }

@@ -258,6 +258,9 @@ fn show(status: &AgentStatus) -> String {
     if let KeptAwake::No { why } = &status.kept_awake {
         text += &format!("\nsleep      can interrupt runs: {why}");
     }
+    if status.kept_awake == KeptAwake::NotWanted {
+        text += "\nsleep      can interrupt runs, as you chose: deskgate settings set keep-awake always";
+    }
     text
 }
 

@@ -4,20 +4,35 @@ use clap::{Args, Subcommand};
 use deskgate_gateway::exit::{Exit, Failure};
 use deskgate_gateway::output::{Output, table};
 
+use super::consent::Consent;
 use super::key_file::KeyFile;
 use super::no_secret;
 use super::socket::Agent;
-use crate::local::{ListMcpServers, RemoveMcpServer, SetMcpServer};
+use crate::local::{AcceptMcpTools, ListMcpServers, LookAtMcpServer, RemoveMcpServer, ReviewMcpServers, SetMcpServer};
 use crate::mcp::connections::Configured;
 use crate::services::McpServer;
+use crate::services::offers::{Change, Pin, ServerView};
+use crate::visible;
 
 /// `deskgate mcp …`
 #[derive(Debug, Subcommand)]
 pub(super) enum Mcp {
     /// Add a server, or change it; its key stays on this computer
     Set(Set),
-    /// The servers of this device
+    /// The servers of this device, and whether what they offered last is what is pinned
     List,
+    /// Ask a server for its tools, and show what has changed since they were pinned. Calls none of them
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Take a server's changed tools over into the drafts that name it, after showing what has changed
+    Accept {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        consent: Consent,
+    },
     /// Remove a server and its key; services that name it cannot run any more
     Remove {
         /// Its name
@@ -52,9 +67,14 @@ pub(super) async fn run(agent: Agent, command: Mcp, out: Output) -> Result<(), F
             });
         }
         Mcp::List => {
-            let servers = agent.ask(ListMcpServers {}).await?;
+            let servers = agent.ask(ReviewMcpServers {}).await?;
             out.result("mcp-servers/1", &serde_json::json!({ "servers": servers }), || list(&servers));
         }
+        Mcp::Show { name } => {
+            let server = looked_at(&agent, name).await?;
+            out.result("mcp-server-tools/1", &server, || show(&server));
+        }
+        Mcp::Accept { name, consent } => accept(&agent, name, consent, out).await?,
         Mcp::Remove { name } => {
             agent.ask(RemoveMcpServer { name: name.clone() }).await?;
             out.result("mcp-server-removed/1", &serde_json::json!({ "name": name }), || {
@@ -80,6 +100,38 @@ pub(super) async fn named(agent: &Agent, names: &[String], now: &[McpServer]) ->
     names.iter().map(server).collect()
 }
 
+/// A server with what it offers now.
+async fn looked_at(agent: &Agent, name: String) -> Result<ServerView, Failure> {
+    let server = agent.ask(LookAtMcpServer { name }).await?;
+    match &server.problem {
+        None => Ok(server),
+        Some(problem) => {
+            let message = format!("{} gave no list of tools: {problem}", server.server.name);
+            Err(Failure::new(Exit::CannotReach, message))
+        }
+    }
+}
+
+async fn accept(agent: &Agent, name: String, consent: Consent, out: Output) -> Result<(), Failure> {
+    let server = looked_at(agent, name.clone()).await?;
+    let (Some(offer), true) = (&server.offer, server.is_acceptable()) else {
+        let message = "nothing to take over: no draft is pinned to another list than the one that is offered";
+        return Err(Failure::new(Exit::Refused, message));
+    };
+    let changed = server.users.iter().filter(|user| matches!(user.draft, Some(Pin::Changed { .. })));
+    let services: Vec<_> = changed.map(|user| user.service.as_str()).collect();
+    let services = services.join(", ");
+    consent.ask(&format!("{}\nThe drafts of these services are pinned to this list: {services}", show(&server)))?;
+    let accepted = agent.ask(AcceptMcpTools { name, tools_sha256: offer.tools_sha256 }).await?;
+    out.result("mcp-server-tools/1", &accepted, || {
+        format!(
+            "Taken over into the drafts of: {services}\n\
+             Next, for each: deskgate service check SERVICE, deskgate service publish SERVICE"
+        )
+    });
+    Ok(())
+}
+
 fn request(set: Set) -> Result<SetMcpServer, Failure> {
     for (what, text) in [("NAME", Some(&set.name)), ("--url", set.url.as_ref()), ("--header", set.header.as_ref())] {
         no_secret(what, text.map(String::as_str).unwrap_or_default())?;
@@ -88,12 +140,71 @@ fn request(set: Set) -> Result<SetMcpServer, Failure> {
     Ok(SetMcpServer { name: set.name, url: set.url, header: set.header, key })
 }
 
-fn list(servers: &[Configured]) -> String {
+fn list(servers: &[ServerView]) -> String {
     if servers.is_empty() {
         return "No MCP server yet. Add one: deskgate mcp set NAME --url https://… --key-file -".to_owned();
     }
-    let row = |server: &Configured| {
-        vec![server.name.clone(), server.url.clone(), server.header.clone().unwrap_or_else(|| "none".to_owned())]
+    let row = |view: &ServerView| {
+        let Configured { name, url, header } = view.server.clone();
+        vec![name, url, header.unwrap_or_else(|| "none".to_owned()), tools(view), users(view)]
     };
-    table(&["NAME", "ADDRESS", "KEY IN"], &servers.iter().map(row).collect::<Vec<_>>())
+    table(&["NAME", "ADDRESS", "KEY IN", "TOOLS", "USED BY"], &servers.iter().map(row).collect::<Vec<_>>())
+}
+
+fn tools(view: &ServerView) -> String {
+    let changed = if view.has_changed() { ", changed" } else { "" };
+    let count = |count: usize| format!("{count}{changed}");
+    view.offer.as_ref().map_or_else(|| "not looked at".to_owned(), |offer| count(offer.tools.len()))
+}
+
+fn users(view: &ServerView) -> String {
+    let users: Vec<_> = view.users.iter().map(|user| user.service.as_str()).collect();
+    if users.is_empty() { "no service".to_owned() } else { users.join(", ") }
+}
+
+fn show(view: &ServerView) -> String {
+    let mut text = format!("{} at {}\n", view.server.name, view.server.url);
+    for tool in view.offer.iter().flat_map(|offer| &offer.tools) {
+        text += &format!("  {}: {}\n", visible::line(&tool.name), visible::line(&tool.description));
+    }
+    for user in &view.users {
+        let pins = [("published", &user.published), ("draft", &user.draft)];
+        for (what, pin) in pins.into_iter().filter_map(|(what, pin)| Some((what, pin.as_ref()?))) {
+            text += &format!("{} ({what}): {}\n", user.service, stands(pin));
+        }
+    }
+    // What several are pinned to is compared once.
+    let mut told: Vec<&Change> = Vec::new();
+    for pin in view.pins() {
+        let Pin::Changed { changes: Some(changes) } = pin else { continue };
+        for change in changes {
+            if !told.contains(&change) {
+                told.push(change);
+            }
+        }
+    }
+    told.into_iter().for_each(|change| text += &difference(change));
+    text
+}
+
+fn stands(pin: &Pin) -> &'static str {
+    match pin {
+        Pin::Moved => "saved with another address; take it over: deskgate service edit SERVICE --mcp NAME",
+        Pin::Unpinned => "not pinned yet: deskgate service check SERVICE",
+        Pin::NotCompared => "pinned, and not compared yet",
+        Pin::Same => "pinned to these tools",
+        Pin::Changed { changes: Some(_) } => "pinned to another list",
+        Pin::Changed { changes: None } => "pinned to another list, which was not kept",
+    }
+}
+
+/// A tool as it was and as it is.
+fn difference(change: &Change) -> String {
+    let mut text = format!("changed: {}\n", visible::line(&change.tool));
+    let [old, new] = change.texts();
+    for (mark, words) in [("-", old), ("+", new)] {
+        let words = words.map(|words| visible::block(&words, &format!("  {mark} ")));
+        text += &words.map(|words| format!("{}\n", words.trim_end())).unwrap_or_default();
+    }
+    text
 }

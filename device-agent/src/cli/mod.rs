@@ -7,6 +7,7 @@ mod approvals;
 mod autostart;
 mod bundle;
 mod call;
+mod checks;
 mod connection;
 mod consent;
 mod conversations;

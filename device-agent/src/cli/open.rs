@@ -11,13 +11,15 @@ use crate::local::{OpenPages, opener};
 /// `deskgate open`
 #[derive(Debug, Args)]
 pub(super) struct Open {
+    /// The page to begin with, such as approvals or runs
+    page: Option<String>,
     /// Print the link instead; it is good once, for a minute
     #[arg(long)]
     print: bool,
 }
 
 pub(super) async fn run(agent: Agent, open: Open, out: Output) -> Result<(), Failure> {
-    let opened = agent.ask(OpenPages {}).await?;
+    let opened = agent.ask(OpenPages { page: open.page.map(path) }).await?;
     if open.print || out.json {
         out.result("open/1", &opened, || opened.link.clone());
         return Ok(());
@@ -30,4 +32,9 @@ pub(super) async fn run(agent: Agent, open: Open, out: Output) -> Result<(), Fai
         }
         Err(why) => Err(Failure::new(Exit::Failed, why)),
     }
+}
+
+/// The path of a page, as its address has it.
+fn path(page: String) -> String {
+    if page.starts_with('/') { page } else { format!("/{page}") }
 }

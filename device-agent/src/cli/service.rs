@@ -10,10 +10,10 @@ use deskgate_protocol::management::TryEndpoint;
 use deskgate_protocol::{DraftId, EndpointId};
 
 use super::socket::Agent;
-use super::{app, mcp, no_secret, rules, runs};
-use crate::local::{CheckService, CreateService, EditService, ListServices, PublishService, ShowService};
+use super::{app, checks, mcp, no_secret, rules, runs};
+use crate::local::{CreateService, EditService, ListServices, LookAtFolder, PublishService, ShowService};
 use crate::services::{
-    Approvals, Definition, Limits, Network, Provider, Report, Service as Record, Skill, Stage, ToolName, Verdict,
+    Approvals, Definition, Folder, Limits, Network, Provider, Service as Record, Skill, Stage, ToolName,
 };
 
 /// `deskgate service …`
@@ -166,8 +166,7 @@ pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(
         }
         Service::Check { service } => {
             let draft_id = find(&agent, &service).await?.draft_id;
-            let report = agent.ask(CheckService { draft_id }).await?;
-            out.result("check/1", &report, || show_report(&report));
+            let report = checks::check(&agent, draft_id, out).await?;
             if !report.passed() {
                 return Err(Failure::new(
                     Exit::CheckFailed,
@@ -207,7 +206,9 @@ pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(
         Service::Show { service } => {
             let service = find(&agent, &service).await?;
             let service = agent.ask(ShowService { draft_id: service.draft_id }).await?;
-            out.result("service/1", &view(&service), || show(&service));
+            let path = service.draft.working_directory.clone();
+            let folder = agent.ask(LookAtFolder { path }).await?;
+            out.result("service/1", &view(&service), || show(&service, &folder));
         }
     }
     Ok(())
@@ -364,17 +365,18 @@ fn list(services: &[Record]) -> String {
     table(&["NAME", "STAGE", "PUBLISHED", "FOLDER", "ID"], &services.iter().map(row).collect::<Vec<_>>())
 }
 
-fn show(service: &Record) -> String {
+fn show(service: &Record, folder: &Folder) -> String {
     let definition = &service.draft;
     let tools: Vec<_> = definition.tools.iter().map(|tool| tool.as_str()).collect();
     let servers: Vec<_> = definition.mcp.iter().map(|server| server.name.as_str()).collect();
     let skills: Vec<_> = definition.skills.iter().map(|skill| skill.name.as_str()).collect();
     let mut text = format!(
-        "{} ({})\nstage         {}\nfolder        {}\nprovider      {}, model {}\ntools         {}\nskills        {}\nmcp servers   {}\n{}protected     {}\nlimits        {} turns, {} s, {} at once\ninstructions  {}\n",
+        "{} ({})\nstage         {}\nfolder        {} ({})\nprovider      {}, model {}\ntools         {}\nskills        {}\nmcp servers   {}\n{}protected     {}\nlimits        {} turns, {} s, {} at once\ninstructions  {}\n",
         definition.name,
         service.draft_id,
         stage(service),
         definition.working_directory.display(),
+        folder.words(&definition.working_directory),
         definition.provider,
         definition.model,
         if tools.is_empty() { "none: conversation only".to_owned() } else { tools.join(", ") },
@@ -397,20 +399,7 @@ fn show(service: &Record) -> String {
         }
     }
     if let Some(report) = &service.checks {
-        text += &show_report(report);
+        text += &checks::show_report(report);
     }
     text
-}
-
-fn show_report(report: &Report) -> String {
-    let line = |check: &crate::services::Check| {
-        let verdict = match check.verdict {
-            Verdict::Pass => "PASS",
-            Verdict::Fail => "FAIL",
-            Verdict::Skip => "SKIP",
-        };
-        let next = check.next.as_ref().map(|next| format!("\n      next: {next}")).unwrap_or_default();
-        format!("{verdict}  {}: {}{next}\n", check.name, check.cause)
-    };
-    report.checks.iter().map(line).collect()
 }

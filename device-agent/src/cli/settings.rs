@@ -33,6 +33,8 @@ pub(super) enum What {
     Theme,
     /// The pages' port; counts from the next start on
     PagesPort,
+    /// When runs keep the computer awake: always, on-ac or never
+    KeepAwake,
 }
 
 pub(super) async fn run(agent: Agent, command: Settings, out: Output) -> Result<(), Failure> {
@@ -51,6 +53,7 @@ fn change(name: What, value: String) -> Result<ChangeSettings, Failure> {
     Ok(match name {
         What::DeviceName => ChangeSettings { device_name: Some(value), ..none },
         What::Theme => ChangeSettings { theme: Some(value.parse().map_err(wrong)?), ..none },
+        What::KeepAwake => ChangeSettings { keep_awake: Some(value.parse().map_err(wrong)?), ..none },
         What::Slots => {
             let slots = value.parse().map_err(|_| wrong(format!("slots: {value:?} is no number of runs")))?;
             ChangeSettings { slots: Some(slots), ..none }
@@ -64,15 +67,17 @@ fn change(name: What, value: String) -> Result<ChangeSettings, Failure> {
 
 fn show(settings: &SettingsView) -> String {
     let mut text = format!(
-        "device-name  {}\nslots        {}\ntheme        {}\npages-port   {}\nsecrets      files of mode 0600:",
+        "device-name  {}\nslots        {}\ntheme        {}\npages-port   {}\nkeep-awake   {} (during runs)\nsecrets      files of mode 0600:",
         settings.device_name,
         chosen(settings.slots),
         settings.theme.as_str(),
         chosen(settings.pages_port),
+        settings.keep_awake.as_str(),
     );
     for place in settings.secrets.iter().filter(|place| place.saved) {
         text += &format!("\n             {} ({})", place.path.display(), place.what);
     }
+    text += &format!("\nversion      {}; what the gateway makes of it: deskgate status", settings.version);
     text + "\ntelemetry    none: nothing about you or your use is sent anywhere"
 }
 

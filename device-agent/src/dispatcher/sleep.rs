@@ -7,7 +7,7 @@ use tracing::info;
 
 use super::handle::{DispatcherHandle, Standing, Status};
 use crate::link::LinkHandle;
-use crate::power::{KeptAwake, News, Power};
+use crate::power::{KeepAwake, KeptAwake, News, Power};
 
 /// After a longer sleep the line is taken for dead. The gateway hangs up on a device that leaves two pings unanswered,
 /// and this side would find that out only after three silent heartbeats.
@@ -15,11 +15,16 @@ const LINE_OUTLASTS: Duration = Duration::from_secs(5);
 /// For the announcement to arrive: logind waits five seconds by default.
 const ANNOUNCING: Duration = Duration::from_secs(3);
 
-/// Keeps the computer awake while runs are active, announces its sleep, and is back at once when it wakes. Ends with
+/// Keeps the computer awake while runs are active and its owner wishes it, announces its sleep, and is back at once when it wakes. Ends with
 /// the dispatcher. `shown` tells whether the computer is kept awake.
-pub async fn follow(shown: watch::Sender<KeptAwake>, dispatcher: DispatcherHandle, link: LinkHandle) {
+pub async fn follow(
+    shown: watch::Sender<KeptAwake>,
+    wish: watch::Receiver<KeepAwake>,
+    dispatcher: DispatcherHandle,
+    link: LinkHandle,
+) {
     let mut status = dispatcher.watch();
-    let mut power = Power::new(shown).await;
+    let mut power = Power::new(shown, wish).await;
     loop {
         let at_work = is_at_work(&status.borrow_and_update());
         power.keep_awake(at_work).await;

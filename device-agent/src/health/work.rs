@@ -33,7 +33,7 @@ pub fn look(status: &Status, kept_awake: &KeptAwake) -> Vec<Finding> {
         findings.push(Finding::new(code, why, next));
     }
     if let KeptAwake::No { why } = kept_awake {
-        let next = "Keep the computer awake yourself while runs are in progress.";
+        let next = "Keep the computer awake yourself while runs are in progress, or choose: deskgate settings set keep-awake always";
         findings.push(Finding::new(Code::SleepNotPrevented, why, next));
     }
     findings

@@ -14,22 +14,23 @@ use tokio_util::sync::CancellationToken;
 
 use super::export::Passes;
 use super::health::Health;
-use super::launch::Launch;
+use super::launch::{Launch, is_page};
 use super::line::view;
 use super::no::{failed, refused};
 use super::orders::Order;
+use super::services;
 use super::{
-    AgentStatus, Ask, Asker, LineView, NewKey, No, NoCode, OpenedPages, Reply, Request, SetMcpServer, SetProvider, Stop,
+    AgentStatus, Ask, Asker, LineView, NewKey, No, NoCode, OpenPages, OpenedPages, Reply, Request, SetProvider, Stop,
 };
 use crate::assistant::accounts::{AccountError, Accounts, Change};
 use crate::dispatcher::{DispatcherHandle, Standing};
 use crate::identity::DeviceKey;
 use crate::link::LinkHandle;
 use crate::mcp::Servers;
-use crate::mcp::connections::{self, ConnectionError, Connections};
-use crate::power::KeptAwake;
+use crate::mcp::connections::Connections;
+use crate::power::{KeepAwake, KeptAwake};
 use crate::secrets::{KeyChange, Secret, SecretError};
-use crate::services::{Computer, Gateway, ServiceDesk};
+use crate::services::{Computer, Gateway, Progress, ServiceDesk};
 use crate::store::Store;
 
 /// The line in force: replaced when another connection is saved.
@@ -68,6 +69,10 @@ pub struct Desk {
     pub launch: Launch,
     /// What is remembered of the agent's health.
     pub health: Health,
+    /// The checks that run now.
+    pub checking: Progress,
+    /// When runs keep the computer awake.
+    pub keep_awake: watch::Sender<KeepAwake>,
 }
 
 type Answer = Result<Value, No>;
@@ -103,7 +108,7 @@ impl Desk {
         match request {
             Request::GetStatus(ask) => give(ask, self.status().await),
             Request::Stop(ask) => give(ask, self.stop(ask).await),
-            Request::OpenPages(ask) => give(ask, self.open_pages()),
+            Request::OpenPages(ask) => give(ask.clone(), self.open_pages(&ask)),
             Request::GetIdentity(ask) => give(ask, self.identity().await),
             Request::GetConnection(ask) => give(ask, self.connection().await),
             Request::SaveConnection(ask) => give(ask.clone(), self.save(ask).await),
@@ -121,7 +126,9 @@ impl Desk {
             }
             Request::ListServices(ask) => give(ask, self.services(asker)?.list().await.map_err(No::from)),
             Request::ShowService(ask) => give(ask, self.services(asker)?.show(ask.draft_id).await.map_err(No::from)),
+            Request::LookAtFolder(ask) => give(ask.clone(), services::folder(ask).await),
             Request::CheckService(ask) => give(ask, self.services(asker)?.check(ask.draft_id).await.map_err(No::from)),
+            Request::FollowCheck(ask) => give(ask, Ok(self.checking.beyond(ask.draft_id, ask.known).await)),
             Request::PublishService(ask) => {
                 give(ask, self.services(asker)?.publish(ask.draft_id).await.map_err(No::from))
             }
@@ -137,17 +144,11 @@ impl Desk {
                 give(ask, self.with_accounts(move |accounts| accounts.remove(&name)).await)
             }
             Request::ListMcpServers(ask) => give(ask, self.with_servers(Connections::list).await),
-            Request::SetMcpServer(ask) => {
-                let SetMcpServer { name, url, header, key } = ask.clone();
-                let set = move |servers: &Connections| {
-                    servers.set(&name, connections::Change { url, header, key: key_change(&key)? })
-                };
-                give(ask, self.with_servers(set).await)
-            }
-            Request::RemoveMcpServer(ask) => {
-                let name = ask.name.clone();
-                give(ask, self.with_servers(move |servers| servers.remove(&name)).await)
-            }
+            Request::SetMcpServer(ask) => give(ask.clone(), self.set_server(ask).await),
+            Request::RemoveMcpServer(ask) => give(ask.clone(), self.remove_server(ask).await),
+            Request::ReviewMcpServers(ask) => give(ask, self.review_servers().await),
+            Request::LookAtMcpServer(ask) => give(ask.clone(), self.look_at_server(ask).await),
+            Request::AcceptMcpTools(ask) => give(ask.clone(), self.accept_tools(ask).await),
             Request::ListApprovals(ask) => give(ask, self.approvals(ask.all).await),
             Request::ShowApproval(ask) => give(ask, self.approval(ask).await),
             Request::DecideApproval(ask) => give(ask.clone(), self.decide(ask, asker).await),
@@ -181,7 +182,7 @@ impl Desk {
             accounts: self.accounts.clone(),
             servers: self.servers.clone(),
         };
-        Ok(ServiceDesk::new(self.store.services(), gateway, computer))
+        Ok(ServiceDesk::new(self.store.services(), gateway, computer).showing(self.checking.clone()))
     }
 
     /// Accounts are files, and files may block.
@@ -192,16 +193,6 @@ impl Desk {
         let accounts = self.accounts.clone();
         let worked = tokio::task::spawn_blocking(move || work(&accounts)).await;
         worked.map_err(|_| failed("the agent failed while it handled its providers".to_owned()))?.map_err(No::from)
-    }
-
-    /// Servers are files too.
-    async fn with_servers<R: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Connections) -> Result<R, ConnectionError> + Send + 'static,
-    ) -> Result<R, No> {
-        let connections = self.servers.connections.clone();
-        let worked = tokio::task::spawn_blocking(move || work(&connections)).await;
-        worked.map_err(|_| failed("the agent failed while it handled its MCP servers".to_owned()))?.map_err(No::from)
     }
 
     pub(super) async fn status(&self) -> Result<AgentStatus, No> {
@@ -226,12 +217,15 @@ impl Desk {
         })
     }
 
-    pub(super) fn open_pages(&self) -> Result<OpenedPages, No> {
-        let address = self
-            .launch
-            .address()
-            .ok_or_else(|| refused("the management pages are not up; the agent's log says why".to_owned()))?;
-        Ok(OpenedPages { link: format!("http://{address}/sign-in?code={}", self.launch.issue().as_str()) })
+    pub(super) fn open_pages(&self, ask: &OpenPages) -> Result<OpenedPages, No> {
+        if let Some(page) = ask.page.as_deref().filter(|page| !is_page(page)) {
+            let message = format!("{page:?} is no page. Name its path, such as /approvals.");
+            return Err(No { code: NoCode::Invalid, message });
+        }
+        let link = self.launch.link(ask.page.as_deref());
+        let link =
+            link.ok_or_else(|| refused("the management pages are not up; the agent's log says why".to_owned()))?;
+        Ok(OpenedPages { link })
     }
 
     pub(super) async fn device_name(&self) -> Result<String, No> {
@@ -273,7 +267,7 @@ fn give<A: Ask>(_ask: A, answer: Result<A::Answer, No>) -> Answer {
 }
 
 /// The key of a change, as it was given.
-fn key_change(key: &NewKey) -> Result<KeyChange, SecretError> {
+pub(super) fn key_change(key: &NewKey) -> Result<KeyChange, SecretError> {
     Ok(match key {
         NewKey::Keep => KeyChange::Keep,
         NewKey::Forget => KeyChange::Forget,

@@ -13,6 +13,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::No;
 use super::desk::Desk;
+use super::moved::moved;
 use super::no::failed;
 use crate::config::Home;
 use crate::health::bundle::Bundle;
@@ -114,21 +115,12 @@ pub async fn follow(desk: Desk) {
             if let Err(no) = desk.look(GATEWAY_AGE).await {
                 tracing::debug!(error = no.message, "the agent's health cannot be told");
             }
-            let moved = async {
-                let gone = match &mut line {
-                    Some(line) => line.changed().await.is_err(),
-                    None => true,
-                };
-                if gone {
-                    std::future::pending().await
-                }
-            };
             tokio::select! {
                 changed = engines.changed() => match changed {
                     Ok(()) => break,
                     Err(_) => return,
                 },
-                () = moved => {}
+                () = moved(&mut line) => {}
                 _ = decisions.changed() => {}
                 _ = looks.tick() => {}
             }

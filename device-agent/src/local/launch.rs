@@ -16,6 +16,13 @@ const CODES: usize = 8;
 /// Bytes of chance in a code.
 const LENGTH: usize = 18;
 
+/// Whether a link may lead there once somebody is signed in: a page of ours, with nothing in it that has to be escaped but
+/// the `#` of a place on it.
+pub fn is_page(path: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-.?=#".contains(&byte);
+    path.starts_with('/') && !path.starts_with("//") && path.bytes().all(plain)
+}
+
 /// Where the pages are, and the codes that open them.
 #[derive(Clone, Debug, Default)]
 pub struct Launch(Arc<Inner>);
@@ -35,6 +42,12 @@ impl Launch {
     /// Where the pages are; `None` until they are up.
     pub fn address(&self) -> Option<SocketAddr> {
         self.0.address.get().copied()
+    }
+
+    /// A link that signs one browser in and leads to a page, which [is one](is_page); `None` until the pages are up.
+    pub fn link(&self, page: Option<&str>) -> Option<String> {
+        let to = page.map(|page| format!("&to={}", page.replace('#', "%23"))).unwrap_or_default();
+        Some(format!("http://{}/sign-in?code={}{to}", self.address()?, self.issue().as_str()))
     }
 
     /// A new code. Only its digest is kept.
@@ -85,6 +98,23 @@ mod tests {
         assert!(launch.redeem_at(&format!(" {}\n", first.as_str()), now), "as it was pasted");
         assert!(!launch.redeem_at(&first, now), "once");
         assert!(!launch.redeem_at(&second, now + GOOD_FOR), "a minute");
+    }
+
+    #[test]
+    fn a_link_leads_to_pages_of_ours_and_to_nothing_else() {
+        for page in ["/", "/approvals#apr_0123", "/runs?state=failed", "/services/svc_1#try"] {
+            assert!(is_page(page), "{page}");
+        }
+        for other in
+            ["", "approvals", "//evil.example/", "/\\evil.example", "http://evil.example/", "/a\"b", "/a b", "/a\r\nb"]
+        {
+            assert!(!is_page(other), "{other}");
+        }
+        let launch = Launch::default();
+        assert_eq!(launch.link(None), None, "there is no address yet");
+        launch.set_address(SocketAddr::from(([127, 0, 0, 1], 7420)));
+        let link = launch.link(Some("/approvals#apr_0123")).expect("there is an address");
+        assert!(link.starts_with("http://127.0.0.1:7420/sign-in?code=") && link.ends_with("&to=/approvals%23apr_0123"));
     }
 
     #[test]

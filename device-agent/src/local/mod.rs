@@ -9,6 +9,8 @@
 //! | [`health`] | looks at the agent's health, and answers about it |
 //! | [`launch`] | the codes that open the management pages |
 //! | `line`, `decisions` | answer those about the connection, and about approvals |
+//! | [`mcp`] | servers elsewhere, what they offer, and what of it is pinned |
+//! | [`connection`], [`providers`], [`services`], [`status`] | what is asked about each, and answered |
 //! | [`settings`] | what is chosen about the agent itself |
 //! | `no` | what went wrong, as an answer |
 //! | [`notices`] | shows a notification for each call that waits |
@@ -19,47 +21,58 @@
 //! answered.
 
 pub mod approvals;
+pub mod connection;
 mod decisions;
 pub mod desk;
 pub mod export;
 pub mod health;
 pub mod launch;
 mod line;
+pub mod mcp;
+mod moved;
 mod no;
 pub mod notices;
 pub mod opener;
 pub mod orders;
+pub mod providers;
+pub mod services;
 pub mod settings;
+pub mod status;
 
 use deskgate_gateway::socket;
-use deskgate_protocol::control::Refused;
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::ids::RunId;
-use deskgate_protocol::management::{Access, AskedBy, ManagementRequest};
-use deskgate_protocol::{ApplicationId, DeviceId, DraftId, Timestamp};
+use deskgate_protocol::management::{AskedBy, ManagementRequest};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use crate::assistant::accounts::{Configured, Kind};
 pub use crate::autostart;
-use crate::dispatcher;
 pub use crate::health::bundle::Bundle;
 pub use crate::health::{Code, Problem, Report as HealthReport, Severity};
 pub use crate::link::{HostKeys, Stage};
 use crate::mcp::connections;
 pub use crate::mcp::connections::Configured as ConfiguredServer;
 pub use crate::power::KeptAwake;
-use crate::services::{Definition, Report, Service};
-use crate::settings::{Connection, Edit, Mode, Notifications};
+use crate::services::offers::ServerView;
+use crate::services::{Check, Folder, Report, Service};
+use crate::settings::{Connection, Notifications};
 pub use crate::store::audit;
 pub use approvals::{
     ApprovalState, ApprovalView, DecideApproval, Decision, Evidence, Finding, ListApprovals, ListAudit, OnDisk, Plan,
     ReconcileRun, ShowApproval, ShowEvidence, Shown, median,
 };
 
+pub use connection::{DiscardConnection, GetConnection, SaveConnection, TestConnection, Tested};
 pub use health::{GetHealth, GetLog, Ignore, IgnoreProblem, MakeBundle};
+pub use mcp::{AcceptMcpTools, ListMcpServers, LookAtMcpServer, RemoveMcpServer, ReviewMcpServers, SetMcpServer};
 pub use notices::{GetNotifications, SetNotifications};
+pub use providers::{ListProviders, NewKey, RemoveProvider, SetProvider};
+pub use services::{
+    CheckService, CreateService, EditService, FollowCheck, ListServices, LookAtFolder, PublishService, ShowService,
+};
 pub use settings::{ChangeSettings, Chosen, GetAutostart, GetSettings, SecretPlace, SetAutostart, SettingsView};
+pub use status::{AgentStatus, GetStatus, LineView, WorkView};
 
 /// A request with the answer that belongs to it.
 pub trait Ask: Serialize + Into<Request> {
@@ -128,8 +141,12 @@ requests! {
     ListServices => Vec<Service>;
     /// One service.
     ShowService => Service;
+    /// Look at a folder that a service may work in.
+    LookAtFolder => Folder;
     /// Make every check of a draft.
     CheckService => Report;
+    /// What a check that runs has found so far.
+    FollowCheck => Vec<Check>;
     /// Publish a checked draft.
     PublishService => Service;
     /// The model providers of this device.
@@ -144,6 +161,12 @@ requests! {
     SetMcpServer => connections::Configured;
     /// Remove an MCP server and its key.
     RemoveMcpServer => ();
+    /// How the MCP servers stand, by what they last offered.
+    ReviewMcpServers => Vec<ServerView>;
+    /// Ask an MCP server for its tools.
+    LookAtMcpServer => ServerView;
+    /// Take another list of tools over into the drafts that name its server.
+    AcceptMcpTools => ServerView;
     /// Requests for approval.
     ListApprovals => Vec<ApprovalView>;
     /// One request.
@@ -209,92 +232,6 @@ pub enum NoCode {
     Failed,
 }
 
-/// Asks how the agent is.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct GetStatus {}
-
-/// How the agent is.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct AgentStatus {
-    /// Its version.
-    pub version: String,
-    /// Its process.
-    pub pid: u32,
-    /// Its name.
-    pub device_name: String,
-    /// Its key's fingerprint.
-    pub fingerprint: String,
-    /// The mode in force.
-    pub mode: Mode,
-    /// How the line stands.
-    pub line: LineView,
-    /// Whether access is enabled and where the API is; absent when the gateway cannot be asked.
-    pub access: Option<Access>,
-    /// Slots, active runs, problems.
-    pub work: WorkView,
-    /// Whether the computer is kept from falling asleep by itself while it works.
-    pub kept_awake: KeptAwake,
-    /// Where the management pages are; absent while they are not up.
-    pub pages: Option<String>,
-    /// What is wrong, the worst first, as the newest look found it; see [`GetHealth`].
-    #[serde(default)]
-    pub problems: Vec<Problem>,
-}
-
-/// How the line to the gateway stands.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
-pub enum LineView {
-    /// No connection.
-    Disconnected {
-        /// Why.
-        why: String,
-        /// What to compare, where the server's key is not the pinned one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        host_keys: Option<HostKeys>,
-        /// When it dials again by itself.
-        next_attempt_at: Option<Timestamp>,
-    },
-    /// Dialling.
-    Connecting,
-    /// In.
-    Connected {
-        /// Since when.
-        since: Timestamp,
-        /// Who this device is to the gateway.
-        device_id: DeviceId,
-        /// The gateway's version.
-        gateway_version: String,
-    },
-    /// The gateway said no.
-    Refused {
-        /// What it said.
-        refused: Refused,
-        /// When it is asked again by itself.
-        next_attempt_at: Option<Timestamp>,
-    },
-}
-
-/// What the agent works on.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct WorkView {
-    /// Runs at the same time.
-    pub slots: u32,
-    /// Whether it stops.
-    pub stopping: bool,
-    /// What stands in the way.
-    pub problem: Option<String>,
-    /// Runs in hand.
-    pub runs: serde_json::Value,
-}
-
-impl From<dispatcher::Status> for WorkView {
-    fn from(status: dispatcher::Status) -> Self {
-        let runs = serde_json::to_value(&status.runs).unwrap_or_default();
-        Self { slots: status.slots, stopping: status.stopping, problem: status.problem, runs }
-    }
-}
-
 /// Ends the agent.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Stop {
@@ -304,8 +241,12 @@ pub struct Stop {
 }
 
 /// Asks for a link to the management pages.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct OpenPages {}
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct OpenPages {
+    /// The path of the page that it leads to; the overview if none is named.
+    #[serde(default)]
+    pub page: Option<String>,
+}
 
 /// A link to the management pages.
 #[derive(Clone, Serialize, Deserialize)]
@@ -341,169 +282,3 @@ impl From<Asker> for AskedBy {
 /// Asks for the device's identity.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct GetIdentity {}
-
-/// Asks for the connection.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct GetConnection {}
-
-/// Edits a mode's draft.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SaveConnection {
-    /// Which mode.
-    pub mode: Mode,
-    /// The fields to change.
-    pub edit: Edit,
-    /// A new control token; absent keeps the saved one.
-    pub control_token: Option<String>,
-    /// Whether to stop there, without putting the draft in force.
-    pub draft_only: bool,
-    /// Whether runs in progress may be abandoned.
-    pub abandon_runs: bool,
-}
-
-/// Throws a draft away.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct DiscardConnection {
-    /// Which mode's.
-    pub mode: Mode,
-}
-
-/// Tests a mode's draft, or what is saved for it.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct TestConnection {
-    /// Which mode.
-    pub mode: Mode,
-}
-
-/// What a test found.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Tested {
-    /// What was dialled.
-    pub address: String,
-    /// What went well, in its order.
-    pub passed: Vec<Stage>,
-    /// What did not; absent also where that cannot be told.
-    pub failed_at: Option<Stage>,
-    /// Why not; absent when this device was let in.
-    pub failed: Option<No>,
-    /// What to compare, where the server's key is not the pinned one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host_keys: Option<HostKeys>,
-    /// The gateway's version, once it let this device in.
-    pub gateway_version: Option<String>,
-    /// Who this device is to it.
-    pub device_id: Option<DeviceId>,
-}
-
-/// Saves a new service.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct CreateService {
-    /// Who may call it.
-    pub app_id: ApplicationId,
-    /// What it is.
-    pub definition: Definition,
-}
-
-/// Replaces a draft.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct EditService {
-    /// Which service.
-    pub draft_id: DraftId,
-    /// What it is to be.
-    pub definition: Definition,
-}
-
-/// Lists services.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct ListServices {}
-
-/// Shows a service.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct ShowService {
-    /// Which.
-    pub draft_id: DraftId,
-}
-
-/// Checks a draft.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct CheckService {
-    /// Which service's.
-    pub draft_id: DraftId,
-}
-
-/// Publishes a draft.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct PublishService {
-    /// Which service's.
-    pub draft_id: DraftId,
-}
-
-/// Lists model providers.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct ListProviders {}
-
-/// Adds or changes a model provider.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SetProvider {
-    /// What services name it by.
-    pub name: String,
-    /// Which API it speaks; absent keeps it.
-    pub kind: Option<Kind>,
-    /// Where; absent keeps it, or takes the kind's own address.
-    pub base_url: Option<String>,
-    /// What happens to its key.
-    pub key: NewKey,
-}
-
-/// Lists MCP servers.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct ListMcpServers {}
-
-/// Adds or changes an MCP server.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SetMcpServer {
-    /// What services name it by.
-    pub name: String,
-    /// Where; absent keeps it.
-    pub url: Option<String>,
-    /// The header that a new key travels in; absent is `Authorization`, behind the word `Bearer`.
-    pub header: Option<String>,
-    /// What happens to its key.
-    pub key: NewKey,
-}
-
-/// Removes an MCP server.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct RemoveMcpServer {
-    /// Its name.
-    pub name: String,
-}
-
-/// What happens to a provider's or a server's key.
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NewKey {
-    /// The saved one stays.
-    Keep,
-    /// No key any more.
-    Forget,
-    /// This one from now on.
-    Replace(String),
-}
-
-impl std::fmt::Debug for NewKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Keep => "Keep",
-            Self::Forget => "Forget",
-            Self::Replace(_) => "Replace(…)",
-        })
-    }
-}
-
-/// Removes a model provider.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct RemoveProvider {
-    /// Its name.
-    pub name: String,
-}

@@ -34,9 +34,10 @@ impl From<ServiceError> for No {
         match error {
             ServiceError::Invalid(_) => invalid(message),
             ServiceError::NotFound(_) => Self { code: NoCode::NotFound, message },
-            ServiceError::NotChecked(_) | ServiceError::CheckFailed { .. } | ServiceError::Edited(_) => {
-                refused(message)
-            }
+            ServiceError::NotChecked(_)
+            | ServiceError::CheckFailed { .. }
+            | ServiceError::Edited(_)
+            | ServiceError::OtherTools(_) => refused(message),
             ServiceError::Gateway(error) => error.into(),
             ServiceError::Store(error) => error.into(),
         }

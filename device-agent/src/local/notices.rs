@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use deskgate_protocol::ids::ApprovalId;
 use serde::{Deserialize, Serialize};
 
-use super::No;
 use super::desk::Desk;
+use super::moved::moved;
 use super::opener;
+use super::{No, OpenPages};
 use crate::config::Home;
 use crate::notices::Notices;
 use crate::settings::Notifications;
@@ -36,23 +37,14 @@ pub async fn follow(desk: Desk) {
         let mut work = engines.borrow_and_update().as_ref().map(|engine| engine.dispatcher.watch());
         loop {
             desk.notify(&mut notices).await;
-            let moved = async {
-                let gone = match &mut work {
-                    Some(work) => work.changed().await.is_err(),
-                    None => true,
-                };
-                if gone {
-                    std::future::pending().await
-                }
-            };
             tokio::select! {
                 changed = engines.changed() => match changed {
                     Ok(()) => break,
                     Err(_) => return,
                 },
-                () = moved => {}
+                () = moved(&mut work) => {}
                 _ = decisions.changed() => {}
-                _ = notices.clicked() => desk.open_for_person().await,
+                approval_id = notices.clicked() => desk.open_for_person(approval_id).await,
             }
         }
     }
@@ -86,9 +78,9 @@ impl Desk {
         }
     }
 
-    /// The pages, where the person decides.
-    async fn open_for_person(&self) {
-        let opened = match self.open_pages() {
+    /// The request on its page, where the person decides.
+    async fn open_for_person(&self, approval_id: ApprovalId) {
+        let opened = match self.open_pages(&OpenPages { page: Some(format!("/approvals#{approval_id}")) }) {
             Ok(opened) => opener::open(&Home::at(self.own.clone()).opener(), opened.link).await,
             Err(no) => Err(no.message),
         };

@@ -40,7 +40,7 @@ fn start(file: &Path, link: &str) -> Result<(), String> {
     }
 }
 
-/// The link is made of an address and base64, so nothing in it has to be escaped.
+/// The link is made of an address, base64 and the path of a page of ours, so nothing in it has to be escaped.
 fn leading_to(link: &str) -> String {
     format!(
         "<!doctype html><meta charset=\"utf-8\"><meta name=\"referrer\" content=\"no-referrer\">\

@@ -11,7 +11,7 @@ use super::desk::Desk;
 use super::no::{failed, invalid, refused};
 use crate::autostart::{Autostart, AutostartError, State};
 use crate::config::Home;
-use crate::settings::Theme;
+use crate::settings::{KeepAwake, Theme};
 
 /// The most runs at once. Each holds a connection to a model, and may run commands.
 const MOST_SLOTS: u32 = 64;
@@ -33,6 +33,9 @@ pub struct ChangeSettings {
     pub theme: Option<Theme>,
     /// The pages' port, from the next start on.
     pub pages_port: Option<u16>,
+    /// When runs keep the computer awake; at once.
+    #[serde(default)]
+    pub keep_awake: Option<KeepAwake>,
 }
 
 /// What is chosen, and where things are.
@@ -46,6 +49,8 @@ pub struct SettingsView {
     pub theme: Theme,
     /// The pages' port.
     pub pages_port: Chosen<u16>,
+    /// When runs keep the computer awake.
+    pub keep_awake: KeepAwake,
     /// Where each kind of secret is kept. Never what it is.
     pub secrets: Vec<SecretPlace>,
     /// The agent's folder.
@@ -122,6 +127,7 @@ impl Desk {
             theme: saved.theme().await?,
             // The first one that was free is as good as chosen.
             pages_port: Chosen { chosen: saved.page_port().await?.or(port).unwrap_or_default(), in_force: port },
+            keep_awake: saved.keep_awake().await?,
             secrets: self.secret_places(),
             home: self.own.clone(),
             version: VERSION.to_owned(),
@@ -152,6 +158,10 @@ impl Desk {
         }
         if let Some(theme) = ask.theme {
             saved.set_theme(theme).await?;
+        }
+        if let Some(wish) = ask.keep_awake {
+            saved.set_keep_awake(wish).await?;
+            self.keep_awake.send_replace(wish);
         }
         if let Some(port) = ask.pages_port {
             saved.set_page_port(port).await?;

@@ -1,7 +1,7 @@
 //! A server's list of tools: content from outside, bounded before anything is done with it.
 
 use deskgate_protocol::canonical::Sha256Digest;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::tools::ToolSpec;
@@ -21,12 +21,15 @@ pub struct Listing {
     tools: Vec<Listed>,
 }
 
-/// One of them.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Listed {
-    pub(super) name: String,
-    pub(super) description: String,
-    pub(super) schema: Map<String, Value>,
+/// One of them, in the server's own words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// What it says of itself.
+    pub description: String,
+    /// The arguments it takes, as a JSON schema.
+    pub schema: Map<String, Value>,
 }
 
 /// Why a list cannot be used.
@@ -85,6 +88,11 @@ impl Listing {
     /// What the list is pinned by: names, descriptions and schemas, in the canonical form of RFC 8785.
     pub fn digest(&self) -> Sha256Digest {
         Sha256Digest::of_json(self).expect("it was read from JSON")
+    }
+
+    /// The tools, by name.
+    pub fn tools(&self) -> &[Listed] {
+        &self.tools
     }
 
     /// The names, for a person; without what a terminal would take for more than text.

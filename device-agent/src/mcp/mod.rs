@@ -31,7 +31,7 @@ use futures_util::future::try_join_all;
 use crate::services::McpServer;
 use crate::tools::Tool;
 use connections::{ConnectionError, Connections};
-pub use listing::{ListError, Listing};
+pub use listing::{ListError, Listed, Listing};
 use session::Session;
 pub use trouble::OpenError;
 

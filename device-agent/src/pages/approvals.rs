@@ -66,7 +66,9 @@ impl Card {
     fn new(view: ApprovalView, names: &Names) -> Self {
         let asked = match (&view.approval.plan, &view.approval.arguments) {
             (Some(plan), Some(arguments)) => match &plan.shown {
-                Shown::Change { diff, .. } => Asked::Difference(diff.split('\n').map(DiffLine::new).collect()),
+                Shown::Change { diff, .. } => {
+                    Asked::Difference(diff.trim_end_matches('\n').split('\n').map(DiffLine::new).collect())
+                }
                 Shown::Command { command, words } => Asked::Command {
                     command: visible::block(command, ""),
                     words: words.iter().map(|word| visible::line(word)).collect(),

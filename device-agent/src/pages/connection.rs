@@ -15,7 +15,7 @@ use super::frame::{Frame, Section};
 use super::live::Topic;
 use super::squares::Squares;
 use super::words::{Shape, When};
-use super::wrong::{Wrong, come_back};
+use super::wrong::{Wrong, come_back, failed};
 use super::{Pages, Trouble};
 use crate::local::{
     DiscardConnection, GetConnection, GetIdentity, GetSettings, HostKeys, LineView, No, NoCode, SaveConnection, Stage,
@@ -321,9 +321,9 @@ async fn again(
     no: No,
 ) -> Result<Response, Trouble> {
     let page = Show::new(pages, visitor, Some(mode)).await?;
-    let status = if no.code == NoCode::Invalid { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::CONFLICT };
+    let (status, wrong) = failed(&no, FIELDS);
     let fields = fields.map_or(page.fields, come_back);
-    Ok(super::html(status, &Show { fields, wrong: Wrong::new(&no.message, FIELDS), ..page }))
+    Ok(super::html(status, &Show { fields, wrong, ..page }))
 }
 
 fn chosen(fields: &Fields) -> Result<Mode, No> {

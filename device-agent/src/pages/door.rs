@@ -61,8 +61,11 @@ enum Away {
 
 /// Lets a request in, or turns it away; every answer gets the headers.
 pub(super) async fn guard(State(pages): State<Pages>, request: Request, next: Next) -> Response {
+    let dresses = request.method() == Method::GET && request.uri().path() == style::SHEET;
     let mut response = match admit(&pages, request).await {
         Ok(request) => next.run(request).await,
+        // What tells of the mistake is to look like something. The sheet is the same for everybody.
+        Err(Away::Host(_)) if dresses => style::css().await.into_response(),
         Err(away) => away.answer(&pages),
     };
     for (name, value) in HEADERS {
@@ -179,7 +182,7 @@ impl Away {
                 super::html(StatusCode::FORBIDDEN, &TurnedAway { why })
             }
             Self::Form(why) => super::html(StatusCode::FORBIDDEN, &TurnedAway { why }),
-            Self::SignIn => super::sign_in::page(StatusCode::UNAUTHORIZED, ""),
+            Self::SignIn => super::sign_in::page(),
         }
     }
 }
@@ -189,7 +192,7 @@ impl<S: Sync> FromRequestParts<S> for Visitor {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Response> {
         // The guard put it there, unless the path is an open one.
-        parts.extensions.get().cloned().ok_or_else(|| super::sign_in::page(StatusCode::UNAUTHORIZED, ""))
+        parts.extensions.get().cloned().ok_or_else(super::sign_in::page)
     }
 }
 

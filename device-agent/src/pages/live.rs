@@ -39,6 +39,8 @@ pub(super) enum Topic {
     Approvals,
     /// Runs, as the gateway knows them.
     Runs,
+    /// Checks of drafts.
+    Checks,
 }
 
 impl Topic {
@@ -47,6 +49,7 @@ impl Topic {
             Self::Status => "status",
             Self::Approvals => "approvals",
             Self::Runs => "runs",
+            Self::Checks => "checks",
         }
     }
 }
@@ -99,7 +102,7 @@ async fn follow(desk: Desk, changes: broadcast::Sender<Topic>, tabs: Arc<AtomicU
 async fn follow_engine(desk: &Desk, engine: Engine, changes: &broadcast::Sender<Topic>, tabs: &AtomicU64) {
     let (mut work, mut line) = (engine.dispatcher.watch(), engine.link.status());
     let mut decisions = desk.store.decisions();
-    let mut health = desk.health.watch();
+    let (mut health, mut checks) = (desk.health.watch(), desk.checking.watch());
     let mut seen = Seen::default();
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -115,6 +118,7 @@ async fn follow_engine(desk: &Desk, engine: Engine, changes: &broadcast::Sender<
             },
             _ = decisions.changed() => &[Topic::Approvals],
             _ = health.changed() => &[Topic::Status],
+            _ = checks.changed() => &[Topic::Checks],
             // Always ticking: a page that opens while nothing happens is not to wait for something to happen.
             _ = look.tick() => if changes.receiver_count() > 0 { seen.compare(desk, tabs.load(Ordering::Relaxed)).await } else { &[] },
         };

@@ -25,6 +25,7 @@ mod health;
 mod help;
 mod keys;
 mod live;
+mod mcp;
 mod overview;
 mod plot;
 mod providers;
@@ -39,6 +40,7 @@ mod squares;
 mod stages;
 mod style;
 mod timeline;
+mod usable;
 mod waits;
 mod words;
 mod wrong;
@@ -164,6 +166,12 @@ pub fn router(pages: Pages) -> Router {
         .route("/deliveries", get(help::deliveries))
         .route("/help", get(help::help))
         .route("/live", get(live::stream))
+        .route("/mcp", get(mcp::list))
+        .route("/mcp/new", get(mcp::ask_new).post(mcp::create))
+        .route("/mcp/{name}", get(mcp::show).post(mcp::change))
+        .route("/mcp/{name}/accept", get(mcp::ask_accept).post(mcp::accept))
+        .route("/mcp/{name}/look", post(mcp::look))
+        .route("/mcp/{name}/remove", get(mcp::ask_remove).post(mcp::remove))
         .route("/providers", get(providers::list))
         .route("/providers/new", get(providers::ask_new).post(providers::create))
         .route("/providers/{name}", get(providers::show).post(providers::change))

@@ -1,6 +1,7 @@
 //! The service editor: a new draft, its fields, and its checks.
 
 use std::fmt;
+use std::path::{Path as FolderPath, PathBuf};
 
 use askama::Template;
 use askama::filters::HtmlSafe;
@@ -16,12 +17,15 @@ use super::frame::{Frame, Section};
 use super::live::Topic;
 use super::service_form::{self, UNITS, blank};
 use super::stages::{self, Difference, Step};
+use super::usable::{self, Usable};
 use super::words::{Shape, When};
 use super::{Pages, Trouble};
 use crate::local::{
-    CheckService, Configured, ConfiguredServer, CreateService, EditService, ListMcpServers, ListProviders, ShowService,
+    CheckService, Configured, ConfiguredServer, CreateService, EditService, ListMcpServers, ListProviders,
+    LookAtFolder, ShowService,
 };
-use crate::services::{Check, Definition, FieldError, Service, ToolName, Verdict};
+use crate::services::{Check, Checking, Definition, FieldError, Folder, Service, ToolName, Verdict};
+use crate::visible;
 
 #[derive(Template)]
 #[template(path = "service.html")]
@@ -30,6 +34,10 @@ struct Editor {
     app: Application,
     /// `None` until it is saved for the first time.
     service: Option<Service>,
+    /// What stands in the field of the folder; absent while nothing does.
+    folder: Option<Folder>,
+    /// The check of it that runs now.
+    checking: Option<Checking>,
     fields: Fields,
     wrong: Vec<FieldError>,
     /// What stood in the way of the last step.
@@ -103,6 +111,21 @@ impl Editor {
         self.fields.all(name).filter(|value| !value.is_empty() && !known(value)).collect()
     }
 
+    /// How the folder looks, in shape and words.
+    fn folder(&self) -> Option<(Shape, String)> {
+        let folder = self.folder.as_ref()?;
+        let shape = if matches!(folder, Folder::There { .. }) { Shape::Good } else { Shape::Bad };
+        Some((shape, visible::line(&folder.words(FolderPath::new(self.fields.get("working_directory").trim())))))
+    }
+
+    fn usable_skills(&self) -> Vec<Usable> {
+        self.service.as_ref().map(usable::skills).unwrap_or_default()
+    }
+
+    fn usable_servers(&self) -> Vec<Usable> {
+        self.service.as_ref().map(usable::servers).unwrap_or_default()
+    }
+
     /// How a check ended, in shape and word.
     fn verdict(&self, check: &Check) -> (Shape, &'static str) {
         match check.verdict {
@@ -173,13 +196,21 @@ impl Draft {
             desk.ask(ListProviders {}),
             desk.ask(ListMcpServers {}),
         );
+        let folder = match fields.filled("working_directory").map(PathBuf::from) {
+            Some(path) => desk.ask(LookAtFolder { path }).await.ok(),
+            None => None,
+        };
         let status = match (wrong.is_empty(), &problem) {
             (true, None) => StatusCode::OK,
             (false, _) => StatusCode::UNPROCESSABLE_ENTITY,
             (true, Some(_)) => StatusCode::CONFLICT,
         };
         let (app, providers, servers) = (app?, providers?, servers?);
-        Ok(super::html(status, &Editor { frame, app, service, fields, wrong, problem, providers, servers }))
+        let checking = service.as_ref().and_then(|service| pages.desk().checking.of(service.draft_id));
+        Ok(super::html(
+            status,
+            &Editor { frame, app, service, folder, checking, fields, wrong, problem, providers, servers },
+        ))
     }
 }
 

@@ -4,6 +4,7 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_protocol::control::RefusedCode;
 use serde::Deserialize;
 
 use super::door::Visitor;
@@ -11,16 +12,17 @@ use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::live::Topic;
 use super::words::Shape;
-use super::wrong::{Wrong, come_back};
+use super::wrong::{Wrong, come_back, failed};
 use super::{Pages, Trouble};
 use crate::local::{
-    ChangeSettings, GetAutostart, GetNotifications, GetSettings, KeptAwake, No, NoCode, SetAutostart, SetNotifications,
-    SettingsView, autostart,
+    ChangeSettings, GetAutostart, GetNotifications, GetSettings, KeptAwake, LineView, No, NoCode, SetAutostart,
+    SetNotifications, SettingsView, autostart,
 };
-use crate::settings::{Notifications, Theme};
+use crate::settings::{KeepAwake, Notifications, Theme};
+use crate::visible;
 
 /// The form's fields, by the names that the agent calls them.
-const FIELDS: &[&str] = &["device-name", "slots", "pages-port", "theme"];
+const FIELDS: &[&str] = &["device-name", "slots", "pages-port", "theme", "keep-awake"];
 
 /// What was just done.
 #[derive(Debug, Default, Deserialize)]
@@ -58,6 +60,7 @@ impl Show {
             field("slots", settings.slots.chosen.to_string()),
             field("pages-port", settings.pages_port.chosen.to_string()),
             field("theme", settings.theme.as_str().to_owned()),
+            field("keep-awake", settings.keep_awake.as_str().to_owned()),
         ]);
         Ok(Self { frame, settings, fields, wrong: Wrong::default(), said: None, autostart, notifications })
     }
@@ -73,12 +76,41 @@ impl Show {
         })
     }
 
+    fn wishes(&self) -> [(KeepAwake, &'static str, bool); 3] {
+        KeepAwake::ALL.map(|wish| {
+            let word = match wish {
+                KeepAwake::Always => "Always",
+                KeepAwake::OnAc => "On mains only",
+                KeepAwake::Never => "Never: sleep may interrupt runs",
+            };
+            (wish, word, self.fields.get("keep-awake") == wish.as_str())
+        })
+    }
+
     fn label(field: &str) -> &'static str {
         match field {
             "device-name" => "Name of this computer",
             "slots" => "Runs at once",
             "pages-port" => "Port of these pages",
+            "keep-awake" => "Kept awake during runs",
             _ => "Theme",
+        }
+    }
+
+    /// Whether this version and the gateway's go together.
+    fn fits(&self) -> (Shape, String) {
+        match self.frame.status.as_ref().map(|status| &status.line) {
+            Some(LineView::Connected { gateway_version, .. }) => {
+                (Shape::Good, format!("The gateway has version {gateway_version}, which goes together with it."))
+            }
+            Some(LineView::Refused { refused, .. }) if refused.code == RefusedCode::VersionMismatch => {
+                let text = format!("The gateway has version {}: {}", refused.gateway_version, refused.message);
+                (Shape::Bad, visible::line(&text))
+            }
+            _ => (
+                Shape::Unknown,
+                "Whether the gateway's version goes together with it is known once it is connected.".to_owned(),
+            ),
         }
     }
 
@@ -92,6 +124,7 @@ impl Show {
                 Shape::Waiting,
                 "Nothing is at work now. During runs it is kept awake, where the system allows it.".to_owned(),
             ),
+            Some(KeptAwake::NotWanted) => (Shape::Paused, "No, as you chose: sleep can interrupt runs.".to_owned()),
             Some(KeptAwake::No { why }) => (Shape::Bad, format!("No, sleep can interrupt runs: {why}")),
             None => (Shape::Unknown, "Not known while the agent connects.".to_owned()),
         }
@@ -135,15 +168,17 @@ fn request(fields: &Fields) -> Result<ChangeSettings, String> {
     let slots = text("slots").parse().map_err(|_| format!("slots: {:?} is no number of runs", text("slots")));
     let port = text("pages-port").parse().map_err(|_| format!("pages-port: {:?} is no port", text("pages-port")));
     let theme = text("theme").parse().map_err(|why| format!("theme: {why}"));
-    match (slots, port, theme) {
-        (Ok(slots), Ok(port), Ok(theme)) => Ok(ChangeSettings {
+    let awake = fields.filled("keep-awake").map(|wish| wish.parse().map_err(|why| format!("keep-awake: {why}")));
+    match (slots, port, theme, awake.transpose()) {
+        (Ok(slots), Ok(port), Ok(theme), Ok(keep_awake)) => Ok(ChangeSettings {
             device_name: Some(text("device-name").to_owned()),
             slots: Some(slots),
             theme: Some(theme),
             pages_port: Some(port),
+            keep_awake,
         }),
-        (slots, port, theme) => {
-            let wrong: Vec<_> = [slots.err(), port.err(), theme.err()].into_iter().flatten().collect();
+        (slots, port, theme, awake) => {
+            let wrong: Vec<_> = [slots.err(), port.err(), theme.err(), awake.err()].into_iter().flatten().collect();
             Err(wrong.join("\n"))
         }
     }
@@ -151,9 +186,9 @@ fn request(fields: &Fields) -> Result<ChangeSettings, String> {
 
 async fn again(pages: &Pages, visitor: &Visitor, fields: Option<&Fields>, no: No) -> Result<Response, Trouble> {
     let page = Show::new(pages, visitor).await?;
-    let status = if no.code == NoCode::Invalid { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::CONFLICT };
+    let (status, wrong) = failed(&no, FIELDS);
     let fields = fields.map_or(page.fields, come_back);
-    Ok(super::html(status, &Show { fields, wrong: Wrong::new(&no.message, FIELDS), ..page }))
+    Ok(super::html(status, &Show { fields, wrong, ..page }))
 }
 
 /// `POST /settings/autostart`

@@ -12,43 +12,49 @@ use serde::Deserialize;
 use super::door::Visitor;
 use super::fields::Fields;
 use super::{Pages, Trouble};
+use crate::local::launch::is_page;
 
 /// The page's address in a launch link.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Link {
     #[serde(default)]
     code: String,
+    /// The page that it leads to.
+    #[serde(default)]
+    to: String,
 }
 
 #[derive(Template)]
 #[template(path = "sign-in.html")]
 struct SignIn<'a> {
     code: &'a str,
+    to: &'a str,
     wrong: bool,
 }
 
-/// The page, with the code of the link in its form.
-pub(super) fn page(status: StatusCode, code: &str) -> Response {
-    super::html(status, &SignIn { code, wrong: false })
+/// The page for whoever comes without a link.
+pub(super) fn page() -> Response {
+    super::html(StatusCode::UNAUTHORIZED, &SignIn { code: "", to: "", wrong: false })
 }
 
 /// `GET /sign-in`
 pub(super) async fn show(Query(link): Query<Link>) -> Response {
-    page(StatusCode::OK, &link.code)
+    super::html(StatusCode::OK, &SignIn { code: &link.code, to: &link.to, wrong: false })
 }
 
 /// `POST /sign-in`
 pub(super) async fn enter(State(pages): State<Pages>, fields: Fields) -> Result<Response, Trouble> {
     if !pages.desk().launch.redeem(fields.get("code")) {
         tracing::warn!("a launch code was not good");
-        return Ok(super::html(StatusCode::FORBIDDEN, &SignIn { code: "", wrong: true }));
+        return Ok(super::html(StatusCode::FORBIDDEN, &SignIn { code: "", to: fields.get("to"), wrong: true }));
     }
     let session = pages.sessions().begin().await?;
     // Without an end the cookie ends with the browser; other ports of this host get it too, which its name allows for.
     let cookie = format!("{}={session}; Path=/; HttpOnly; SameSite=Strict", pages.cookie());
     let cookie = HeaderValue::from_str(&cookie).expect("a name of ours and base64 are visible ASCII");
     tracing::info!("a browser signed in to the management pages");
-    Ok(([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response())
+    let to = Some(fields.get("to")).filter(|to| is_page(to)).unwrap_or("/");
+    Ok(([(header::SET_COOKIE, cookie)], Redirect::to(to)).into_response())
 }
 
 /// `POST /sign-out`: every browser at once.

@@ -4,9 +4,12 @@
 use axum::http::{HeaderValue, header};
 use axum::response::IntoResponse;
 
+/// The path of the style sheet.
+pub(super) const SHEET: &str = "/style.css";
+
 /// Whether a path is answered without a session.
 pub(super) fn is_open(path: &str) -> bool {
-    matches!(path, "/style.css" | "/script.js" | "/icon.svg" | "/sign-in")
+    matches!(path, SHEET | "/script.js" | "/icon.svg" | "/sign-in")
 }
 
 /// `GET /style.css`

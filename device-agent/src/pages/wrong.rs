@@ -1,6 +1,9 @@
 //! What was wrong with a form: one sentence for each field, where the field is, and all of them at the top.
 
+use axum::http::StatusCode;
+
 use super::fields::Fields;
+use crate::local::{No, NoCode};
 use deskgate_protocol::secret::SecretKind;
 
 /// The agent's sentences, each with the field that it is about.
@@ -38,6 +41,12 @@ impl Wrong {
     pub(super) fn at(&self, field: &str) -> Option<&str> {
         self.0.iter().find(|(name, _)| *name == field).map(|(_, why)| why.as_str())
     }
+}
+
+/// What a form that failed is answered with: whether its fields are wrong or the moment is, and the sentences.
+pub(super) fn failed(no: &No, fields: &'static [&'static str]) -> (StatusCode, Wrong) {
+    let status = if no.code == NoCode::Invalid { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::CONFLICT };
+    (status, Wrong::new(&no.message, fields))
 }
 
 /// A form's fields as they come back: without what turned out to be a secret.

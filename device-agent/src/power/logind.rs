@@ -20,6 +20,10 @@ const WHO: &str = "Deskgate";
     gen_blocking = false
 )]
 trait Manager {
+    /// Read anew each time: logind tells nobody when it changes.
+    #[zbus(property(emits_changed_signal = "false"))]
+    fn on_external_power(&self) -> zbus::Result<bool>;
+
     fn inhibit(&self, what: &str, who: &str, why: &str, mode: &str) -> zbus::Result<OwnedFd>;
 
     #[zbus(signal)]
@@ -76,6 +80,11 @@ impl Logind {
     /// Keeps the computer from sleeping because nobody touches it.
     pub(super) async fn keep_awake(&self) -> Result<Lock, String> {
         self.inhibit("idle", "A run is being executed", "block").await
+    }
+
+    /// Whether the computer is on mains, as far as logind can tell: a computer without a battery is.
+    pub(super) async fn is_on_mains(&self) -> Result<bool, String> {
+        in_time(self.manager.on_external_power()).await
     }
 
     async fn inhibit(&self, what: &str, why: &str, mode: &str) -> Result<Lock, String> {

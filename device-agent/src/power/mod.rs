@@ -2,7 +2,8 @@
 //!
 //! | source | what it knows |
 //! |---|---|
-//! | `logind` | that sleep is about to begin, while it waits for us; that the computer woke; keeps it awake |
+//! | `logind` | that sleep is about to begin, while it waits for us; that the computer woke; keeps it awake; mains or battery |
+//! | `wish` | when its owner wants it kept awake |
 //! | `clocks` | how long it slept, once it is awake again; on every Linux, without asking anybody |
 
 mod clocks;
@@ -12,6 +13,8 @@ mod logind;
 #[path = "without_logind.rs"]
 mod logind;
 
+mod wish;
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -20,6 +23,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use clocks::Clocks;
 use logind::{Logind, Signal};
+pub use wish::KeepAwake;
 
 /// Between two looks at the clocks. They stand still during sleep, so wake is noticed this late at most.
 const LOOK: Duration = Duration::from_secs(2);
@@ -50,6 +54,8 @@ pub struct Delay {
 pub enum KeptAwake {
     /// Nothing is at work.
     NotNeeded,
+    /// Its owner does not want it.
+    NotWanted,
     /// It does not fall asleep while idle.
     Yes,
     /// It may fall asleep at work.
@@ -73,12 +79,13 @@ pub struct Power {
     clocks: Clocks,
     look: tokio::time::Interval,
     shown: watch::Sender<KeptAwake>,
+    wish: watch::Receiver<KeepAwake>,
 }
 
 impl Power {
     /// Looks for logind; without it only wake is noticed. `shown` tells whether the computer is kept awake, now and
-    /// after each change.
-    pub async fn new(shown: watch::Sender<KeptAwake>) -> Self {
+    /// after each change; `wish` says when it is to be.
+    pub async fn new(shown: watch::Sender<KeptAwake>, wish: watch::Receiver<KeepAwake>) -> Self {
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let clocks = Clocks::now();
@@ -88,34 +95,47 @@ impl Power {
         }
         let looked_at = Instant::now();
         let (awake, busy, asleep, complained) = (None, false, false, false);
-        Self { logind, looked_at, awake, busy, asleep, complained, clocks, look, shown }
+        Self { logind, looked_at, awake, busy, asleep, complained, clocks, look, shown, wish }
     }
 
     /// Keeps the computer from falling asleep by itself while something is at work. A person who sends it to sleep
     /// is not held up.
     pub async fn keep_awake(&mut self, busy: bool) {
         self.busy = busy;
-        let state = match (busy, &self.logind, &self.awake) {
-            (false, ..) => {
-                self.awake = None;
-                KeptAwake::NotNeeded
-            }
-            (true, _, Some(_)) => KeptAwake::Yes,
-            (true, Err(why), None) => KeptAwake::No { why: why.clone() },
-            (true, Ok(logind), None) => match logind.keep_awake().await {
-                Ok(lock) => {
-                    self.awake = Some(lock);
-                    KeptAwake::Yes
-                }
+        let wish = *self.wish.borrow_and_update();
+        let state = match (busy, wish) {
+            (false, _) => KeptAwake::NotNeeded,
+            (true, KeepAwake::Never) => KeptAwake::NotWanted,
+            (true, wish) => match self.stay_awake(wish).await {
+                Ok(()) => KeptAwake::Yes,
                 Err(why) => KeptAwake::No { why },
             },
         };
+        if state != KeptAwake::Yes {
+            self.awake = None;
+        }
         if let KeptAwake::No { why } = &state
             && *self.shown.borrow() != state
         {
             tracing::warn!(why, "this computer may fall asleep during a run");
         }
         self.shown.send_if_modified(|shown| std::mem::replace(shown, state.clone()) != state);
+    }
+
+    /// Takes the inhibitor if it is not held. The error is for a person.
+    async fn stay_awake(&mut self, wish: KeepAwake) -> Result<(), String> {
+        let logind = self.logind.as_ref().map_err(Clone::clone)?;
+        if wish == KeepAwake::OnAc {
+            let unknown =
+                |why| format!("it is to be kept awake on mains only, and whether it is on mains is not known ({why})");
+            if !logind.is_on_mains().await.map_err(unknown)? {
+                return Err("it runs on battery, and is to be kept awake on mains only".to_owned());
+            }
+        }
+        if self.awake.is_none() {
+            self.awake = Some(logind.keep_awake().await?);
+        }
+        Ok(())
     }
 
     /// Waits for news. Cancel-safe: nothing is awaited between what happened and its return, and what a look did not
@@ -140,7 +160,12 @@ impl Power {
                     }
                     self.look_for_logind().await;
                     self.hold_off_next_sleep().await;
+                    if self.busy && *self.wish.borrow() == KeepAwake::OnAc {
+                        // The cable may have been pulled, or put in.
+                        self.keep_awake(self.busy).await;
+                    }
                 }
+                Ok(()) = self.wish.changed() => self.keep_awake(self.busy).await,
             }
         }
     }

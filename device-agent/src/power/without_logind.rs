@@ -33,6 +33,10 @@ impl Logind {
         match *self {}
     }
 
+    pub(super) async fn is_on_mains(&self) -> Result<bool, String> {
+        match *self {}
+    }
+
     pub(super) async fn next(&mut self) -> Option<Signal> {
         match *self {}
     }

@@ -58,27 +58,78 @@ impl Report {
     }
 }
 
-/// Makes every check of a definition.
-pub async fn check(definition: &Definition, computer: &Computer) -> Report {
+/// Who hears of each check as it ends.
+pub type Tell<'a> = dyn Fn(&Check) + Sync + 'a;
+
+/// Checks as they are made, each of which is told.
+pub(super) struct Findings<'a> {
+    pub(super) all: Vec<Check>,
+    tell: &'a Tell<'a>,
+}
+
+impl<'a> Findings<'a> {
+    pub(super) fn new(tell: &'a Tell<'a>) -> Self {
+        Self { all: Vec::new(), tell }
+    }
+
+    pub(super) fn push(&mut self, check: Check) {
+        (self.tell)(&check);
+        self.all.push(check);
+    }
+
+    pub(super) fn extend(&mut self, checks: impl IntoIterator<Item = Check>) {
+        checks.into_iter().for_each(|check| self.push(check));
+    }
+}
+
+/// The checks of the folder, in their order.
+const DIRECTORY: [&str; 4] =
+    ["directory exists", "directory is a folder", "directory is narrow enough", "directory is readable"];
+const MODEL: &str = "provider and model";
+const INSTRUCTIONS: &str = "instructions";
+const SANDBOX: &str = "sandbox confines";
+const WRITABLE: &str = "directory is writable";
+
+/// What [`check`] asks of a definition, in its order.
+pub(super) fn names(definition: &Definition) -> Vec<String> {
+    let mut names =
+        [&DIRECTORY[..], &[MODEL, INSTRUCTIONS]].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    names.extend(definition.tools.iter().filter(|tool| **tool != ToolName::Bash).map(name_of_tool));
+    names.extend(definition.tools.contains(&ToolName::Bash).then(|| SANDBOX.to_owned()));
+    names.extend(definition.skills.iter().map(name_of_skill));
+    names.push(WRITABLE.to_owned());
+    names
+}
+
+fn name_of_tool(tool: &ToolName) -> String {
+    format!("tool {tool}")
+}
+
+fn name_of_skill(skill: &Skill) -> String {
+    format!("skill {}", skill.name)
+}
+
+/// Makes every check of a definition. `tell` hears of each as it ends.
+pub async fn check(definition: &Definition, computer: &Computer, tell: &Tell<'_>) -> Report {
     let Computer { home, own, accounts, .. } = computer;
     let directory = definition.working_directory.clone();
     let home = home.clone();
-    let mut checks = tokio::task::spawn_blocking(move || check_directory(&directory, home.as_deref()))
-        .await
-        .unwrap_or_else(|_| vec![fail("directory", "the check itself failed", "run the check again")]);
-    let usable = checks.iter().all(|check| check.verdict == Verdict::Pass);
+    let mut checks = Findings::new(tell);
+    let found = tokio::task::spawn_blocking(move || check_directory(&directory, home.as_deref())).await;
+    checks.extend(found.unwrap_or_else(|_| vec![fail("directory", "the check itself failed", "run the check again")]));
+    let usable = checks.all.iter().all(|check| check.verdict == Verdict::Pass);
     let tried =
         try_provider(accounts, &definition.provider, &definition.model, definition.limits.max_output_tokens).await;
     checks.push(match tried {
-        Ok(found) => pass("provider and model", &found),
-        Err(cause) => fail("provider and model", &cause, next_for(&definition.provider)),
+        Ok(found) => pass(MODEL, &found),
+        Err(cause) => fail(MODEL, &cause, next_for(&definition.provider)),
     });
     checks.push(match definition.instructions.trim().is_empty() {
-        false => pass("instructions", "the service has a task"),
-        true => fail("instructions", "they are empty", "write what the assistant is to do"),
+        false => pass(INSTRUCTIONS, "the service has a task"),
+        true => fail(INSTRUCTIONS, "they are empty", "write what the assistant is to do"),
     });
     for tool in definition.tools.iter().filter(|tool| **tool != ToolName::Bash) {
-        let name = format!("tool {tool}");
+        let name = name_of_tool(tool);
         checks.push(match usable {
             false => skip(&name, "the working directory cannot be used"),
             true => match try_tool(*tool, &definition.working_directory, own).await {
@@ -94,12 +145,12 @@ pub async fn check(definition: &Definition, computer: &Computer) -> Report {
     let read = tokio::task::spawn_blocking(move || skills.iter().map(check_skill).collect::<Vec<_>>()).await;
     checks.extend(read.unwrap_or_else(|_| vec![fail("skills", "the check itself failed", "run the check again")]));
     checks.push(check_writable(definition, usable, own).await);
-    Report { definition_sha256: definition.digest(), checked_at: Timestamp::now(), checks }
+    Report { definition_sha256: definition.digest(), checked_at: Timestamp::now(), checks: checks.all }
 }
 
 /// Writing is tried where it is wanted only: a folder that is only read is left as it is.
 async fn check_writable(definition: &Definition, usable: bool, own: &Path) -> Check {
-    let name = "directory is writable";
+    let name = WRITABLE;
     if !definition.tools.iter().any(|tool| tool.writes()) {
         return skip(name, "no writing tool is selected");
     }
@@ -114,7 +165,7 @@ async fn check_writable(definition: &Definition, usable: bool, own: &Path) -> Ch
 
 /// Whether commands can be kept in, tried by a command that wants out.
 async fn check_sandbox(definition: &Definition, usable: bool, own: &Path) -> Check {
-    let name = "sandbox confines";
+    let name = SANDBOX;
     if !usable {
         return skip(name, "the working directory cannot be used");
     }
@@ -126,7 +177,7 @@ async fn check_sandbox(definition: &Definition, usable: bool, own: &Path) -> Che
 
 /// What is published is what was saved; a file that says something else by now is a draft that was forgotten.
 fn check_skill(skill: &Skill) -> Check {
-    let name = format!("skill {}", skill.name);
+    let name = name_of_skill(skill);
     let source = skill.source.display();
     match Skill::read(&skill.source) {
         Ok(found) if found == *skill => pass(&name, &format!("{source} says what was saved")),
@@ -147,35 +198,32 @@ fn next_for(provider: &Provider) -> &'static str {
 
 /// The checks of the folder, up to the first that fails: the rest would only repeat its cause.
 fn check_directory(directory: &Path, home: Option<&Path>) -> Vec<Check> {
+    let [exists, folder, narrow, readable] = DIRECTORY;
     let mut checks = Vec::new();
     let shown = directory.display();
     let real = match directory.canonicalize() {
         Ok(real) => real,
         Err(error) => {
-            checks.push(fail("directory exists", &format!("{shown}: {error}"), "create the folder or name another"));
+            checks.push(fail(exists, &format!("{shown}: {error}"), "create the folder or name another"));
             return checks;
         }
     };
-    checks.push(pass("directory exists", &format!("{shown} is there")));
+    checks.push(pass(exists, &format!("{shown} is there")));
     if !real.is_dir() {
-        checks.push(fail("directory is a folder", &format!("{shown} is a file"), "name the folder that holds it"));
+        checks.push(fail(folder, &format!("{shown} is a file"), "name the folder that holds it"));
         return checks;
     }
-    checks.push(pass("directory is a folder", "it is"));
+    checks.push(pass(folder, "it is"));
     let home = home.and_then(|home| home.canonicalize().ok());
     if real.parent().is_none() || home.is_some_and(|home| home.starts_with(&real)) {
         let cause = format!("{shown} is the root or home directory, or contains your home directory");
-        checks.push(fail(
-            "directory is narrow enough",
-            &cause,
-            "choose a folder that holds only what the service needs",
-        ));
+        checks.push(fail(narrow, &cause, "choose a folder that holds only what the service needs"));
         return checks;
     }
-    checks.push(pass("directory is narrow enough", "it is neither the root nor the home directory"));
+    checks.push(pass(narrow, "it is neither the root nor the home directory"));
     checks.push(match std::fs::read_dir(&real) {
-        Ok(_) => pass("directory is readable", "its list of files can be read"),
-        Err(error) => fail("directory is readable", &error.to_string(), "give this user the right to read it"),
+        Ok(_) => pass(readable, "its list of files can be read"),
+        Err(error) => fail(readable, &error.to_string(), "give this user the right to read it"),
     });
     checks
 }
@@ -224,6 +272,16 @@ mod tests {
         }
     }
 
+    /// The report, each check of which was told by a name that was known before.
+    async fn made(definition: &Definition, computer: &Computer) -> Report {
+        let told = std::sync::Mutex::new(Vec::new());
+        let report = check(definition, computer, &|check| told.lock().expect("no panic").push(check.clone())).await;
+        assert_eq!(told.into_inner().expect("no panic"), report.checks);
+        let names = names(definition);
+        assert!(report.checks.iter().all(|check| names.contains(&check.name)), "{report:?}");
+        report
+    }
+
     fn failed(report: &Report) -> Vec<&str> {
         let failed = report.checks.iter().filter(|check| check.verdict == Verdict::Fail);
         assert!(failed.clone().all(|check| check.next.is_some()), "each failure says what to do next");
@@ -233,7 +291,7 @@ mod tests {
     #[tokio::test]
     async fn a_sound_definition_passes_and_each_selected_tool_was_tried() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let report = check(&definition(folder.path()), &computer(None)).await;
+        let report = made(&definition(folder.path()), &computer(None)).await;
         assert!(report.passed(), "{report:?}");
         let passed = |name: &str| report.checks.iter().any(|c| c.name == name && c.verdict == Verdict::Pass);
         let tools = ["tool Read", "tool Grep", "tool Glob", "tool Edit", "tool Write"];
@@ -247,25 +305,25 @@ mod tests {
         let home = folder.path().join("home/me");
         std::fs::create_dir_all(&home).expect("created");
         for wide in [home.as_path(), &folder.path().join("home"), Path::new("/")] {
-            let report = check(&definition(wide), &computer(Some(&home))).await;
+            let report = made(&definition(wide), &computer(Some(&home))).await;
             assert_eq!(failed(&report), ["directory is narrow enough"], "{}", wide.display());
         }
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&home, &link).expect("linked");
-        assert_eq!(failed(&check(&definition(&link), &computer(Some(&home))).await), ["directory is narrow enough"]);
+        assert_eq!(failed(&made(&definition(&link), &computer(Some(&home))).await), ["directory is narrow enough"]);
         let inside = home.join("project");
         std::fs::create_dir(&inside).expect("created");
-        assert!(check(&definition(&inside), &computer(Some(&home))).await.passed());
+        assert!(made(&definition(&inside), &computer(Some(&home))).await.passed());
     }
 
     #[tokio::test]
     async fn what_is_missing_fails_with_its_own_check() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let gone = folder.path().join("gone");
-        assert_eq!(failed(&check(&definition(&gone), &computer(None)).await), ["directory exists"]);
+        assert_eq!(failed(&made(&definition(&gone), &computer(None)).await), ["directory exists"]);
         let mut mute = definition(folder.path());
         mute.instructions = " \n".to_owned();
         mute.model = format!("script:{}", gone.display());
-        assert_eq!(failed(&check(&mute, &computer(None)).await), ["provider and model", "instructions"]);
+        assert_eq!(failed(&made(&mute, &computer(None)).await), ["provider and model", "instructions"]);
     }
 }

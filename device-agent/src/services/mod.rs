@@ -12,10 +12,13 @@
 pub mod approvals;
 pub mod checks;
 pub mod definition;
+pub mod folder;
 pub mod gateway;
 pub mod limits;
 pub mod network;
+pub mod offers;
 pub mod probe;
+pub mod progress;
 pub mod protected;
 mod publish;
 mod servers;
@@ -35,9 +38,11 @@ use crate::store;
 pub use approvals::Approvals;
 pub use checks::{Check, Report, Verdict};
 pub use definition::{Definition, FieldError, InvalidDefinition, McpServer, Provider};
+pub use folder::Folder;
 pub use gateway::{CallError, Gateway};
 pub use limits::Limits;
 pub use network::Network;
+pub use progress::{Checking, Progress};
 pub use protected::Protected;
 pub use skill::{Skill, SkillError};
 pub use tool_name::ToolName;
@@ -129,6 +134,9 @@ pub enum Error {
     /// Somebody saved it while it was checked.
     #[error("this draft was changed while it was checked; run again: deskgate service check {0}")]
     Edited(DraftId),
+    /// A server gave another list of tools in the meantime.
+    #[error("{0} offers other tools than those you were asked about. Nothing was taken over; look at them again")]
+    OtherTools(String),
     /// The gateway did not do it.
     #[error(transparent)]
     Gateway(#[from] CallError),
@@ -156,12 +164,18 @@ pub struct ServiceDesk<G> {
     store: store::Services,
     gateway: G,
     computer: Computer,
+    progress: Progress,
 }
 
 impl<G: Gateway> ServiceDesk<G> {
     /// A desk for the services in `store`.
     pub fn new(store: store::Services, gateway: G, computer: Computer) -> Self {
-        Self { store, gateway, computer }
+        Self { store, gateway, computer, progress: Progress::default() }
+    }
+
+    /// Shows there what its checks find.
+    pub fn showing(self, progress: Progress) -> Self {
+        Self { progress, ..self }
     }
 
     /// Saves a new draft.
@@ -196,11 +210,14 @@ impl<G: Gateway> ServiceDesk<G> {
     pub async fn check(&self, draft_id: DraftId) -> Result<Report, Error> {
         let service = self.show(draft_id).await?;
         let mut draft = service.draft.clone();
-        let found = servers::pin(&mut draft, &self.computer.servers).await;
+        let names = checks::names(&draft).into_iter().chain(servers::names(&draft)).collect();
+        let shown = self.progress.begin(draft_id, names);
+        let tell = |check: &Check| shown.found(check);
+        let found = servers::pin(&mut draft, &self.computer.servers, &self.store, &tell).await?;
         if draft != service.draft && !self.store.replace_draft(draft_id, &service.draft, &draft).await? {
             return Err(Error::Edited(draft_id));
         }
-        let mut report = checks::check(&draft, &self.computer).await;
+        let mut report = checks::check(&draft, &self.computer, &tell).await;
         report.checks.extend(found);
         self.store.set_checks(draft_id, &report).await?;
         Ok(report)

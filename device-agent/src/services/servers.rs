@@ -2,45 +2,62 @@
 
 use std::path::Path;
 
-use super::checks::{fail, pass, skip};
-use super::{Check, Definition, McpServer};
+use super::checks::{Findings, Tell, fail, pass, skip};
+use super::{Check, Definition, McpServer, offers};
 use crate::mcp::{self, Servers};
+use crate::store;
 
 /// How many names of tools a check shows.
 const SHOWN: usize = 20;
 
-/// Looks at every server of a definition and pins its list of tools there as it is now.
-pub(super) async fn pin(definition: &mut Definition, servers: &Servers) -> Vec<Check> {
-    let mut checks = Vec::new();
+/// What [`pin`] asks of a definition.
+pub(super) fn names(definition: &Definition) -> Vec<String> {
+    let of = |server: &McpServer| ["https", "answers", "tools are pinned"].map(|what| name(server, what));
+    definition.mcp.iter().flat_map(of).collect()
+}
+
+fn name(server: &McpServer, what: &str) -> String {
+    format!("mcp {}: {what}", server.name)
+}
+
+/// Looks at every server of a definition and pins its list of tools there as it is now. `tell` hears of each check.
+pub(super) async fn pin(
+    definition: &mut Definition,
+    servers: &Servers,
+    store: &store::Services,
+    tell: &Tell<'_>,
+) -> Result<Vec<Check>, store::Error> {
+    let mut checks = Findings::new(tell);
     for server in &mut definition.mcp {
         // That it is https:// was found when it was saved: nothing else is an address here.
-        checks.push(pass(&format!("mcp {}: https", server.name), &server.url));
-        checks.extend(look(server, servers).await);
+        checks.push(pass(&name(server, "https"), &server.url));
+        checks.extend(look(server, servers, store).await?);
     }
     let folder = definition.working_directory.clone();
     let found = tokio::task::spawn_blocking(move || in_project(&folder)).await;
     checks.extend(found.unwrap_or_default());
-    checks
+    Ok(checks.all)
 }
 
-async fn look(server: &mut McpServer, servers: &Servers) -> [Check; 2] {
-    let (answers, pinned) = (format!("mcp {}: answers", server.name), format!("mcp {}: tools are pinned", server.name));
+async fn look(server: &mut McpServer, servers: &Servers, store: &store::Services) -> Result<[Check; 2], store::Error> {
+    let (answers, pinned) = (name(server, "answers"), name(server, "tools are pinned"));
     let listing = match servers.look(server).await {
         Ok(listing) => listing,
         Err(error) => {
             let next = "see to the server or its key, or leave it out: deskgate mcp list";
-            return [fail(&answers, &error.to_string(), next), skip(&pinned, "it gave no list of tools")];
+            return Ok([fail(&answers, &error.to_string(), next), skip(&pinned, "it gave no list of tools")]);
         }
     };
+    offers::remember(store, &server.name, &listing).await?;
     let names = listing.names();
     let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
     let more = if names.len() > SHOWN { ", …" } else { "" };
     let before = server.tools_sha256.replace(listing.digest());
     let changed = if before.is_some_and(|before| before != listing.digest()) { "the list has changed; " } else { "" };
-    [
+    Ok([
         pass(&answers, &format!("it lists {} tools", names.len())),
         pass(&pinned, &format!("{changed}each call asks you first unless a rule says otherwise: {shown}{more}")),
-    ]
+    ])
 }
 
 /// Servers that the project's own file names are shown, and not used.

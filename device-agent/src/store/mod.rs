@@ -16,6 +16,7 @@ mod plans;
 mod schema;
 pub mod services;
 pub mod settings;
+pub mod tool_lists;
 pub mod transcripts;
 mod worker;
 

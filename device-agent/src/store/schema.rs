@@ -191,6 +191,17 @@ BEGIN SELECT RAISE(ABORT, 'the audit only grows'); END;
 -- For whom the run was submitted; gone with what the request was about.
 ALTER TABLE approval ADD COLUMN subject TEXT;
 ",
+    "
+-- Lists of tools as servers gave them; a higher n is newer.
+CREATE TABLE tool_list (
+    n        INTEGER PRIMARY KEY AUTOINCREMENT,
+    server   TEXT NOT NULL,
+    digest   TEXT NOT NULL,
+    tools    TEXT NOT NULL,
+    seen_at  TEXT NOT NULL,
+    UNIQUE (server, digest)
+) STRICT;
+",
 ];
 
 /// Takes the steps that are missing, all or none. Refuses a file that a newer program wrote.

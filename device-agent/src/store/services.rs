@@ -13,7 +13,7 @@ use crate::services::{Definition, Report, Service, Version};
 /// The services' handle.
 #[derive(Clone, Debug)]
 pub struct Services {
-    store: Store,
+    pub(super) store: Store,
 }
 
 /// A version with its number, perhaps not confirmed by the gateway yet.

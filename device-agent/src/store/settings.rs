@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Error, Store};
 use crate::health::Ignored;
-use crate::settings::{Connection, Notifications, Theme};
+use crate::settings::{Connection, KeepAwake, Notifications, Theme};
 
 /// Reads and writes settings. Changing one never touches another.
 #[derive(Clone, Debug)]
@@ -89,6 +89,16 @@ impl Settings {
     /// Chooses how the pages look.
     pub async fn set_theme(&self, theme: Theme) -> Result<(), Error> {
         self.set("theme", &theme).await
+    }
+
+    /// When runs keep the computer awake.
+    pub async fn keep_awake(&self) -> Result<KeepAwake, Error> {
+        Ok(self.get("keep_awake").await?.unwrap_or_default())
+    }
+
+    /// Chooses that.
+    pub async fn set_keep_awake(&self, wish: KeepAwake) -> Result<(), Error> {
+        self.set("keep_awake", &wish).await
     }
 
     /// The digests of the sessions of browsers, oldest first.

@@ -13,7 +13,8 @@ use deskgate::local::orders::Order;
 use deskgate::mcp::Servers;
 use deskgate::mcp::connections::Connections;
 use deskgate::pages::{self, Pages};
-use deskgate::settings::Connection;
+use deskgate::services::Progress;
+use deskgate::settings::{Connection, KeepAwake};
 use deskgate::store::Store;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -88,6 +89,8 @@ impl Room {
             orders,
             launch: launch.clone(),
             health: Health::default(),
+            checking: Progress::default(),
+            keep_awake: watch::Sender::new(KeepAwake::default()),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");

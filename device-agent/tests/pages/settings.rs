@@ -1,11 +1,12 @@
 //! The page of the settings.
 
-use deskgate::settings::Theme;
+use deskgate::settings::{KeepAwake, Theme};
 
 use crate::room::Room;
 
 fn form<'a>(change: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
-    let fields = [("device-name", "Desk"), ("slots", "2"), ("theme", "dark"), ("pages-port", "7500")];
+    let fields =
+        [("device-name", "Desk"), ("slots", "2"), ("theme", "dark"), ("pages-port", "7500"), ("keep-awake", "on-ac")];
     let changed = |name| change.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
     fields.into_iter().map(|(name, value)| (name, changed(name).unwrap_or(value))).collect()
 }
@@ -21,6 +22,7 @@ async fn what_is_chosen_is_kept_and_the_page_says_what_waits_for_the_next_start(
     assert_eq!(settings.slots().await.expect("readable"), Some(2));
     assert_eq!(settings.theme().await.expect("readable"), Theme::Dark);
     assert_eq!(settings.page_port().await.expect("readable"), Some(7500));
+    assert_eq!(settings.keep_awake().await.expect("readable"), KeepAwake::OnAc);
     let page = room.get("/settings").await;
     assert!(page.body.contains("<html lang=\"en\" data-theme=\"dark\">"));
     assert!(page.body.contains("Start the agent again for the other port"));
@@ -41,6 +43,7 @@ async fn a_choice_that_is_none_keeps_every_field_and_changes_nothing() {
     let secret = room.post("/settings", &form(&[("device-name", "dgk_canary")])).await;
     assert!(secret.body.contains("this is an application key") && !secret.body.contains("canary"));
     assert_eq!(room.post("/settings", &form(&[("theme", "pink")])).await.status, 422);
+    assert_eq!(room.post("/settings", &form(&[("keep-awake", "at-noon")])).await.status, 422);
     assert_eq!(room.store.settings().slots().await.expect("readable"), None);
 }
 

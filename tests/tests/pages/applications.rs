@@ -4,7 +4,7 @@ use deskgate_tests::browser::Page;
 use deskgate_tests::{Browser, Device, Folder};
 use serde_json::json;
 
-use crate::text;
+use crate::{FIELDS, text};
 
 /// Longer than any test: what is not stopped never ends.
 const HOURS: u64 = 3_600_000;
@@ -97,11 +97,6 @@ async fn an_application_is_created_keyed_disabled_and_removed() {
     page.sees("text=This is its history").await;
     assert_eq!(page.count("main form, main a.button").await, 0, "nothing can be done there");
 }
-
-/// A value for every field that a form shows, taken down again after it failed.
-const FIELDS: &str =
-    "JSON.stringify([...document.querySelectorAll('main form :is(input, textarea, select):not([type=hidden])')]
-    .map((field) => [field.name, field.type, field.value, field.checked]))";
 
 #[tokio::test]
 async fn a_form_that_fails_keeps_every_field_and_says_what_is_wrong() {

@@ -1,6 +1,8 @@
 //! Requests that no owner sends: other hosts, other origins, other sessions. Each carries a good cookie and a good token, so
 //! that nothing but the one thing that is wrong with it stands in the way.
 
+use std::collections::BTreeSet;
+
 use deskgate_tests::Device;
 
 use crate::by_hand::{Answer, Hand, exchange};
@@ -17,6 +19,8 @@ async fn what_no_owner_sends_changes_nothing_and_what_an_owner_sees_holds_no_sec
     let (hand, theirs) = (Hand::signed_in(&device).await, Hand::signed_in(&sibling).await);
     it_answers_to_its_own_address_and_to_no_name_that_leads_to_it(&hand).await;
     only_its_own_pages_change_something_and_only_with_the_session_s_token(&device, &hand).await;
+    no_form_of_any_page_is_taken_from_elsewhere_or_without_the_token(&device, &hand).await;
+    a_link_leads_nowhere_but_to_its_own_pages(&device, &hand).await;
     the_session_of_a_second_agent_is_none_here(&hand, &theirs).await;
     every_answer_says_what_a_browser_may_do_with_it_and_none_opens_it_to_other_origins(&hand).await;
     no_page_shows_a_secret(&device, &hand).await;
@@ -48,6 +52,15 @@ async fn it_answers_to_its_own_address_and_to_no_name_that_leads_to_it(hand: &Ha
         refused(&answer, &host);
         assert!(!answer.body.contains("<img"), "what was named is text: {}", answer.body);
     }
+    let foreign = async |path: &str| {
+        exchange(hand.address, &format!("GET {path} HTTP/1.1\r\nHost: rebound.example:{port}\r\n\r\n")).await
+    };
+    assert_eq!(foreign("/style.css").await.status, 200, "what tells of the mistake has its style");
+    for path in ["/script.js", "/icon.svg", "/sign-in", "/live", "/style.css/", "/STYLE.css", "//style.css"] {
+        refused(&foreign(path).await, path);
+    }
+    let changing = format!("POST /style.css HTTP/1.1\r\nHost: rebound.example:{port}\r\nContent-Length: 0\r\n\r\n");
+    refused(&exchange(hand.address, &changing).await, "no question for the style sheet");
     refused(&named("").await, "no host");
     refused(&named(&format!("Host: {0}\r\nHost: {0}\r\n", hand.address)).await, "two hosts");
     let old = format!("GET /access HTTP/1.0\r\nCookie: {cookie}\r\n\r\n");
@@ -99,6 +112,53 @@ async fn only_its_own_pages_change_something_and_only_with_the_session_s_token(d
     assert!(enabled(device).await, "nothing of this changed anything");
     assert_eq!(hand.post("/access", &hand.own(), &pause).await.status, 303);
     assert!(!enabled(device).await, "and this, from its own page, does");
+}
+
+/// The addresses that the forms of a page send to.
+fn actions(page: &str) -> impl Iterator<Item = &str> {
+    let forms = page.split("<form method=\"post\" action=\"").skip(1);
+    forms.filter_map(|rest| rest.split('"').next())
+}
+
+async fn no_form_of_any_page_is_taken_from_elsewhere_or_without_the_token(device: &Device, hand: &Hand) {
+    device.cli(&["app", "create", "Shop"]).await.ok();
+    let look = async || (device.cli(&["app", "list"]).await.ok(), device.cli(&["provider", "list"]).await.ok());
+    let before = look().await;
+    let pages = hand.every_page().await;
+    let all: BTreeSet<_> = pages.values().flat_map(|answer| actions(&answer.body)).map(str::to_owned).collect();
+    assert!(all.len() > 12, "{all:?}");
+    let token = format!("token={}&name=Shop", hand.token);
+    for action in &all {
+        let neighbour =
+            format!("Sec-Fetch-Site: same-site\r\nOrigin: http://127.0.0.1:{}\r\n", hand.address.port() + 1);
+        for headers in ["", "Origin: null\r\n", "Sec-Fetch-Site: cross-site\r\nOrigin: null\r\n", &neighbour] {
+            assert_eq!(hand.post(action, headers, &token).await.status, 403, "{action} {headers}");
+        }
+        assert_eq!(hand.post(action, &hand.own(), "name=Shop").await.status, 403, "{action} without the token");
+        let stranger = Hand { address: hand.address, cookie: String::new(), token: String::new() };
+        assert_eq!(stranger.post(action, &hand.own(), &token).await.status, 401, "{action} without a session");
+    }
+    assert_eq!(look().await, before, "nothing was changed");
+    assert_eq!(hand.get("/access").await.status, 200, "the session goes on");
+}
+
+async fn a_link_leads_nowhere_but_to_its_own_pages(device: &Device, hand: &Hand) {
+    for (to, leads) in [
+        ("/runs", "/runs"),
+        ("/approvals%23apr_0", "/approvals#apr_0"),
+        ("//evil.example/", "/"),
+        ("/%5Cevil.example", "/"),
+        ("https://evil.example/", "/"),
+        ("/%0d%0aSet-Cookie:%20a=b", "/"),
+        ("%22%3E%3Cscript%3E", "/"),
+    ] {
+        let link = device.page_link().await;
+        let code = link.split_once("code=").expect("the link has a code").1;
+        let shown = hand.get(&format!("/sign-in?code={code}&to={to}")).await;
+        assert!(!shown.body.contains("<script>"), "{}", shown.body);
+        let entered = hand.post("/sign-in", &hand.own(), &format!("code={code}&to={to}")).await;
+        assert_eq!((entered.status, entered.header("location")), (303, leads), "{to}");
+    }
 }
 
 async fn the_session_of_a_second_agent_is_none_here(own: &Hand, theirs: &Hand) {

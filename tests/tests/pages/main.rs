@@ -7,8 +7,13 @@ mod attacks;
 mod by_hand;
 mod elsewhere;
 mod every_page;
+mod first_success;
+mod journeys;
+mod judge;
 mod live;
+mod services;
 mod signing_in;
+mod states;
 
 use deskgate_tests::{Backend, Device, Folder};
 use serde_json::{Value, json};
@@ -24,6 +29,11 @@ async fn writer(device: &Device, folder: &Folder) -> Backend {
     let model = folder.script("writer", json!([{ "text": "I save it." }, write, { "text": "{{last_tool_result}}" }]));
     device.publish_here("shop", folder, &["--model", &model, "--tools", "Read,Write"]).await
 }
+
+/// Everything that somebody can fill in, with what is in it, as text.
+const FIELDS: &str =
+    "JSON.stringify([...document.querySelectorAll('main form :is(input, textarea, select):not([type=hidden])')]
+    .map((field) => [field.name, field.type, field.value, field.checked]))";
 
 fn written(folder: &Folder) -> Option<String> {
     std::fs::read_to_string(folder.path().join("reply.txt")).ok()

@@ -3,6 +3,7 @@
 use deskgate_tests::visitor::{Visitor, value};
 use deskgate_tests::{Device, Folder};
 use reqwest::StatusCode;
+use tokio::net::TcpListener;
 
 /// The fields of a new service as its page shows them, for a folder.
 fn fields<'a>(name: &'a str, folder: &'a str) -> Vec<(&'a str, &'a str)> {
@@ -68,6 +69,10 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
     let draft = visitor.page(&page).await.text;
     assert!(!draft.contains("ep_0") && draft.contains("Inactive until this draft has been checked"), "{draft}");
     assert_eq!(visitor.page(&format!("{page}/publish")).await.status, StatusCode::CONFLICT);
+    assert!(draft.contains("exists, no Git repository"), "{draft}");
+    std::fs::create_dir(folder.path().join(".git")).expect("made");
+    assert!(visitor.page(&page).await.text.contains("exists, Git repository"));
+    assert!(device.plain_cli(&["service", "show", "Reader"]).await.stdout.contains("(exists, Git repository)"));
     let saved = device.cli(&["service", "show", "Reader"]).await.ok();
     assert_eq!(saved["draft"]["instructions"], "Answer.\nBriefly.");
     assert_eq!(saved["draft"]["approvals"]["expiry_s"], 7200);
@@ -117,6 +122,42 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
     let now = device.cli(&["service", "show", "Reader"]).await.ok();
     assert_eq!(now["draft"]["description"], "Reads slowly.");
     assert_eq!(now["published"]["definition"]["description"], "Reads & answers.");
+}
+
+#[tokio::test]
+async fn each_check_is_shown_as_soon_as_it_is_known() {
+    let (device, folder) = (Device::built_in().await, Folder::new());
+    // A model that takes the question, and says nothing until it is let go.
+    let model = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let url = format!("http://{}/v1", model.local_addr().expect("bound"));
+    device.cli(&["provider", "set", "slow", "--kind", "openai", "--base-url", &url]).await.ok();
+    device.cli(&["app", "create", "Billing"]).await.ok();
+    let (path, slow) = (folder.path().display().to_string(), ["--provider", "slow", "--model", "m-1"]);
+    let fixed = ["service", "create", "Slow", "--app", "Billing", "--dir", &path];
+    let created = device.cli(&[&fixed[..], &slow].concat()).await.ok();
+    let page = format!("/services/{}", created["draft_id"].as_str().expect("a draft"));
+    let visitor = Visitor::of(&device).await;
+    assert!(!visitor.page(&page).await.text.contains("not known yet"));
+
+    let command = device.begin_cli(&["service", "check", "Slow"]);
+    let (asked, _) = model.accept().await.expect("the model is asked");
+    command.log.line(&["PASS  directory is readable"]).await;
+    assert!(!command.log.own().contains("instructions"), "{}", command.log.own());
+    let during = visitor.page(&page).await.text;
+    for shown in
+        ["<td data-label=\"Check\">directory is readable</td>", "not known yet", "4 found, 8 to come", "disabled"]
+    {
+        assert!(during.contains(shown), "{shown}: {during}");
+    }
+    // From now on nobody answers there, and the model counts as one that cannot be reached.
+    drop((asked, model));
+    command.log.line(&["FAIL  provider and model"]).await;
+    command.log.line(&["PASS  directory is writable"]).await;
+    let log = command.log.own();
+    assert_eq!(log.matches("directory exists").count(), 1, "each line is said once: {log}");
+    assert_eq!(command.ended().await.code(), Some(10));
+    let after = visitor.page(&page).await.text;
+    assert!(!after.contains("not known yet") && after.contains("FAIL"), "{after}");
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! Tools of MCP servers: pinned when a service is published, called once, and paused when they change.
 
 use deskgate_tests::tool_server::{KEY, ToolServer};
+use deskgate_tests::visitor::{Visitor, value};
 use deskgate_tests::{Backend, Device, Folder};
+use reqwest::StatusCode;
 use serde_json::json;
 
 use crate::text;
@@ -72,9 +74,34 @@ async fn a_server_that_changes_its_tools_pauses_the_service_until_it_is_checked_
     assert_eq!((&run["error"]["code"], device.executions(&refused)), (&json!("definition_mismatch"), 0), "{run}");
     assert!(server.notes().is_empty());
 
+    // What has changed is shown, word for word, and taken over into the draft only by the owner's hand.
     server.describe("Adds a note to the book.");
-    let checked = device.cli(&["service", "check", "shop"]).await.ok();
-    assert!(checked.to_string().contains("the list has changed"), "{checked}");
+    let looked = device.plain_cli(&["mcp", "show", "crm"]).await;
+    for words in ["  - Adds a note.\n", "  + Adds a note to the book.\n", "shop (published): pinned to another list"] {
+        assert!(looked.stdout.contains(words), "{words}: {}", looked.stdout);
+    }
+    let listed = device.plain_cli(&["mcp", "list"]).await.stdout;
+    assert!(listed.contains("2, changed") && listed.contains("shop"), "{listed}");
+    let visitor = Visitor::of(&device).await;
+    let question = visitor.page("/mcp/crm/accept").await.text;
+    assert!(question.contains("Adds a note to the book.") && question.contains("shop"), "{question}");
+    assert!(!question.contains("note_and_vanish"), "what has not changed is not in the way");
+    let list = value(&question, "tools_sha256");
+    let refused = device.cli(&["mcp", "accept", "crm", "--no-input"]).await;
+    assert!(refused.exit != 0 && refused.stderr.contains("no changes made"), "{}", refused.stderr);
+    server.describe("Adds a note, and more.");
+    device.cli(&["mcp", "show", "crm"]).await.ok();
+    let late = visitor.send("/mcp/crm/accept", &[("tools_sha256", &list)]).await;
+    assert_eq!(late.status, StatusCode::CONFLICT, "the question was about another list");
+    server.describe("Adds a note to the book.");
+    visitor.send("/mcp/crm/look", &[]).await.done();
+    assert_eq!(visitor.send("/mcp/crm/accept", &[("tools_sha256", &list)]).await.done(), "/mcp/crm?said=accepted");
+    let now = device.cli(&["mcp", "show", "crm"]).await.ok();
+    assert_eq!(now["users"][0]["draft"]["state"], "same", "{now}");
+    assert_eq!(now["users"][0]["published"]["state"], "changed", "what is published stays: {now}");
+    assert!(visitor.page("/mcp/crm").await.text.contains("check and publish each service"));
+    assert_eq!(visitor.page("/mcp/crm/accept").await.status, StatusCode::CONFLICT, "nothing is left to take over");
+    device.cli(&["service", "check", "shop"]).await.ok();
     let published = device.cli(&["service", "publish", "shop"]).await.ok();
     assert_eq!(published["published"]["version"], 2, "{published}");
     let run = backend.ended(&backend.submit("three").await).await;

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read};
 use deskgate_protocol::control::{DeviceFrame, GatewayFrame, InFlight, InFlightStatus};
 use deskgate_tests::backend::client;
 use deskgate_tests::raw::{Persona, RawLine};
-use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Logind, Postgres};
+use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Logind, Postgres, until};
 use rustix::process::Signal;
 
 use crate::frames::{next_offer, publish, run_id};
@@ -294,6 +294,58 @@ async fn a_desktop_that_was_killed_in_its_sleep_is_awake_when_it_starts_again() 
     backend.ended(&run_id).await;
     everything_accepted_ended_once(&backend, &device).await;
     gateway.device_is(&device_id, "connected").await;
+}
+
+#[tokio::test]
+async fn a_computer_is_kept_awake_only_when_its_owner_wants_it_also_in_the_middle_of_a_run() {
+    let mut device = Device::new();
+    let logind = Logind::start(&device).await;
+    device.start().await;
+    device.connected().await;
+    let folder = Folder::new();
+    let slow = folder.slow_answer(60_000, "late");
+    let backend = device.publish_here("shop", &folder, &["--model", &slow]).await;
+    let choose = async |wish: &str| {
+        let chosen = device.cli(&["settings", "set", "keep-awake", wish]).await.ok();
+        assert_eq!(chosen["keep_awake"], wish, "{chosen}");
+    };
+    let kept_awake = async |wanted: &str| {
+        until(&format!("to be kept awake: {wanted}"), async || {
+            let status = device.status().await;
+            if status["kept_awake"].to_string().contains(wanted) {
+                Ok(())
+            } else {
+                Err(status["kept_awake"].to_string())
+            }
+        })
+        .await;
+    };
+    let run_id = backend.submit("Take your time").await;
+    backend.state(&run_id, "running").await;
+    logind.inhibitors_are(&[AWAKE, READY]).await;
+    choose("never").await;
+    logind.inhibitors_are(&[READY]).await;
+    kept_awake("not_wanted").await;
+    assert!(!device.status().await["problems"].to_string().contains("sleep"), "what was chosen is no problem");
+    // A login service that does not know of mains: nothing is pretended.
+    choose("on-ac").await;
+    kept_awake("is not known").await;
+    logind.inhibitors_are(&[READY]).await;
+    logind.is_on_mains(true).await;
+    logind.inhibitors_are(&[AWAKE, READY]).await;
+    // The cable is pulled.
+    logind.is_on_mains(false).await;
+    kept_awake("it runs on battery").await;
+    logind.inhibitors_are(&[READY]).await;
+    let wrong = device.cli(&["settings", "set", "keep-awake", "at-noon"]).await;
+    assert!(wrong.exit != 0 && wrong.stderr.contains("always, on-ac, never"), "{}", wrong.stderr);
+    choose("always").await;
+    logind.inhibitors_are(&[AWAKE, READY]).await;
+    // It outlives the agent.
+    choose("never").await;
+    device.kill_9();
+    device.start().await;
+    assert_eq!(device.cli(&["settings", "show"]).await.ok()["keep_awake"], "never");
 }
 
 #[tokio::test]

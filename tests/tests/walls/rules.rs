@@ -172,7 +172,7 @@ pub(crate) const PARTS: [Part; 3] = [
             // Of tools the store keeps what a call would do.
             ("store", &["services", "settings", "health", "tools", "config"]),
             ("link", &["identity", "config"]),
-            ("settings", &["link", "secrets", "config"]),
+            ("settings", &["link", "power", "secrets", "config"]),
             ("identity", &["secrets", "config"]),
             ("secrets", &["config"]),
             ("power", &[]),

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio_postgres::NoTls;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::until;
+use super::{template, until};
 
 /// A cluster that runs for as long as a test holds it.
 pub(crate) struct Shared {
@@ -119,6 +119,7 @@ async fn shared() -> Arc<Shared> {
         return shared;
     }
     let dir = tempfile::tempdir().expect("a temporary directory");
+    template::lay_out(dir.path()).await;
     let cluster = Cluster::start(Config::new(dir.path())).await.expect("PostgreSQL starts");
     let shared = Arc::new(Shared { cluster, _dir: dir });
     *running = Arc::downgrade(&shared);

@@ -8,6 +8,8 @@ pub(crate) mod door;
 pub(crate) mod raw;
 pub(crate) mod stream;
 pub(crate) mod tap;
+#[path = "../../support/template.rs"]
+pub(crate) mod template;
 pub(crate) mod world;
 
 use std::time::{Duration, Instant};

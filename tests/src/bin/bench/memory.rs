@@ -24,6 +24,9 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Resul
     let server = Server::start(&bench.programs, folder.path()).await?;
     let mut desktop = Desktop::start(&bench.programs, folder.path()).await?;
     desktop.pair(&server).await?;
+    // As it is on every later day. On its first, before it is paired, an agent has begun its own gateway.
+    desktop.pause();
+    desktop.resume().await?;
     tokio::time::sleep(IDLE).await;
     note(report, "rss_gateway_idle_mib", server.pid())?;
     note(report, "rss_device_idle_mib", desktop.pid()?)?;

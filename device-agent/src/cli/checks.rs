@@ -1,0 +1,49 @@
+//! The checks of a draft, as a person reads them.
+
+use std::pin::pin;
+
+use deskgate_gateway::exit::Failure;
+use deskgate_gateway::output::Output;
+use deskgate_protocol::DraftId;
+
+use super::socket::Agent;
+use crate::local::{CheckService, FollowCheck};
+use crate::services::{Check, Report, Verdict};
+
+/// Checks a draft. A person reads each finding as soon as it is known; a program gets the report.
+pub(super) async fn check(agent: &Agent, draft_id: DraftId, out: Output) -> Result<Report, Failure> {
+    let mut checking = pin!(agent.ask(CheckService { draft_id }));
+    if out.json || out.quiet {
+        let report = checking.await?;
+        out.result("check/1", &report, || show_report(&report));
+        return Ok(report);
+    }
+    let mut told: Vec<Check> = Vec::new();
+    let report = loop {
+        tokio::select! {
+            report = &mut checking => break report?,
+            more = agent.ask(FollowCheck { draft_id, known: told.len() }) => match more {
+                Ok(more) => told.extend(more.into_iter().inspect(|check| print!("{}", show_check(check)))),
+                // Whatever it is, the check itself says it too.
+                Err(_) => break (&mut checking).await?,
+            },
+        }
+    };
+    report.checks.iter().filter(|check| !told.contains(check)).for_each(|check| print!("{}", show_check(check)));
+    Ok(report)
+}
+
+/// A whole report.
+pub(super) fn show_report(report: &Report) -> String {
+    report.checks.iter().map(show_check).collect()
+}
+
+fn show_check(check: &Check) -> String {
+    let verdict = match check.verdict {
+        Verdict::Pass => "PASS",
+        Verdict::Fail => "FAIL",
+        Verdict::Skip => "SKIP",
+    };
+    let next = check.next.as_ref().map(|next| format!("\n      next: {next}")).unwrap_or_default();
+    format!("{verdict}  {}: {}{next}\n", check.name, check.cause)
+}

@@ -1,0 +1,61 @@
+//! How the gateway is reached: what is asked about the drafts of its modes.
+
+use deskgate_protocol::DeviceId;
+use serde::{Deserialize, Serialize};
+
+use super::No;
+use crate::link::{HostKeys, Stage};
+use crate::settings::{Edit, Mode};
+
+/// Asks for the connection.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct GetConnection {}
+
+/// Edits a mode's draft.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SaveConnection {
+    /// Which mode.
+    pub mode: Mode,
+    /// The fields to change.
+    pub edit: Edit,
+    /// A new control token; absent keeps the saved one.
+    pub control_token: Option<String>,
+    /// Whether to stop there, without putting the draft in force.
+    pub draft_only: bool,
+    /// Whether runs in progress may be abandoned.
+    pub abandon_runs: bool,
+}
+
+/// Throws a draft away.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct DiscardConnection {
+    /// Which mode's.
+    pub mode: Mode,
+}
+
+/// Tests a mode's draft, or what is saved for it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct TestConnection {
+    /// Which mode.
+    pub mode: Mode,
+}
+
+/// What a test found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Tested {
+    /// What was dialled.
+    pub address: String,
+    /// What went well, in its order.
+    pub passed: Vec<Stage>,
+    /// What did not; absent also where that cannot be told.
+    pub failed_at: Option<Stage>,
+    /// Why not; absent when this device was let in.
+    pub failed: Option<No>,
+    /// What to compare, where the server's key is not the pinned one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_keys: Option<HostKeys>,
+    /// The gateway's version, once it let this device in.
+    pub gateway_version: Option<String>,
+    /// Who this device is to it.
+    pub device_id: Option<DeviceId>,
+}

@@ -1,0 +1,102 @@
+//! Servers elsewhere whose tools services may use: where they are, what they offer, and what of it is pinned.
+
+use deskgate_protocol::canonical::Sha256Digest;
+use serde::{Deserialize, Serialize};
+
+use super::desk::{Desk, key_change};
+use super::no::failed;
+use super::{NewKey, No};
+use crate::mcp::connections::{Change, Configured, ConnectionError, Connections};
+use crate::services::offers::{self, ServerView};
+
+/// Lists MCP servers.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ListMcpServers {}
+
+/// Adds or changes an MCP server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SetMcpServer {
+    /// What services name it by.
+    pub name: String,
+    /// Where; absent keeps it.
+    pub url: Option<String>,
+    /// The header that a new key travels in; absent is `Authorization`, behind the word `Bearer`.
+    pub header: Option<String>,
+    /// What happens to its key.
+    pub key: NewKey,
+}
+
+/// Removes an MCP server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RemoveMcpServer {
+    /// Its name.
+    pub name: String,
+}
+
+/// Asks how the servers stand. None of them is asked for that.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ReviewMcpServers {}
+
+/// Asks a server for its tools.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LookAtMcpServer {
+    /// Its name.
+    pub name: String,
+}
+
+/// Takes a server's newest list over, in the place of the lists that drafts were pinned to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AcceptMcpTools {
+    /// Its name.
+    pub name: String,
+    /// The list that was looked at. Another one is not taken over.
+    pub tools_sha256: Sha256Digest,
+}
+
+impl Desk {
+    pub(super) async fn set_server(&self, ask: SetMcpServer) -> Result<Configured, No> {
+        let SetMcpServer { name, url, header, key } = ask;
+        self.with_servers(move |servers| servers.set(&name, Change { url, header, key: key_change(&key)? })).await
+    }
+
+    pub(super) async fn remove_server(&self, ask: RemoveMcpServer) -> Result<(), No> {
+        let name = ask.name.clone();
+        self.with_servers(move |servers| servers.remove(&name)).await?;
+        Ok(self.store.services().forget_tools(&ask.name).await?)
+    }
+
+    pub(super) async fn review_servers(&self) -> Result<Vec<ServerView>, No> {
+        let servers = self.with_servers(Connections::list).await?;
+        Ok(offers::review(&self.store.services(), servers).await?)
+    }
+
+    pub(super) async fn look_at_server(&self, ask: LookAtMcpServer) -> Result<ServerView, No> {
+        let server = self.server(ask.name).await?;
+        Ok(offers::look(&self.store.services(), &self.servers, server).await?)
+    }
+
+    pub(super) async fn accept_tools(&self, ask: AcceptMcpTools) -> Result<ServerView, No> {
+        let (server, store) = (self.server(ask.name).await?, self.store.services());
+        offers::accept(&store, &server, ask.tools_sha256).await?;
+        let mut views = offers::review(&store, vec![server]).await?;
+        views.pop().ok_or_else(|| failed("the agent lost a server while it looked at it".to_owned()))
+    }
+
+    async fn server(&self, name: String) -> Result<Configured, No> {
+        let find = move |servers: &Connections| {
+            let found = servers.list()?.into_iter().find(|server| server.name == name);
+            found.ok_or(ConnectionError::Unknown(name))
+        };
+        self.with_servers(find).await
+    }
+
+    /// Servers are files, and files may block.
+    pub(super) async fn with_servers<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connections) -> Result<R, ConnectionError> + Send + 'static,
+    ) -> Result<R, No> {
+        let connections = self.servers.connections.clone();
+        let worked = tokio::task::spawn_blocking(move || work(&connections)).await;
+        worked.map_err(|_| failed("the agent failed while it handled its MCP servers".to_owned()))?.map_err(No::from)
+    }
+}

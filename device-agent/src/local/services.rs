@@ -1,0 +1,75 @@
+//! Services: what is asked about their drafts, their checks and their publication.
+
+use std::path::PathBuf;
+
+use deskgate_protocol::{ApplicationId, DraftId};
+use serde::{Deserialize, Serialize};
+
+use super::No;
+use super::no::failed;
+use crate::services::{Definition, Folder};
+
+/// Saves a new service.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CreateService {
+    /// Who may call it.
+    pub app_id: ApplicationId,
+    /// What it is.
+    pub definition: Definition,
+}
+
+/// Replaces a draft.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EditService {
+    /// Which service.
+    pub draft_id: DraftId,
+    /// What it is to be.
+    pub definition: Definition,
+}
+
+/// Lists services.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ListServices {}
+
+/// Shows a service.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ShowService {
+    /// Which.
+    pub draft_id: DraftId,
+}
+
+/// Looks at a folder.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LookAtFolder {
+    /// Its whole path.
+    pub path: PathBuf,
+}
+
+/// Checks a draft.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct CheckService {
+    /// Which service's.
+    pub draft_id: DraftId,
+}
+
+/// Asks what the check of a draft has found beyond what is known. Answered as soon as there is something.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct FollowCheck {
+    /// Which service's.
+    pub draft_id: DraftId,
+    /// How many findings are known.
+    pub known: usize,
+}
+
+/// Publishes a draft.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct PublishService {
+    /// Which service's.
+    pub draft_id: DraftId,
+}
+
+/// Folders may be on a disk that takes its time.
+pub(super) async fn folder(ask: LookAtFolder) -> Result<Folder, No> {
+    let looked = tokio::task::spawn_blocking(move || Folder::look(&ask.path)).await;
+    looked.map_err(|_| failed("the agent failed while it looked at the folder".to_owned()))
+}

@@ -1,0 +1,98 @@
+//! How the agent is: its line, its work, its problems.
+
+use deskgate_protocol::control::Refused;
+use deskgate_protocol::management::Access;
+use deskgate_protocol::{DeviceId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::dispatcher;
+use crate::health::Problem;
+use crate::link::HostKeys;
+use crate::power::KeptAwake;
+use crate::settings::Mode;
+
+/// Asks how the agent is.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct GetStatus {}
+
+/// How the agent is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AgentStatus {
+    /// Its version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// Its name.
+    pub device_name: String,
+    /// Its key's fingerprint.
+    pub fingerprint: String,
+    /// The mode in force.
+    pub mode: Mode,
+    /// How the line stands.
+    pub line: LineView,
+    /// Whether access is enabled and where the API is; absent when the gateway cannot be asked.
+    pub access: Option<Access>,
+    /// Slots, active runs, problems.
+    pub work: WorkView,
+    /// Whether the computer is kept from falling asleep by itself while it works.
+    pub kept_awake: KeptAwake,
+    /// Where the management pages are; absent while they are not up.
+    pub pages: Option<String>,
+    /// What is wrong, the worst first, as the newest look found it; see [`GetHealth`].
+    #[serde(default)]
+    pub problems: Vec<Problem>,
+}
+
+/// How the line to the gateway stands.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum LineView {
+    /// No connection.
+    Disconnected {
+        /// Why.
+        why: String,
+        /// What to compare, where the server's key is not the pinned one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host_keys: Option<HostKeys>,
+        /// When it dials again by itself.
+        next_attempt_at: Option<Timestamp>,
+    },
+    /// Dialling.
+    Connecting,
+    /// In.
+    Connected {
+        /// Since when.
+        since: Timestamp,
+        /// Who this device is to the gateway.
+        device_id: DeviceId,
+        /// The gateway's version.
+        gateway_version: String,
+    },
+    /// The gateway said no.
+    Refused {
+        /// What it said.
+        refused: Refused,
+        /// When it is asked again by itself.
+        next_attempt_at: Option<Timestamp>,
+    },
+}
+
+/// What the agent works on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WorkView {
+    /// Runs at the same time.
+    pub slots: u32,
+    /// Whether it stops.
+    pub stopping: bool,
+    /// What stands in the way.
+    pub problem: Option<String>,
+    /// Runs in hand.
+    pub runs: serde_json::Value,
+}
+
+impl From<dispatcher::Status> for WorkView {
+    fn from(status: dispatcher::Status) -> Self {
+        let runs = serde_json::to_value(&status.runs).unwrap_or_default();
+        Self { slots: status.slots, stopping: status.stopping, problem: status.problem, runs }
+    }
+}

@@ -1,0 +1,354 @@
+//! Servers elsewhere whose tools services may use (MCP): where they are, what they offer, and what of it is pinned. Their
+//! keys never come back.
+
+use askama::Template;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_protocol::secret::SecretKind;
+use serde::Deserialize;
+
+use super::door::Visitor;
+use super::fields::Fields;
+use super::frame::{Frame, Section};
+use super::live::Topic;
+use super::words::{Shape, When};
+use super::wrong::{Wrong, come_back, failed};
+use super::{Pages, Trouble};
+use crate::local::{
+    AcceptMcpTools, LookAtMcpServer, NewKey, No, NoCode, RemoveMcpServer, ReviewMcpServers, SetMcpServer,
+};
+use crate::services::offers::{Change, Pin, ServerView};
+use crate::visible;
+
+/// The form's fields, by the names of the command line's flags.
+const FIELDS: &[&str] = &["name", "url", "header", "key"];
+
+/// How a server stands, in one word.
+fn state(view: &ServerView) -> (Shape, &'static str) {
+    let any = |wanted: fn(&Pin) -> bool| view.pins().any(wanted);
+    match &view.offer {
+        _ if view.problem.is_some() => (Shape::Bad, "gave no list of tools"),
+        _ if view.has_changed() => (Shape::Bad, "tools have changed"),
+        _ if any(|pin| *pin == Pin::Moved) => (Shape::Bad, "address has changed"),
+        None => (Shape::Waiting, "not looked at yet"),
+        Some(_) if any(|pin| *pin == Pin::Same) => (Shape::Good, "tools are pinned"),
+        Some(_) => (Shape::Waiting, "nothing is pinned yet"),
+    }
+}
+
+/// How a definition stands, and what to do about it.
+fn stands(pin: Option<&Pin>) -> (Shape, &'static str) {
+    match pin {
+        None => (Shape::Over, "does not use it"),
+        Some(Pin::Moved) => (Shape::Bad, "was saved with another address: save the service again"),
+        Some(Pin::Unpinned) => (Shape::Waiting, "not pinned yet: check the service"),
+        Some(Pin::NotCompared) => (Shape::Unknown, "pinned, not compared yet"),
+        Some(Pin::Same) => (Shape::Good, "pinned to these tools"),
+        Some(Pin::Changed { .. }) => (Shape::Bad, "pinned to another list"),
+    }
+}
+
+#[derive(Template)]
+#[template(path = "mcp-servers.html")]
+struct List {
+    frame: Frame,
+    servers: Vec<ServerView>,
+}
+
+/// `GET /mcp`
+pub(super) async fn list(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, Trouble> {
+    let frame = Frame::new(&pages, &visitor, Section::Applications, "Servers of tools (MCP)").await;
+    let servers = pages.desk().ask(ReviewMcpServers {}).await?;
+    Ok(super::html(StatusCode::OK, &List { frame, servers }))
+}
+
+/// What was just done.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Place {
+    #[serde(default)]
+    said: String,
+}
+
+#[derive(Template)]
+#[template(path = "mcp-server.html")]
+struct Show {
+    frame: Frame,
+    /// `None` for a new one.
+    view: Option<ServerView>,
+    fields: Fields,
+    wrong: Wrong,
+    said: Option<&'static str>,
+}
+
+impl Show {
+    async fn new(pages: &Pages, visitor: &Visitor, view: Option<ServerView>) -> Self {
+        let title =
+            view.as_ref().map_or_else(|| "New server".to_owned(), |view| format!("Server {}", view.server.name));
+        let frame = Frame::new(pages, visitor, Section::Applications, title).await;
+        let server = view.as_ref().map(|view| &view.server);
+        let field = |name: &str, value: Option<&String>| (name.to_owned(), value.cloned().unwrap_or_default());
+        let fields = Fields(vec![
+            field("url", server.map(|server| &server.url)),
+            // The usual one need not be named.
+            field("header", server.and_then(|server| server.header.as_ref()).filter(|name| *name != "authorization")),
+        ]);
+        Self { frame, view, fields, wrong: Wrong::default(), said: None }
+    }
+
+    /// The page with what was wrong, and everything that was in the form but secrets.
+    fn failed(self, fields: &Fields, no: &No) -> Response {
+        let mut fields = come_back(fields);
+        for (name, value) in &mut fields.0 {
+            // An address may hold a password or a key where none belongs.
+            if name == "key" || (name == "url" && value.contains(['@', '?', '#'])) {
+                value.clear();
+            }
+        }
+        let (status, wrong) = failed(no, FIELDS);
+        super::html(status, &Self { fields, wrong, ..self })
+    }
+
+    fn step(&self) -> String {
+        format!("/mcp/{}", self.view.as_ref().map_or("new", |view| &view.server.name))
+    }
+
+    fn label(field: &str) -> &'static str {
+        match field {
+            "name" => "Name",
+            "url" => "Address",
+            "header" => "Header of the key",
+            _ => "Key",
+        }
+    }
+}
+
+async fn find(pages: &Pages, name: &str) -> Result<ServerView, Trouble> {
+    let missing =
+        || No { code: NoCode::NotFound, message: format!("There is no MCP server {name:?} on this computer.") };
+    let servers = pages.desk().ask(ReviewMcpServers {}).await?;
+    servers.into_iter().find(|view| view.server.name == name).ok_or_else(|| Trouble(missing()))
+}
+
+/// `GET /mcp/new`
+pub(super) async fn ask_new(State(pages): State<Pages>, visitor: Visitor) -> Response {
+    super::html(StatusCode::OK, &Show::new(&pages, &visitor, None).await)
+}
+
+/// `GET /mcp/{name}`
+pub(super) async fn show(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(name): Path<String>,
+    Query(place): Query<Place>,
+) -> Result<Response, Trouble> {
+    let said = match place.said.as_str() {
+        "saved" => Some("Saved."),
+        "looked" => Some("This is what it offers now."),
+        "accepted" => Some("Taken over into the drafts. Check and publish each service to put it in force."),
+        _ => None,
+    };
+    let view = find(&pages, &name).await?;
+    Ok(super::html(StatusCode::OK, &Show { said, ..Show::new(&pages, &visitor, Some(view)).await }))
+}
+
+/// `POST /mcp/new`
+pub(super) async fn create(State(pages): State<Pages>, visitor: Visitor, fields: Fields) -> Result<Response, Trouble> {
+    let name = fields.get("name").trim().to_owned();
+    let known = pages.desk().ask(ReviewMcpServers {}).await?;
+    if known.iter().any(|view| view.server.name == name) {
+        let no = No { code: NoCode::Invalid, message: format!("name: there is a server {name} already") };
+        return Ok(Show::new(&pages, &visitor, None).await.failed(&fields, &no));
+    }
+    set(&pages, &visitor, None, name, &fields).await
+}
+
+/// `POST /mcp/{name}`
+pub(super) async fn change(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(name): Path<String>,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let view = find(&pages, &name).await?;
+    set(&pages, &visitor, Some(view), name, &fields).await
+}
+
+async fn set(
+    pages: &Pages,
+    visitor: &Visitor,
+    view: Option<ServerView>,
+    name: String,
+    fields: &Fields,
+) -> Result<Response, Trouble> {
+    let saved = match request(name.clone(), fields) {
+        Ok(request) => pages.desk().ask(request).await,
+        Err(message) => Err(No { code: NoCode::Invalid, message }),
+    };
+    match saved {
+        Ok(_) => {
+            pages.live().changed(Topic::Status);
+            Ok(Redirect::to(&format!("/mcp/{name}?said=saved")).into_response())
+        }
+        Err(no) if matches!(no.code, NoCode::Invalid | NoCode::Refused) => {
+            let no = No { message: format!("{}{}", place_of(&no.message), no.message), ..no };
+            Ok(Show::new(pages, visitor, view).await.failed(fields, &no))
+        }
+        Err(no) => Err(no.into()),
+    }
+}
+
+/// The field that an answer of the agent is about, as [`Wrong`] reads it; nothing where the answer says so itself.
+fn place_of(message: &str) -> &'static str {
+    match message {
+        _ if message.starts_with("an MCP server's name") => "name: ",
+        _ if message.starts_with("the address") || message.starts_with("a new MCP server needs") => "url: ",
+        _ if message.contains("cannot be the header of a key") => "header: ",
+        _ if FIELDS.iter().any(|field| message.starts_with(&format!("{field}: "))) => "",
+        _ => "key: ",
+    }
+}
+
+fn request(name: String, fields: &Fields) -> Result<SetMcpServer, String> {
+    for place in ["name", "url", "header"] {
+        if let Some(kind) = SecretKind::of(fields.get(place).trim()) {
+            return Err(format!("{place}: this is {kind}, which does not belong here. It was taken out of the field"));
+        }
+    }
+    let key = match fields.filled("key") {
+        // A Deskgate key opens Deskgate, and nothing else.
+        Some(text) => match SecretKind::of(&text).filter(|kind| *kind != SecretKind::ModelProviderKey) {
+            Some(other) => return Err(format!("key: this is {other}, not a key of an MCP server")),
+            None => NewKey::Replace(text),
+        },
+        None if fields.get("key_is") == "none" => NewKey::Forget,
+        None => NewKey::Keep,
+    };
+    let header = fields.filled("header").filter(|_| matches!(key, NewKey::Replace(_)));
+    Ok(SetMcpServer { name, url: fields.filled("url"), header, key })
+}
+
+/// `POST /mcp/{name}/look`: asks the server for its tools. Takes as long as it does.
+pub(super) async fn look(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(name): Path<String>,
+) -> Result<Response, Trouble> {
+    let view = pages.desk().ask(LookAtMcpServer { name: name.clone() }).await?;
+    pages.live().changed(Topic::Status);
+    match view.problem.clone() {
+        None => Ok(Redirect::to(&format!("/mcp/{name}?said=looked")).into_response()),
+        Some(problem) => {
+            let wrong = Wrong::new(&format!("It gave no list of tools: {problem}"), FIELDS);
+            let page = Show { wrong, ..Show::new(&pages, &visitor, Some(view)).await };
+            Ok(super::html(StatusCode::CONFLICT, &page))
+        }
+    }
+}
+
+/// A tool that is not what it was, as a person reads it.
+struct Line {
+    tool: String,
+    old: String,
+    new: String,
+}
+
+impl Line {
+    fn of(change: &Change) -> Self {
+        let shown = |text: Option<String>, missing: &str| match text {
+            None => missing.to_owned(),
+            Some(text) => visible::block(&text, "").trim_end().to_owned(),
+        };
+        let [old, new] = change.texts();
+        Self { tool: visible::line(&change.tool), old: shown(old, "was not there"), new: shown(new, "is gone") }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "mcp-accept.html")]
+struct AcceptQuestion {
+    frame: Frame,
+    name: String,
+    tools_sha256: String,
+    /// What is different for the drafts that it is taken over into; the same for several is said once.
+    changes: Vec<Line>,
+    /// Whether a list that was pinned is not known any more.
+    unknown: bool,
+    /// The services whose drafts change.
+    services: Vec<String>,
+}
+
+/// `GET /mcp/{name}/accept`: the question before another list is taken over, with what is different in it.
+pub(super) async fn ask_accept(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(name): Path<String>,
+) -> Result<Response, Trouble> {
+    let view = find(&pages, &name).await?;
+    let changed: Vec<_> = view.users.iter().filter(|user| matches!(user.draft, Some(Pin::Changed { .. }))).collect();
+    let (Some(offer), false) = (&view.offer, changed.is_empty()) else {
+        let message = "No draft is pinned to another list than the one that is offered.".to_owned();
+        return Err(Trouble(No { code: NoCode::Refused, message }));
+    };
+    let mut changes: Vec<&Change> = Vec::new();
+    let mut unknown = false;
+    for user in &changed {
+        match &user.draft {
+            Some(Pin::Changed { changes: Some(found) }) => {
+                let new: Vec<_> = found.iter().filter(|change| !changes.contains(change)).collect();
+                changes.extend(new);
+            }
+            _ => unknown = true,
+        }
+    }
+    let question = AcceptQuestion {
+        frame: Frame::new(&pages, &visitor, Section::Applications, format!("Take over the tools of {name}?")).await,
+        tools_sha256: offer.tools_sha256.to_string(),
+        changes: changes.into_iter().map(Line::of).collect(),
+        unknown,
+        services: changed.iter().map(|user| user.service.clone()).collect(),
+        name,
+    };
+    Ok(super::html(StatusCode::OK, &question))
+}
+
+/// `POST /mcp/{name}/accept`: exactly the list that the question was about.
+pub(super) async fn accept(
+    State(pages): State<Pages>,
+    Path(name): Path<String>,
+    fields: Fields,
+) -> Result<Redirect, Trouble> {
+    let unreadable = |_| No { code: NoCode::Invalid, message: "The form does not say which list.".to_owned() };
+    let tools_sha256 = fields.get("tools_sha256").parse().map_err(unreadable)?;
+    pages.desk().ask(AcceptMcpTools { name: name.clone(), tools_sha256 }).await?;
+    pages.live().changed(Topic::Status);
+    Ok(Redirect::to(&format!("/mcp/{name}?said=accepted")))
+}
+
+#[derive(Template)]
+#[template(path = "mcp-remove.html")]
+struct RemoveQuestion {
+    frame: Frame,
+    name: String,
+    /// The services that name it.
+    services: Vec<String>,
+}
+
+/// `GET /mcp/{name}/remove`: the question before it.
+pub(super) async fn ask_remove(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(name): Path<String>,
+) -> Result<Response, Trouble> {
+    let view = find(&pages, &name).await?;
+    let frame = Frame::new(&pages, &visitor, Section::Applications, format!("Remove {name}?")).await;
+    let services = view.users.into_iter().map(|user| user.service).collect();
+    Ok(super::html(StatusCode::OK, &RemoveQuestion { frame, name, services }))
+}
+
+/// `POST /mcp/{name}/remove`
+pub(super) async fn remove(State(pages): State<Pages>, Path(name): Path<String>) -> Result<Redirect, Trouble> {
+    pages.desk().ask(RemoveMcpServer { name }).await?;
+    pages.live().changed(Topic::Status);
+    Ok(Redirect::to("/mcp"))
+}

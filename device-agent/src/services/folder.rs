@@ -1,0 +1,71 @@
+//! What a working directory looks like from outside, before anything is tried in it.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// A folder that a service names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum Folder {
+    /// It is there.
+    There {
+        /// The Git repository that it is in, or is; absent when there is none.
+        repository: Option<PathBuf>,
+    },
+    /// There is something else.
+    NoFolder,
+    /// It cannot be used.
+    Unusable {
+        /// Why, in the system's words.
+        why: String,
+    },
+}
+
+impl Folder {
+    /// Looks at a folder. Blocks. Git itself is not asked: it would run what the repository's own configuration names,
+    /// so whether everything in it is committed is not known.
+    pub fn look(path: &Path) -> Self {
+        match path.metadata() {
+            Err(error) => Self::Unusable { why: error.to_string() },
+            Ok(found) if !found.is_dir() => Self::NoFolder,
+            Ok(_) => {
+                let repository = path.ancestors().find(|folder| folder.join(".git").symlink_metadata().is_ok());
+                Self::There { repository: repository.map(Path::to_owned) }
+            }
+        }
+    }
+
+    /// In a few words.
+    pub fn words(&self, path: &Path) -> String {
+        match self {
+            Self::There { repository: None } => "exists, no Git repository: changes have no history".to_owned(),
+            Self::There { repository: Some(top) } if top == path => "exists, Git repository".to_owned(),
+            Self::There { repository: Some(top) } => format!("exists, in the Git repository {}", top.display()),
+            Self::NoFolder => "is no folder".to_owned(),
+            Self::Unusable { why } => format!("cannot be used: {why}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_told_by_what_is_there_and_by_the_repository_above_it() {
+        let home = tempfile::tempdir().expect("temporary folder");
+        let inner = home.path().join("docs");
+        assert!(Folder::look(&inner).words(&inner).starts_with("cannot be used: "));
+        std::fs::write(&inner, "").expect("written");
+        assert_eq!(Folder::look(&inner), Folder::NoFolder);
+        std::fs::remove_file(&inner).expect("there");
+        std::fs::create_dir(&inner).expect("made");
+        assert!(Folder::look(&inner).words(&inner).contains("no Git repository"));
+        // A work tree of its own has a file there.
+        std::fs::write(home.path().join(".git"), "gitdir: elsewhere").expect("written");
+        assert_eq!(Folder::look(&inner), Folder::There { repository: Some(home.path().to_owned()) });
+        assert_eq!(Folder::look(home.path()).words(home.path()), "exists, Git repository");
+        assert!(Folder::look(&inner).words(&inner).contains(&home.path().display().to_string()));
+    }
+}

@@ -1,0 +1,221 @@
+//! What servers of tools offer, what of it services were pinned to, and what has changed since.
+//!
+//! A pin is a digest. The lists behind the digests are kept beside it, so that whoever is asked to take over another
+//! list sees what is different in it. A version that was published keeps its pin: another list comes into force with
+//! the next publication only.
+
+use deskgate_protocol::Timestamp;
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::ids::DraftId;
+use serde::{Deserialize, Serialize};
+
+use super::{Definition, Error, McpServer, Service};
+use crate::mcp::connections::Configured;
+use crate::mcp::{Listed, Listing, Servers};
+use crate::store;
+use crate::store::tool_lists::Kept;
+
+/// A server, what it offered when it was last asked, and who uses it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerView {
+    /// Where it is.
+    #[serde(flatten)]
+    pub server: Configured,
+    /// Its tools; absent until it gave a list for the first time.
+    pub offer: Option<Offer>,
+    /// Why it gave none just now; absent when it was not asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// The services that name it.
+    pub users: Vec<User>,
+}
+
+/// A list of tools.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// What it is pinned by.
+    pub tools_sha256: Sha256Digest,
+    /// When it was last given.
+    pub seen_at: Timestamp,
+    /// The tools, by name.
+    pub tools: Vec<Listed>,
+}
+
+/// A service that names a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// Which.
+    pub draft_id: DraftId,
+    /// Its name.
+    pub service: String,
+    /// How its draft stands; absent when the draft does not name the server.
+    pub draft: Option<Pin>,
+    /// How its published version stands, likewise.
+    pub published: Option<Pin>,
+}
+
+/// How a definition stands to what its server offers now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum Pin {
+    /// It was saved with another address.
+    Moved,
+    /// Nothing is pinned yet: it was not checked.
+    Unpinned,
+    /// Pinned, and the server gave no list since that it could be compared with.
+    NotCompared,
+    /// Pinned to what is offered.
+    Same,
+    /// Pinned to another list.
+    Changed {
+        /// What is different; absent when the pinned list was not kept.
+        changes: Option<Vec<Change>>,
+    },
+}
+
+/// A tool that is not what it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// Its name.
+    pub tool: String,
+    /// As it was pinned; absent when it is new.
+    pub old: Option<Listed>,
+    /// As it is offered; absent when it is gone.
+    pub new: Option<Listed>,
+}
+
+impl Change {
+    /// The tool as it was and as it is: what it says of itself, and its schema where that is different too.
+    pub fn texts(&self) -> [Option<String>; 2] {
+        let schema = |tool: &Option<Listed>| tool.as_ref().map(|tool| tool.schema.clone());
+        let same = schema(&self.old) == schema(&self.new);
+        [&self.old, &self.new].map(|tool| {
+            let tool = tool.as_ref()?;
+            let schema = serde_json::to_string_pretty(&tool.schema).unwrap_or_default();
+            Some(if same { tool.description.clone() } else { format!("{}\n{schema}", tool.description) })
+        })
+    }
+}
+
+impl ServerView {
+    /// Whether a service was pinned to another list than the one that is offered.
+    pub fn has_changed(&self) -> bool {
+        self.pins().any(|pin| matches!(pin, Pin::Changed { .. }))
+    }
+
+    /// Whether there is a draft that another list could be taken over into.
+    pub fn is_acceptable(&self) -> bool {
+        self.users.iter().any(|user| matches!(user.draft, Some(Pin::Changed { .. })))
+    }
+
+    /// How all its users stand.
+    pub fn pins(&self) -> impl Iterator<Item = &Pin> {
+        self.users.iter().flat_map(|user| [&user.draft, &user.published]).flatten()
+    }
+}
+
+/// How servers stand, by what they offered when they were last asked. Asks none of them.
+pub async fn review(store: &store::Services, servers: Vec<Configured>) -> Result<Vec<ServerView>, store::Error> {
+    let services = store.list().await?;
+    let mut views = Vec::new();
+    for server in servers {
+        let lists = store.tools_of(&server.name).await?;
+        views.push(view(server, &lists, &services));
+    }
+    Ok(views)
+}
+
+/// Asks a server for its tools, keeps its list as the newest, and says how it stands. Pins nothing.
+pub async fn look(store: &store::Services, servers: &Servers, server: Configured) -> Result<ServerView, store::Error> {
+    let asked = McpServer { name: server.name.clone(), url: server.url.clone(), tools_sha256: None };
+    let problem = match servers.look(&asked).await {
+        Ok(listing) => {
+            remember(store, &server.name, &listing).await?;
+            None
+        }
+        Err(error) => Some(error.to_string()),
+    };
+    let (lists, services) = (store.tools_of(&server.name).await?, store.list().await?);
+    Ok(ServerView { problem, ..view(server, &lists, &services) })
+}
+
+/// Pins the newest list of a server, which must be this one, in every draft that was pinned to another.
+pub async fn accept(store: &store::Services, server: &Configured, tools: Sha256Digest) -> Result<(), Error> {
+    let newest = store.tools_of(&server.name).await?.into_iter().next();
+    if newest.is_none_or(|list| list.digest != tools) {
+        return Err(Error::OtherTools(server.name.clone()));
+    }
+    for service in store.list().await? {
+        let mut draft = service.draft.clone();
+        let pinned = draft.mcp.iter_mut().find(|used| used.name == server.name && used.url == server.url);
+        let Some(pin) = pinned.and_then(|used| used.tools_sha256.as_mut()) else { continue };
+        *pin = tools;
+        if draft != service.draft && !store.replace_draft(service.draft_id, &service.draft, &draft).await? {
+            return Err(Error::Edited(service.draft_id));
+        }
+    }
+    Ok(())
+}
+
+/// Keeps a list as the newest of its server.
+pub(super) async fn remember(store: &store::Services, server: &str, listing: &Listing) -> Result<(), store::Error> {
+    let services = store.list().await?;
+    let pinned = services.iter().flat_map(definitions).filter_map(|definition| used(definition, server)?.tools_sha256);
+    let tools = serde_json::to_string(listing.tools()).expect("it was read from JSON");
+    let list = Kept { digest: listing.digest(), tools, seen_at: Timestamp::now() };
+    store.keep_tools(server, list, pinned.collect()).await
+}
+
+fn view(server: Configured, lists: &[Kept], services: &[Service]) -> ServerView {
+    let user = |service: &Service| {
+        let pin = |definition: &Definition| Some(pin(used(definition, &server.name)?, &server.url, lists));
+        let (draft, published) = (pin(&service.draft), published(service).and_then(pin));
+        let known = draft.is_some() || published.is_some();
+        known.then(|| User { draft_id: service.draft_id, service: service.draft.name.clone(), draft, published })
+    };
+    let users = services.iter().filter_map(user).collect();
+    let offer = lists
+        .first()
+        .and_then(|list| Some(Offer { tools_sha256: list.digest, seen_at: list.seen_at, tools: tools(list)? }));
+    ServerView { server, offer, problem: None, users }
+}
+
+fn pin(used: &McpServer, url: &str, lists: &[Kept]) -> Pin {
+    match (used.tools_sha256, lists.first()) {
+        _ if used.url != url => Pin::Moved,
+        (None, _) => Pin::Unpinned,
+        (Some(_), None) => Pin::NotCompared,
+        (Some(pinned), Some(newest)) if pinned == newest.digest => Pin::Same,
+        (Some(pinned), Some(newest)) => {
+            let old = lists.iter().find(|list| list.digest == pinned).and_then(tools);
+            Pin::Changed { changes: old.zip(tools(newest)).map(|(old, new)| changes(&old, &new)) }
+        }
+    }
+}
+
+/// What is different between two lists, by name.
+fn changes(old: &[Listed], new: &[Listed]) -> Vec<Change> {
+    let find = |list: &[Listed], name: &str| list.iter().find(|tool| tool.name == name).cloned();
+    let mut names: Vec<_> = old.iter().chain(new).map(|tool| tool.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let change = |name: &str| Change { tool: name.to_owned(), old: find(old, name), new: find(new, name) };
+    names.into_iter().map(change).filter(|change| change.old != change.new).collect()
+}
+
+/// What cannot be read any more is as good as not kept.
+fn tools(list: &Kept) -> Option<Vec<Listed>> {
+    serde_json::from_str(&list.tools).ok()
+}
+
+fn published(service: &Service) -> Option<&Definition> {
+    service.published.as_ref().map(|version| &version.definition)
+}
+
+fn definitions(service: &Service) -> impl Iterator<Item = &Definition> {
+    [Some(&service.draft), published(service)].into_iter().flatten()
+}
+
+fn used<'a>(definition: &'a Definition, server: &str) -> Option<&'a McpServer> {
+    definition.mcp.iter().find(|used| used.name == server)
+}

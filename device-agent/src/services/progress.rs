@@ -1,0 +1,117 @@
+//! What a check has found so far, for whoever watches it. In memory, and only while it runs.
+
+use std::collections::HashMap;
+
+use deskgate_protocol::ids::DraftId;
+use tokio::sync::watch;
+
+use super::Check;
+
+/// The checks that run now. Clones show the same ones.
+#[derive(Clone, Debug, Default)]
+pub struct Progress(watch::Sender<HashMap<DraftId, Checking>>);
+
+/// A check that runs.
+#[derive(Clone, Debug, Default)]
+pub struct Checking {
+    /// What it asks, as far as that is known before it begins, in the order of its report.
+    pub names: Vec<String>,
+    /// What it has found, in the order that it was found in.
+    pub found: Vec<Check>,
+    /// Tells it from another one of the same draft.
+    number: u64,
+}
+
+impl Checking {
+    /// What it has still to find.
+    pub fn rest(&self) -> impl Iterator<Item = &str> {
+        let missing = |name: &&String| !self.found.iter().any(|check| check.name == **name);
+        self.names.iter().filter(missing).map(String::as_str)
+    }
+}
+
+impl Progress {
+    /// The check of a draft; `None` while none runs.
+    pub fn of(&self, draft_id: DraftId) -> Option<Checking> {
+        self.0.borrow().get(&draft_id).cloned()
+    }
+
+    /// Changes whenever a check begins, finds something or ends.
+    pub fn watch(&self) -> watch::Receiver<HashMap<DraftId, Checking>> {
+        self.0.subscribe()
+    }
+
+    /// What the check of a draft has found beyond the first `known`, as soon as there is something. Waits for a check
+    /// that has not begun yet; cancel-safe.
+    pub async fn beyond(&self, draft_id: DraftId, known: usize) -> Vec<Check> {
+        let mut changes = self.watch();
+        let more = |all: &HashMap<DraftId, Checking>| all.get(&draft_id).is_some_and(|it| it.found.len() > known);
+        match changes.wait_for(more).await {
+            Ok(all) => all.get(&draft_id).map(|it| it.found[known..].to_vec()).unwrap_or_default(),
+            // Not while this very handle holds the sender.
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// Begins to show a check. A newer one of the same draft is shown in its place.
+    pub(super) fn begin(&self, draft_id: DraftId, names: Vec<String>) -> Shown {
+        let mut number = 0;
+        self.0.send_modify(|all| {
+            number = all.get(&draft_id).map_or(0, |older| older.number + 1);
+            all.insert(draft_id, Checking { names, found: Vec::new(), number });
+        });
+        Shown { progress: self.clone(), draft_id, number }
+    }
+}
+
+/// A check that is shown until this is dropped.
+#[derive(Debug)]
+pub(super) struct Shown {
+    progress: Progress,
+    draft_id: DraftId,
+    number: u64,
+}
+
+impl Shown {
+    /// Shows what was found.
+    pub(super) fn found(&self, check: &Check) {
+        self.progress.0.send_if_modified(|all| {
+            let own = all.get_mut(&self.draft_id).filter(|it| it.number == self.number);
+            own.map(|it| it.found.push(check.clone())).is_some()
+        });
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        self.progress.0.send_if_modified(|all| {
+            let own = all.get(&self.draft_id).is_some_and(|it| it.number == self.number);
+            own && all.remove(&self.draft_id).is_some()
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::checks::pass;
+
+    #[tokio::test]
+    async fn each_finding_is_told_once_and_a_newer_check_takes_the_place_of_an_older_one() {
+        let (progress, draft_id) = (Progress::default(), DraftId::new());
+        let names = |found: Vec<Check>| found.into_iter().map(|check| check.name).collect::<Vec<_>>();
+        let watching = progress.clone();
+        let first = tokio::spawn(async move { watching.beyond(draft_id, 0).await });
+        let older = progress.begin(draft_id, vec!["one".to_owned(), "two".to_owned()]);
+        older.found(&pass("one", ""));
+        assert_eq!(names(first.await.expect("no panic")), ["one"]);
+        older.found(&pass("two", ""));
+        assert_eq!(names(progress.beyond(draft_id, 1).await), ["two"]);
+        let newer = progress.begin(draft_id, vec!["one".to_owned()]);
+        older.found(&pass("three", ""));
+        drop(older);
+        assert!(progress.of(draft_id).is_some_and(|it| it.found.is_empty()), "the newer one is shown");
+        drop(newer);
+        assert!(progress.of(draft_id).is_none());
+    }
+}

@@ -1,0 +1,158 @@
+//! From the sign-in link of a fresh agent to a finished test run, as a newcomer goes who follows the overview's first steps.
+
+use deskgate_tests::browser::{Look, Page};
+use deskgate_tests::{Browser, Device, Folder};
+
+use crate::{enabled, text};
+
+/// What the scripted assistant is asked, and what is in its answer.
+const QUESTION: &str = "Which order is due on Friday?";
+const ANSWER: &str = "4711";
+
+/// The one run there is, by the command line's word.
+async fn the_run_is_done(device: &Device) {
+    let listed = device.cli(&["runs", "list"]).await.ok();
+    let [run] = &listed["runs"].as_array().expect("a list")[..] else { panic!("{listed}") };
+    assert_eq!(text(run, "/state"), "succeeded", "{run}");
+    let listed = device.cli(&["key", "list", "--app", "Billing"]).await.ok();
+    assert_eq!(listed["keys"].as_array().map(Vec::len), Some(1), "{listed}");
+    assert!(enabled(device).await);
+}
+
+#[tokio::test]
+async fn a_newcomer_gets_from_the_link_to_a_finished_test_run_by_mouse() {
+    let Some(browser) = Browser::start().await else { return };
+    let (device, folder) = (Device::built_in().await, Folder::new());
+    let page = browser.signed_in(&device).await;
+
+    page.click("#steps >> text=New application").await;
+    page.fill("#name", "Billing").await;
+    page.click("text=Create application").await;
+    page.sees("h1 >> text=Key created").await;
+    page.tick("text=I have stored it", true).await;
+    page.click("text=Close").await;
+
+    page.click("nav >> text=Overview").await;
+    page.click("#steps >> text=New service").await;
+    page.fill("#name", "Orders").await;
+    page.fill("#working_directory", folder.path().to_str().expect("a plain name")).await;
+    page.click("text=Save draft").await;
+    page.sees("h1 >> text=Orders").await;
+
+    page.click("nav >> text=Overview").await;
+    page.click("#steps a >> text=Check and publish").await;
+    page.click("button >> text=Check capabilities").await;
+    page.sees("#checks >> text=PASS").await;
+    page.click("a >> text=Publish…").await;
+    page.click("dialog button >> text=Publish").await;
+    page.sees("#state >> text=Service ID").await;
+    page.click("#state >> text=Enable access…").await;
+    page.click("dialog button >> text=Enable access").await;
+
+    page.sees("header >> text=Access enabled").await;
+    page.click("#steps a >> text=Try it").await;
+    page.fill("#input", QUESTION).await;
+    page.click("text=Start a test run").await;
+    // Nobody loads the page again.
+    page.sees("#state >> text=Succeeded").await;
+    page.sees("#result >> text=orders.txt").await;
+    page.click("nav >> text=Overview").await;
+    page.sees("#runs >> text=Succeeded").await;
+    assert_eq!(page.count("#steps").await, 0, "all of it is done");
+    the_run_is_done(&device).await;
+}
+
+/// Presses Tab until a link or a button has focus, and then Enter.
+async fn choose(page: &Page, role: &str, name: &str) {
+    page.tab_to(role, name).await;
+    page.press("Enter").await;
+}
+
+/// Says yes to the question that is open: focus begins on Cancel, and comes to the answer.
+async fn agree(page: &Page, question: &str, answer: &str) {
+    page.sees(&format!("dialog >> text={question}")).await;
+    // Who presses Enter at once changes nothing.
+    page.has_focus("link", "Cancel").await;
+    choose(page, "button", answer).await;
+}
+
+#[tokio::test]
+async fn a_newcomer_gets_from_the_link_to_a_finished_test_run_by_keys_alone() {
+    let Some(browser) = Browser::start().await else { return };
+    let (device, folder) = (Device::built_in().await, Folder::new());
+    let page = browser.window(Look::default()).await;
+    page.goto(&device.page_link().await).await;
+    page.sees("h1 >> text=Overview").await;
+    page.sees("#live >> text=● live").await;
+
+    choose(&page, "link", "New application").await;
+    page.sees("h1 >> text=New application").await;
+    page.has_focus("textbox", "Name").await;
+    page.types("Billing").await;
+    page.press("Enter").await;
+    page.sees("h1 >> text=Key created").await;
+    page.tab_to("checkbox", "I have stored it.").await;
+    page.press("Space").await;
+    choose(&page, "button", "Close").await;
+
+    page.sees("h1 >> text=Billing").await;
+    choose(&page, "link", "New service").await;
+    page.sees("h1 >> text=New service").await;
+    page.has_focus("textbox", "Name").await;
+    page.types("Orders").await;
+    page.tab_to("textbox", "Folder").await;
+    page.types(folder.path().to_str().expect("a plain name")).await;
+    choose(&page, "button", "Save and check").await;
+    page.sees("#checks >> text=PASS").await;
+    choose(&page, "link", "Publish…").await;
+    agree(&page, "Publish Orders?", "Publish").await;
+    page.sees("#state >> text=Service ID").await;
+
+    question_is_left_where_it_was_asked(&device, &page).await;
+    choose(&page, "link", "Enable access…").await;
+    agree(&page, "Enable access?", "Enable access").await;
+    page.sees("h1 >> text=Overview").await;
+    choose(&page, "link", "Try it").await;
+    page.sees("#try").await;
+    page.tab_to("textbox", "What a caller would send").await;
+    page.types(QUESTION).await;
+    choose(&page, "button", "Start a test run").await;
+    page.sees("#state >> text=Succeeded").await;
+    page.sees(&format!("#result >> text={ANSWER}")).await;
+    the_run_is_done(&device).await;
+    focus_stays_when_what_has_it_is_replaced(&device, &page).await;
+}
+
+/// Escape leaves a question, and focus is again on what opened it, also when that was replaced meanwhile.
+async fn question_is_left_where_it_was_asked(device: &Device, page: &Page) {
+    choose(page, "link", "Enable access…").await;
+    page.sees("dialog >> text=Enable access?").await;
+    page.press("Escape").await;
+    page.misses("dialog").await;
+    page.has_focus("link", "Enable access…").await;
+
+    page.reload().await;
+    page.sees("#live >> text=● live").await;
+    choose(page, "link", "Access paused").await;
+    page.sees("dialog >> text=Enable access?").await;
+    device.cli(&["access", "enable"]).await.ok();
+    page.sees("header >> text=Access enabled").await;
+    page.press("Escape").await;
+    page.misses("dialog").await;
+    page.has_focus("link", "Access enabled").await;
+    device.cli(&["access", "pause"]).await.ok();
+    page.sees("header >> text=Access paused").await;
+    page.has_focus("link", "Access paused").await;
+}
+
+async fn focus_stays_when_what_has_it_is_replaced(device: &Device, page: &Page) {
+    page.tab_to("link", "Overview").await;
+    page.press("Enter").await;
+    page.sees("#live >> text=● live").await;
+    page.tab_to("link", "Access enabled").await;
+    for (command, shown) in [("pause", "paused"), ("enable", "enabled")] {
+        device.cli(&["access", command]).await.ok();
+        page.sees(&format!("header >> text=Access {shown}")).await;
+        page.has_focus("link", &format!("Access {shown}")).await;
+    }
+}
