@@ -63,6 +63,12 @@ impl Home {
     pub fn prepare(&self) -> Result<(), HomeError> {
         let io = |source| HomeError::Io { path: self.0.clone(), source };
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0).map_err(io)?;
+        self.check()
+    }
+
+    /// Checks that only its owner can change the folder, which is there.
+    pub fn check(&self) -> Result<(), HomeError> {
+        let io = |source| HomeError::Io { path: self.0.clone(), source };
         let metadata = std::fs::metadata(&self.0).map_err(io)?;
         let mode = metadata.permissions().mode() & 0o777;
         if metadata.uid() != rustix::process::geteuid().as_raw() || mode & 0o022 != 0 {

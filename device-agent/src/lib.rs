@@ -24,13 +24,14 @@ pub mod tools;
 pub mod visible;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_gateway::domain::devices as gateway_devices;
 use deskgate_gateway::exit::{Exit, Failure};
 use deskgate_gateway::http::server::{self, Entrance};
+use deskgate_gateway::store::cluster;
 use deskgate_gateway::{Gateway, Settings, StartError, socket, token};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::identity::IdentityFile;
@@ -176,6 +177,12 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
     let _ = tokio::join!(office, pages);
     let _ = std::fs::remove_file(path);
     ended
+}
+
+/// What is wrong on this computer, as far as it can be told while no agent answers.
+pub async fn look(home: &Home) -> health::Report {
+    let programs = |state: &Path| cluster::find_programs(state).map_err(|error| error.to_string());
+    health::offline::look(home, programs).await
 }
 
 /// The management pages. Without them the agent does its work all the same, and says what is missing.

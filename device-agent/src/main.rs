@@ -3,6 +3,8 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use deskgate::cli::Itself;
+
 /// How long threads that cannot be told to stop may keep the ended program: a tool that hangs in a
 /// system call must not.
 const THREADS: Duration = Duration::from_secs(2);
@@ -15,8 +17,9 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let ended = runtime.block_on(deskgate::cli::main(|home, signals| {
-        Box::pin(async move { Ok(deskgate::run(&home, signals).await?) })
+    let ended = runtime.block_on(deskgate::cli::main(Itself {
+        run: |home, signals| Box::pin(async move { Ok(deskgate::run(&home, signals).await?) }),
+        look: |home| Box::pin(async move { deskgate::look(&home).await }),
     }));
     runtime.shutdown_timeout(THREADS);
     ended

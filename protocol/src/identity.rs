@@ -53,6 +53,14 @@ impl PublicKey {
         format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(self.wire())))
     }
 
+    /// The beginning of the fingerprint in a form that can be read out: four groups of four digits, 64 bits. Two keys with
+    /// the same code are not necessarily the same; the fingerprint decides.
+    pub fn short_code(&self) -> String {
+        let digest = Sha256::digest(self.wire());
+        let groups: Vec<_> = digest.chunks(2).take(4).map(|two| format!("{:02X}{:02X}", two[0], two[1])).collect();
+        groups.join("-")
+    }
+
     fn verify(&self, message: &[u8], signature: &str) -> bool {
         let Ok(bytes) = STANDARD.decode(signature) else { return false };
         let Ok(signature) = Signature::from_slice(&bytes) else { return false };
@@ -278,6 +286,7 @@ mod tests {
         let key: PublicKey = text.parse().expect("an OpenSSH key");
         assert_eq!(key.to_string(), text);
         assert_eq!(key.fingerprint(), "SHA256:5TYAUnj1p7hSySxwLSzuo2ncngeS76sPafw9EyRvV6g");
+        assert_eq!(key.short_code(), "E536-0052-78F5-A7B8", "the same, in other digits");
         assert_eq!(format!("{text} a comment").parse(), Ok(key));
         assert_eq!("ssh-rsa AAAA".parse::<PublicKey>(), Err(InvalidIdentity::KeyType));
         assert_eq!("ssh-ed25519 AAAA".parse::<PublicKey>(), Err(InvalidIdentity::Key));

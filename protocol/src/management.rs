@@ -31,7 +31,7 @@ pub use conversations::{
 };
 pub use operations::{ShowOperation, StopRun};
 pub use overview::{ApplicationNumbers, Day, GetOverview, Hour, Needs, Overview, Took};
-pub use runs::{ListRuns, RunDetail, RunPage, ShowRun, TryEndpoint};
+pub use runs::{ExportRuns, ListRuns, RunDetail, RunExport, RunPage, ShowRun, TryEndpoint};
 
 /// A request with the reply that belongs to it.
 pub trait Call: Serialize + Into<ManagementRequest> {
@@ -103,6 +103,8 @@ calls! {
     GetOverview => Overview;
     /// Runs of the device's applications, newest first.
     ListRuns => RunPage;
+    /// An application's runs with their stored events, newest first.
+    ExportRuns => RunExport;
     /// One run with its stored events.
     ShowRun => RunDetail;
     /// Ends a run.

@@ -1,5 +1,7 @@
 //! `app`: applications, the business systems that may call.
 
+use std::path::PathBuf;
+
 use clap::Subcommand;
 use deskgate_gateway::exit::{Exit, Failure};
 use deskgate_gateway::output::{Output, table};
@@ -50,6 +52,14 @@ pub(super) enum App {
     },
     /// Removed applications of which something is kept
     Removed,
+    /// Its runs with their events, newest first, one JSON object on each line; the application may be removed
+    Export {
+        /// Its name or identifier
+        app: String,
+        /// Into a file, where nothing is yet; otherwise to the standard output
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
     /// Who did what to applications, newest first
     Activity {
         /// Only to this application: its name or identifier, removed or not
@@ -108,6 +118,10 @@ pub(super) async fn run(agent: Agent, command: App, out: Output) -> Result<(), F
             let app_id = find_given(&agent, app).await?;
             let page = agent.manage(ListActivity { limit, before, app_id }).await?;
             out.result("activity/1", &page, || list_activity(&page.entries) + &super::runs::older(page.next));
+        }
+        App::Export { app, output } => {
+            let app_id = find(&agent, &app).await?;
+            super::export::run(agent, app_id, output, out).await?;
         }
         App::Removed => {
             let removed = agent.manage(ListRemoved {}).await?;

@@ -11,7 +11,7 @@ use deskgate_protocol::management::ListApplications;
 use super::socket::Agent;
 use super::{call, no_secret};
 use crate::local::{
-    ApprovalState, ApprovalView, DecideApproval, Decision, ListApprovals, ListAudit, ShowApproval, audit,
+    ApprovalState, ApprovalView, DecideApproval, Decision, ListApprovals, ListAudit, ShowApproval, audit, median,
 };
 use crate::visible::{block, line};
 
@@ -61,7 +61,12 @@ pub(super) async fn run(agent: Agent, command: Approvals, out: Output) -> Result
         Approvals::List { all } => {
             let requests = agent.ask(ListApprovals { all }).await?;
             let names = applications(&agent).await;
-            out.result("approvals/1", &serde_json::json!({ "approvals": requests }), || list(&requests, &names));
+            let waited = median(requests.iter().filter_map(ApprovalView::waited_s));
+            let value = serde_json::json!({ "approvals": requests, "median_waited_s": waited });
+            out.result("approvals/1", &value, || {
+                let median = waited.map(|seconds| format!("\nHalf of those answered waited at most {seconds} s."));
+                list(&requests, &names) + &median.unwrap_or_default()
+            });
         }
         Approvals::Show { approval } => {
             let request = agent.ask(ShowApproval { approval_id: approval }).await?;
@@ -129,11 +134,12 @@ fn list(requests: &[ApprovalView], names: &HashMap<ApplicationId, String>) -> St
             ApprovalState::Waiting => format!("until {}", request.expires_at),
             state => state.as_str().to_owned(),
         };
+        let waited = view.waited_s().map(|seconds| format!("{seconds} s")).unwrap_or_default();
         let (tool, service) = (line(&request.tool), line(&request.service));
         let (application, id) = (application(view, names), request.approval_id.to_string());
-        vec![state, tool, place(view), service, application, subject(view), id]
+        vec![state, waited, tool, place(view), service, application, subject(view), id]
     };
-    let heads = ["STATE", "TOOL", "PLACE", "SERVICE", "APPLICATION", "SUBJECT", "ID"];
+    let heads = ["STATE", "WAITED", "TOOL", "PLACE", "SERVICE", "APPLICATION", "SUBJECT", "ID"];
     table(&heads, &requests.iter().map(row).collect::<Vec<_>>())
 }
 

@@ -10,8 +10,7 @@ use deskgate_gateway::output::Output;
 use serde_json::json;
 
 use super::consent::Consent;
-use super::socket::Agent;
-use crate::config::Home;
+use super::socket::{Agent, home};
 use crate::local::{Bundle, MakeBundle};
 
 /// `deskgate bundle`
@@ -51,6 +50,5 @@ pub(super) async fn run(agent: Agent, make: Make, out: Output) -> Result<(), Fai
 }
 
 fn of_disk() -> Result<Bundle, Failure> {
-    let home = Home::find().map_err(|error| Failure::new(Exit::NotSetUp, error.to_string()))?;
-    Ok(Bundle::of_disk(&home))
+    Ok(Bundle::of_disk(&home()?))
 }

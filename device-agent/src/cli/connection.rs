@@ -97,7 +97,10 @@ pub(super) async fn run(agent: Agent, command: Connection, out: Output) -> Resul
         }
         Connection::Test { mode } => {
             let tested = agent.ask(TestConnection { mode: mode.into() }).await?;
-            if let Some(no) = tested.failed {
+            if let Some(no) = tested.failed.clone() {
+                if out.json {
+                    out.result("connection-test/1", &tested, String::new);
+                }
                 return Err(failure(no));
             }
             out.result("connection-test/1", &tested, || {

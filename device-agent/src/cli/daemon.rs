@@ -210,10 +210,10 @@ fn show(status: &AgentStatus) -> String {
             format!("connected to gateway {gateway_version} since {since}")
         }
         LineView::Connecting => "connecting".to_owned(),
-        LineView::Disconnected { why, next_attempt_at: Some(at) } => {
+        LineView::Disconnected { why, next_attempt_at: Some(at), .. } => {
             format!("disconnected: {why}\n           next attempt at {at}")
         }
-        LineView::Disconnected { why, next_attempt_at: None } => format!("disconnected: {why}"),
+        LineView::Disconnected { why, next_attempt_at: None, .. } => format!("disconnected: {why}"),
         LineView::Refused { refused, .. } => {
             let mut text = format!("refused: {}", refused.message);
             if let (RefusedCode::RevokedDevice, Ok(home)) = (refused.code, Home::find()) {
@@ -341,7 +341,7 @@ mod tests {
         assert!(!settled(&status(LineView::Connecting, None)));
         assert!(!settled(&status(connected(), None)), "where the API is would be missing");
         assert!(settled(&status(connected(), Some(access))));
-        let lost = LineView::Disconnected { why: "refused".to_owned(), next_attempt_at: None };
+        let lost = LineView::Disconnected { why: "refused".to_owned(), host_keys: None, next_attempt_at: None };
         assert!(settled(&status(lost, None)), "a failure is an outcome too");
     }
 }

@@ -5,7 +5,8 @@ use deskgate_gateway::exit::{Exit, Failure};
 use deskgate_gateway::output::Output;
 use serde_json::json;
 
-use super::socket::Agent;
+use super::Look;
+use super::socket::{Agent, home};
 use crate::local::{Code, GetHealth, GetLog, HealthReport, Ignore, IgnoreProblem, Problem, Severity};
 use crate::visible;
 
@@ -37,14 +38,18 @@ pub(super) struct Log {
     filter: String,
 }
 
-pub(super) async fn run(agent: Agent, doctor: Doctor, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: Agent, doctor: Doctor, look: Look, out: Output) -> Result<(), Failure> {
     let attention = [(doctor.snooze, Ignore::Day), (doctor.ignore, Ignore::Yes), (doctor.mention, Ignore::No)];
     for (code, ignore) in attention {
         if let Some(code) = code {
             agent.ask(IgnoreProblem { code, ignore }).await?;
         }
     }
-    let report = agent.ask(GetHealth { all: doctor.all }).await?;
+    let report = match agent.ask(GetHealth { all: doctor.all }).await {
+        // That nobody answers is the first problem; what of the rest can be seen without an agent is looked at here.
+        Err(failure) if failure.exit == Exit::CannotReach => look(home()?).await,
+        asked => asked?,
+    };
     out.result("doctor/1", &report, || show(&report));
     // What is wrong was said already.
     if report.fails() { Err(Failure::new(Exit::CheckFailed, "")) } else { Ok(()) }
@@ -66,7 +71,9 @@ fn show(report: &HealthReport) -> String {
     let mut text: String = open.into_iter().map(problem).collect();
     text += &format!("OK    {} checks are fine", report.fine.len());
     if !report.not_asked.is_empty() {
-        text += &format!("\nSKIP  not asked ({}): deskgate doctor --all", report.not_asked.join("; "));
+        let down = report.problems.iter().any(|problem| problem.code == Code::AgentDown);
+        let how = if down { "only a running agent can tell" } else { "deskgate doctor --all" };
+        text += &format!("\nSKIP  not asked ({}): {how}", report.not_asked.join("; "));
     }
     for problem in ignored {
         text += &format!("\nleft out by your wish: {} ({})", problem.title, problem.code.as_str());

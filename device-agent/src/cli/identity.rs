@@ -31,11 +31,15 @@ pub(super) async fn run(agent: Agent, command: Identity, out: Output) -> Result<
                 "device_name": identity.device_name,
                 "public_key": identity.public_key,
                 "fingerprint": identity.fingerprint,
+                "short_code": identity.public_key.short_code(),
             });
             out.result("identity/1", &value, || {
                 format!(
-                    "name         {}\nfingerprint  {}\npublic key   {}",
-                    identity.device_name, identity.fingerprint, identity.public_key
+                    "name         {}\nfingerprint  {}\nshort code   {}\npublic key   {}",
+                    identity.device_name,
+                    identity.fingerprint,
+                    identity.public_key.short_code(),
+                    identity.public_key
                 )
             });
         }

@@ -13,6 +13,7 @@ mod consent;
 mod conversations;
 mod daemon;
 mod doctor;
+mod export;
 mod identity;
 mod key;
 mod key_file;
@@ -38,6 +39,7 @@ use deskgate_gateway::output::Output;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Home;
+use crate::local::HealthReport;
 use socket::Agent;
 
 /// The program's arguments.
@@ -143,12 +145,24 @@ pub struct Signals {
 /// The agent itself, as `start --foreground` runs it until a signal asks it to end.
 pub type RunAgent = fn(Home, Signals) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
 
+/// What is wrong, as far as it can be told while no agent answers.
+pub type Look = fn(Home) -> Pin<Box<dyn Future<Output = HealthReport> + Send>>;
+
+/// What the command line does without asking an agent.
+#[derive(Clone, Copy, Debug)]
+pub struct Itself {
+    /// Is the agent.
+    pub run: RunAgent,
+    /// Looks in its place.
+    pub look: Look,
+}
+
 /// Runs the program.
-pub async fn main(run_agent: RunAgent) -> ExitCode {
+pub async fn main(itself: Itself) -> ExitCode {
     let cli = Cli::parse();
     let out = Output { json: cli.json, quiet: cli.quiet };
     let ended = tokio::select! {
-        ended = Box::pin(run(cli.command, out, run_agent)) => ended,
+        ended = Box::pin(run(cli.command, out, itself)) => ended,
         interrupted = interrupted() => Err(interrupted),
     };
     match ended {
@@ -171,9 +185,9 @@ async fn interrupted() -> Failure {
     Failure::new(Exit::Interrupted, "")
 }
 
-async fn run(command: Command, out: Output, run_agent: RunAgent) -> Result<(), Failure> {
+async fn run(command: Command, out: Output, itself: Itself) -> Result<(), Failure> {
     match command {
-        Command::Start(start) => daemon::start(start, out, run_agent).await,
+        Command::Start(start) => daemon::start(start, out, itself.run).await,
         Command::Stop(stop) => daemon::stop(Agent::find()?, stop, out).await,
         Command::Status => daemon::status(Agent::find()?, out).await,
         Command::Open(open) => open::run(Agent::find()?, open, out).await,
@@ -189,7 +203,7 @@ async fn run(command: Command, out: Output, run_agent: RunAgent) -> Result<(), F
         Command::Approvals(command) => approvals::run(Agent::find()?, command, out).await,
         Command::Conversations(command) => conversations::run(Agent::find()?, command, out).await,
         Command::Notifications(command) => notifications::run(Agent::find()?, command, out).await,
-        Command::Doctor(doctor) => doctor::run(Agent::find()?, doctor, out).await,
+        Command::Doctor(doctor) => doctor::run(Agent::find()?, doctor, itself.look, out).await,
         Command::Log(log) => doctor::log(Agent::find()?, log, out).await,
         Command::Bundle(make) => bundle::run(Agent::find()?, make, out).await,
         Command::Man { folder } => man::write(Cli::command(), &folder, out),

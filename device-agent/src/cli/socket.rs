@@ -8,6 +8,7 @@ use deskgate_protocol::management::Call;
 use serde::de::DeserializeOwned;
 
 use crate::config::Home;
+use crate::local::export::Passes;
 use crate::local::{Ask, No, NoCode, Reply, Request};
 
 /// The running agent of this home.
@@ -19,8 +20,7 @@ pub(super) struct Agent {
 impl Agent {
     /// The agent that the environment names.
     pub(super) fn find() -> Result<Self, Failure> {
-        let home = Home::find().map_err(|error| Failure::new(Exit::NotSetUp, error.to_string()))?;
-        Ok(Self { socket: home.socket() })
+        Ok(Self { socket: home()?.socket() })
     }
 
     /// Asks the agent.
@@ -47,6 +47,19 @@ impl Agent {
             }),
             Reply::No(no) => Err(failure(no)),
         }
+    }
+}
+
+/// The folder that the environment names.
+pub(super) fn home() -> Result<Home, Failure> {
+    Home::find().map_err(|error| Failure::new(Exit::NotSetUp, error.to_string()))
+}
+
+impl Passes for Agent {
+    type No = Failure;
+
+    async fn pass<C: Call + Send>(&self, call: C) -> Result<C::Reply, Failure> {
+        self.manage(call).await
     }
 }
 

@@ -18,6 +18,8 @@ pub enum Severity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Code {
+    /// No agent runs, or the one that does gives no answer.
+    AgentDown,
     /// The server is not the one that was pinned.
     HostKeyNotTrusted,
     /// The gateway and this device have versions that do not fit.
@@ -97,10 +99,11 @@ const fn entry(
 
 impl Code {
     /// Every code, the most important first.
-    pub const ALL: [Entry; 19] = {
+    pub const ALL: [Entry; 20] = {
         use Code::*;
         use Severity::*;
         [
+            entry(AgentDown, Fail, "The agent does not run", "The agent runs", &[], 0),
             entry(HostKeyNotTrusted, Fail, "The server is not trusted", "The server is the pinned one", &[], 0),
             entry(VersionMismatch, Fail, "The gateway has another version", "The gateway's version fits", &[], 0),
             entry(DeviceNotAccepted, Fail, "The gateway refuses this device", "The gateway knows this device", &[], 0),
@@ -166,7 +169,7 @@ mod tests {
         for pair in Code::ALL.windows(2) {
             assert!(pair[0].code < pair[1].code && pair[0].severity <= pair[1].severity, "{pair:?}");
         }
-        assert_eq!(Code::ALL[18].code, Code::ClockBehind, "the last one");
+        assert_eq!(Code::ALL[19].code, Code::ClockBehind, "the last one");
         for entry in Code::ALL {
             assert_eq!(entry.code.as_str().parse(), Ok(entry.code));
             assert!(!entry.follows.contains(&entry.code));

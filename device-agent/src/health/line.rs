@@ -51,7 +51,12 @@ mod tests {
 
     #[test]
     fn each_end_of_a_line_has_its_code_and_dialling_changes_nothing() {
-        let down = |failed_at| LinkStatus::Disconnected { why: "why".to_owned(), failed_at, next_attempt_at: None };
+        let down = |failed_at| LinkStatus::Disconnected {
+            why: "why".to_owned(),
+            failed_at,
+            host_keys: None,
+            next_attempt_at: None,
+        };
         let refused = |code| LinkStatus::Refused {
             refused: Refused {
                 code,

@@ -6,6 +6,7 @@
 //! | [`code`] | the closed list of what can be wrong |
 //! | [`board`] | makes a report of findings: waits for what may pass, hides what follows from something else |
 //! | [`line`](mod@line), [`work`], [`services`], [`computer`] | find what is wrong, each from what it is given |
+//! | [`offline`] | looks without an agent |
 //! | [`log`] | the end of the agent's log |
 //! | [`bundle`] | what a person sends to whoever helps them |
 //!
@@ -17,6 +18,7 @@ pub mod code;
 pub mod computer;
 pub mod line;
 pub mod log;
+pub mod offline;
 pub mod services;
 pub mod work;
 

@@ -100,6 +100,15 @@ pub enum LinkError {
     Refused(Box<Refused>),
 }
 
+/// The fingerprints of a server that is not trusted, for a person to compare.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostKeys {
+    /// Those that are trusted for it; none: nothing is pinned yet.
+    pub pinned: Vec<String>,
+    /// The one that it showed.
+    pub presented: String,
+}
+
 /// What one attempt goes through, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -149,6 +158,19 @@ impl LinkError {
         }
     }
 
+    /// The fingerprints to compare, where the server's key is unknown or another one than before.
+    pub fn host_keys(&self) -> Option<HostKeys> {
+        match self {
+            Self::HostKey(HostKeyError::Unknown { presented, .. }) => {
+                Some(HostKeys { pinned: Vec::new(), presented: presented.clone() })
+            }
+            Self::HostKey(HostKeyError::Changed { pinned, presented, .. }) => {
+                Some(HostKeys { pinned: pinned.clone(), presented: presented.clone() })
+            }
+            _ => None,
+        }
+    }
+
     /// Whether only a person can help, so that trying again by itself is wrong: the server is not
     /// the one that was pinned, or the gateway said that trying again does not help.
     pub fn is_blocked(&self) -> bool {
@@ -192,7 +214,8 @@ pub enum HostKeyError {
     /// Another key than the pinned one.
     #[error("the host key of {address} is not the pinned one: somebody may be in between.\n  pinned:    {}\n  \
              presented: {presented}\nThe connection is blocked. Ask the server's administrator whether the key was \
-             changed on purpose; only then pin the new fingerprint with `deskgate connection save --mode remote --host-key SHA256:…`", pinned.join(", "))]
+             changed on purpose, and compare the presented fingerprint with the one that `deskgate-gateway admin host-key` \
+             prints on the server; only then pin the new fingerprint with `deskgate connection save --mode remote --host-key SHA256:…`", pinned.join(", "))]
     Changed {
         /// Host and port as configured.
         address: String,

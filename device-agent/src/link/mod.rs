@@ -40,7 +40,7 @@ pub mod ssh;
 pub mod status;
 
 pub use builtin::{BoxedStream, BuiltIn};
-pub use error::{HostKeyError, LinkError, Lost, Stage};
+pub use error::{HostKeyError, HostKeys, LinkError, Lost, Stage};
 pub use host_pin::{HostPin, PinnedFingerprint};
 pub use session::Session;
 pub use ssh::Ssh;
@@ -217,7 +217,7 @@ impl Link {
         }
         let wait = self.pace.wait(self.short_sessions);
         self.short_sessions = self.short_sessions.saturating_add(1);
-        self.pause(LinkStatus::disconnected(why.to_string(), None, Some(wait)), Some(wait)).await;
+        self.pause(LinkStatus::lost(&why, wait), Some(wait)).await;
     }
 
     async fn failed(&self, error: LinkError, failures: u32) {
@@ -229,7 +229,7 @@ impl Link {
         let wait = (!error.is_blocked()).then(|| self.pace.wait(failures).max(asked_for));
         let status = match error {
             LinkError::Refused(refused) => LinkStatus::refused(*refused, wait),
-            error => LinkStatus::disconnected(error.to_string(), error.failed_at(), wait),
+            error => LinkStatus::failed(&error, wait),
         };
         self.pause(status, wait).await;
     }

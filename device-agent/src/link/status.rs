@@ -8,7 +8,7 @@ use deskgate_protocol::{DeviceId, Timestamp};
 use tokio::sync::{Notify, watch};
 
 use super::session::Ending;
-use super::{Connector, Credentials, Lost, Stage};
+use super::{Connector, Credentials, HostKeys, LinkError, Lost, Stage};
 
 /// How to reach the gateway, and who comes in.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub enum LinkStatus {
         why: String,
         /// What the attempt failed at, if that can be told.
         failed_at: Option<Stage>,
+        /// What to compare, where the server's key is not the pinned one.
+        host_keys: Option<HostKeys>,
         /// When it dials again by itself; `None`: not before a person did something.
         next_attempt_at: Option<Timestamp>,
     },
@@ -52,8 +54,16 @@ pub enum LinkStatus {
 }
 
 impl LinkStatus {
-    pub(super) fn disconnected(why: String, failed_at: Option<Stage>, wait: Option<Duration>) -> Self {
-        Self::Disconnected { why, failed_at, next_attempt_at: wait.map(from_now) }
+    /// An attempt failed.
+    pub(super) fn failed(error: &LinkError, wait: Option<Duration>) -> Self {
+        let (failed_at, host_keys) = (error.failed_at(), error.host_keys());
+        Self::Disconnected { why: error.to_string(), failed_at, host_keys, next_attempt_at: wait.map(from_now) }
+    }
+
+    /// A session ended.
+    pub(super) fn lost(why: &Lost, wait: Duration) -> Self {
+        let next_attempt_at = Some(from_now(wait));
+        Self::Disconnected { why: why.to_string(), failed_at: None, host_keys: None, next_attempt_at }
     }
 
     pub(super) fn refused(refused: Refused, wait: Option<Duration>) -> Self {

@@ -79,6 +79,21 @@ impl ApprovalView {
     }
 }
 
+impl ApprovalView {
+    /// Seconds from the request to its answer, or to the end of its time; `None` while it waits, and where the run ended first.
+    pub fn waited_s(&self) -> Option<i64> {
+        let decided_at = self.approval.decided_at.filter(|_| self.approval.state != ApprovalState::Withdrawn)?;
+        Some((decided_at.0.as_second() - self.approval.asked_at.0.as_second()).max(0))
+    }
+}
+
+/// The median of seconds: half of them are no longer. `None` of nothing.
+pub fn median(seconds: impl IntoIterator<Item = i64>) -> Option<i64> {
+    let mut sorted: Vec<_> = seconds.into_iter().collect();
+    sorted.sort_unstable();
+    sorted.get(sorted.len().div_ceil(2).checked_sub(1)?).copied()
+}
+
 /// What is on disk where a call was to change something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -101,4 +116,15 @@ pub struct Evidence {
     pub intent: Intent,
     /// What is on disk now.
     pub on_disk: OnDisk,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn half_of_them_are_no_longer_than_the_median() {
+        assert_eq!((median([]), median([7]), median([9, 1])), (None, Some(7), Some(1)));
+        assert_eq!(median([600, 5, 3, 900, 4]), Some(5), "one long absence does not move it");
+    }
 }

@@ -4,7 +4,7 @@ use deskgate_protocol::DeviceId;
 use serde::{Deserialize, Serialize};
 
 use super::No;
-use crate::link::Stage;
+use crate::link::{HostKeys, Stage};
 use crate::settings::{Edit, Mode};
 
 /// Asks for the connection.
@@ -51,6 +51,9 @@ pub struct Tested {
     pub failed_at: Option<Stage>,
     /// Why not; absent when this device was let in.
     pub failed: Option<No>,
+    /// What to compare, where the server's key is not the pinned one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_keys: Option<HostKeys>,
     /// The gateway's version, once it let this device in.
     pub gateway_version: Option<String>,
     /// Who this device is to it.

@@ -12,6 +12,7 @@ use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::export::Passes;
 use super::health::Health;
 use super::launch::{Launch, is_page};
 use super::line::view;
@@ -249,6 +250,14 @@ impl Desk {
 
     async fn pass_on(&self, request: ManagementRequest, asker: Asker) -> Answer {
         Ok(self.engine()?.dispatcher.asked_by(asker.into()).pass_on(request).await?)
+    }
+}
+
+impl Passes for Desk {
+    type No = No;
+
+    async fn pass<C: Call + Send>(&self, call: C) -> Result<C::Reply, No> {
+        self.manage(call).await
     }
 }
 

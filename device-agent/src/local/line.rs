@@ -102,6 +102,11 @@ impl Desk {
         self.token_file.with_extension("draft")
     }
 
+    /// Whether a token was entered that is not in force.
+    pub(crate) fn token_drafted(&self) -> bool {
+        self.token_draft().exists()
+    }
+
     /// The agent cannot work without its gateway, so the address is tried before it is in force.
     async fn may_listen(&self, from: &Connection, to: &Connection) -> Result<(), No> {
         let unusable = |why: String| refused(format!("{why}\nThe draft is kept; nothing is in force."));
@@ -161,7 +166,10 @@ impl Desk {
         let credentials = Credentials { key: self.key.clone(), token };
         Ok(match link::connect_once(&connector, &credentials, Vec::new()).await {
             Ok(session) => Tested::good(address, session.gateway_version().to_owned(), session.welcome().device_id),
-            Err(error) => Tested::failed(address, error.failed_at(), error.into()),
+            Err(error) => {
+                let host_keys = error.host_keys();
+                Tested { host_keys, ..Tested::failed(address, error.failed_at(), error.into()) }
+            }
         })
     }
 }
@@ -184,10 +192,10 @@ async fn probe(link: &LinkHandle, address: String) -> Tested {
         LinkStatus::Refused { refused, .. } => {
             Tested::failed(address, Stage::of_refusal(refused.code), LinkError::Refused(Box::new(refused)).into())
         }
-        LinkStatus::Disconnected { why, failed_at, next_attempt_at } => {
+        LinkStatus::Disconnected { why, failed_at, host_keys, next_attempt_at } => {
             // Without a next attempt only a person can help.
             let code = if next_attempt_at.is_some() { NoCode::CannotReach } else { NoCode::NotAuthorised };
-            Tested::failed(address, failed_at, No { code, message: why })
+            Tested { host_keys, ..Tested::failed(address, failed_at, No { code, message: why }) }
         }
         LinkStatus::Connecting => {
             let message = format!("{address} has not answered yet");
@@ -199,18 +207,28 @@ async fn probe(link: &LinkHandle, address: String) -> Tested {
 impl Tested {
     fn good(address: String, gateway_version: String, device_id: DeviceId) -> Self {
         let (passed, gateway_version, device_id) = (Stage::ALL.to_vec(), Some(gateway_version), Some(device_id));
-        Self { address, passed, failed_at: None, failed: None, gateway_version, device_id }
+        Self { address, passed, failed_at: None, failed: None, host_keys: None, gateway_version, device_id }
     }
 
     fn failed(address: String, failed_at: Option<Stage>, no: No) -> Self {
         let passed = Stage::ALL.into_iter().take_while(|stage| failed_at.is_some_and(|failed| failed != *stage));
-        Self { address, passed: passed.collect(), failed_at, failed: Some(no), gateway_version: None, device_id: None }
+        Self {
+            address,
+            passed: passed.collect(),
+            failed_at,
+            failed: Some(no),
+            host_keys: None,
+            gateway_version: None,
+            device_id: None,
+        }
     }
 }
 
 pub(super) fn view(status: LinkStatus) -> LineView {
     match status {
-        LinkStatus::Disconnected { why, next_attempt_at, .. } => LineView::Disconnected { why, next_attempt_at },
+        LinkStatus::Disconnected { why, host_keys, next_attempt_at, .. } => {
+            LineView::Disconnected { why, host_keys, next_attempt_at }
+        }
         LinkStatus::Connecting => LineView::Connecting,
         LinkStatus::Connected { since, device_id, gateway_version, .. } => {
             LineView::Connected { since, device_id, gateway_version }

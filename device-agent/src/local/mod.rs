@@ -5,6 +5,7 @@
 //! | here | the requests and answers |
 //! | [`approvals`] | those about approvals and unsettled runs |
 //! | [`desk`] | answers them, inside the agent |
+//! | [`export`] | an application's runs as JSON Lines |
 //! | [`health`] | looks at the agent's health, and answers about it |
 //! | [`launch`] | the codes that open the management pages |
 //! | `line`, `decisions` | answer those about the connection, and about approvals |
@@ -23,6 +24,7 @@ pub mod approvals;
 pub mod connection;
 mod decisions;
 pub mod desk;
+pub mod export;
 pub mod health;
 pub mod launch;
 mod line;
@@ -48,7 +50,7 @@ pub use crate::assistant::accounts::{Configured, Kind};
 pub use crate::autostart;
 pub use crate::health::bundle::Bundle;
 pub use crate::health::{Code, Problem, Report as HealthReport, Severity};
-pub use crate::link::Stage;
+pub use crate::link::{HostKeys, Stage};
 use crate::mcp::connections;
 pub use crate::mcp::connections::Configured as ConfiguredServer;
 pub use crate::power::KeptAwake;
@@ -58,7 +60,7 @@ use crate::settings::{Connection, Notifications};
 pub use crate::store::audit;
 pub use approvals::{
     ApprovalState, ApprovalView, DecideApproval, Decision, Evidence, Finding, ListApprovals, ListAudit, OnDisk, Plan,
-    ReconcileRun, ShowApproval, ShowEvidence, Shown,
+    ReconcileRun, ShowApproval, ShowEvidence, Shown, median,
 };
 
 pub use connection::{DiscardConnection, GetConnection, SaveConnection, TestConnection, Tested};

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dispatcher;
 use crate::health::Problem;
+use crate::link::HostKeys;
 use crate::power::KeptAwake;
 use crate::settings::Mode;
 
@@ -50,6 +51,9 @@ pub enum LineView {
     Disconnected {
         /// Why.
         why: String,
+        /// What to compare, where the server's key is not the pinned one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host_keys: Option<HostKeys>,
         /// When it dials again by itself.
         next_attempt_at: Option<Timestamp>,
     },

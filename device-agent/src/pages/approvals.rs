@@ -13,6 +13,7 @@ use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::live::Topic;
 use super::overview::Names;
+use super::waits::Waits;
 use super::words::{Length, Shape, When};
 use super::{Pages, Trouble};
 use crate::local::{ApprovalState, ApprovalView, DecideApproval, Decision, ListApprovals, Shown};
@@ -31,6 +32,7 @@ struct Inbox {
     frame: Frame,
     decided: bool,
     cards: Vec<Card>,
+    waits: Option<Waits>,
     /// Why the decision that was sent did not count.
     too_late: Option<String>,
 }
@@ -112,8 +114,7 @@ impl Card {
 
     /// How long the answer took.
     fn waited(&self) -> Option<Length> {
-        let approval = &self.view.approval;
-        Some(Length(approval.decided_at?.0.as_second() - approval.asked_at.0.as_second()))
+        self.view.waited_s().map(Length)
     }
 
     /// What is left, for the bar beside the words: whole percents.
@@ -152,9 +153,10 @@ async fn inbox(pages: &Pages, visitor: &Visitor, decided: bool, too_late: Option
     if decided {
         views.retain(|view| view.approval.state != ApprovalState::Waiting);
     }
+    let waits = if decided { Waits::of(&views) } else { None };
     let status = if too_late.is_some() { StatusCode::CONFLICT } else { StatusCode::OK };
     let cards = views.into_iter().map(|view| Card::new(view, &names)).collect();
-    Ok(super::html(status, &Inbox { frame, decided, cards, too_late }))
+    Ok(super::html(status, &Inbox { frame, decided, cards, waits, too_late }))
 }
 
 /// `POST /approvals/{id}`

@@ -13,11 +13,12 @@ use super::door::Visitor;
 use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::live::Topic;
+use super::squares::Squares;
 use super::words::{Shape, When};
 use super::wrong::{Wrong, come_back, failed};
 use super::{Pages, Trouble};
 use crate::local::{
-    DiscardConnection, GetConnection, GetIdentity, GetSettings, LineView, No, NoCode, SaveConnection, Stage,
+    DiscardConnection, GetConnection, GetIdentity, GetSettings, HostKeys, LineView, No, NoCode, SaveConnection, Stage,
     TestConnection, Tested,
 };
 use crate::settings::{Connection, Edit, Mode};
@@ -119,6 +120,24 @@ impl Show {
             facts.push(("Callers use", visible::line(&access.address)));
         }
         facts
+    }
+
+    /// What to compare, where the server that is dialled is not the pinned one.
+    fn host_keys(&self) -> Option<&HostKeys> {
+        match &self.frame.status.as_ref()?.line {
+            LineView::Disconnected { host_keys, .. } => host_keys.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The identity file's text.
+    fn identity_text(&self) -> String {
+        serde_json::to_string_pretty(&self.identity).unwrap_or_default()
+    }
+
+    /// The same, for a camera.
+    fn code(&self) -> Option<Squares> {
+        Squares::of(&serde_json::to_string(&self.identity).ok()?)
     }
 
     /// When the line came up.
@@ -244,6 +263,9 @@ enum Done {
 
 async fn pressed(pages: &Pages, mode: Mode, fields: &Fields) -> Result<Done, No> {
     let desk = pages.desk();
+    if fields.get("do") == "cancel" {
+        return Ok(Done::At(cancelled(pages, mode, fields).await?));
+    }
     // Whatever comes of the rest, what was typed is kept as a draft.
     let connection = desk.ask(save(mode, edit(mode, fields), fields.filled("control-token"), true, false)).await?;
     match fields.get("do") {
@@ -256,6 +278,24 @@ async fn pressed(pages: &Pages, mode: Mode, fields: &Fields) -> Result<Done, No>
     }
     desk.ask(save(mode, Edit::default(), None, false, false)).await?;
     Ok(Done::At(format!("/connection?mode={mode}&said=saved")))
+}
+
+/// Where Cancel leads: away, or to the question once something would be lost by it.
+async fn cancelled(pages: &Pages, mode: Mode, fields: &Fields) -> Result<String, No> {
+    let desk = pages.desk();
+    let connection = desk.ask(GetConnection {}).await?;
+    let written = written(&connection, mode);
+    let typed = written.0.iter().any(|(name, value)| fields.get(name).trim() != value)
+        || fields.filled("control-token").is_some();
+    if typed {
+        // Kept, so that nothing is lost when the question is answered with no; unless it is a secret in the wrong place.
+        let _ = desk.ask(save(mode, edit(mode, fields), fields.filled("control-token"), true, false)).await;
+    }
+    let drafted = match mode {
+        Mode::BuiltIn => connection.builtin_draft.is_some(),
+        Mode::Remote => connection.remote_draft.is_some() || desk.token_drafted(),
+    };
+    Ok(if typed || drafted { format!("/connection/discard?mode={mode}") } else { "/connection".to_owned() })
 }
 
 fn save(mode: Mode, edit: Edit, control_token: Option<String>, draft_only: bool, abandon_runs: bool) -> SaveConnection {

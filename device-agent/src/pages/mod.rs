@@ -18,6 +18,7 @@ mod approvals;
 mod connection;
 mod conversations;
 mod door;
+mod export;
 mod fields;
 mod frame;
 mod health;
@@ -35,10 +36,12 @@ mod services;
 mod sessions;
 mod settings;
 mod sign_in;
+mod squares;
 mod stages;
 mod style;
 mod timeline;
 mod usable;
+mod waits;
 mod words;
 mod wrong;
 
@@ -142,6 +145,7 @@ pub fn router(pages: Pages) -> Router {
         .route("/applications/{id}", get(applications::show))
         .route("/applications/{id}/complete", post(applications::complete))
         .route("/applications/{id}/disable", get(applications::ask_disable).post(applications::disable))
+        .route("/applications/{id}/export.jsonl", get(export::download))
         .route("/applications/{id}/keys/new", get(keys::ask_new).post(keys::create))
         .route("/applications/{id}/keys/{key}/revoke", get(keys::ask_revoke).post(keys::revoke))
         .route("/applications/{id}/keys/{key}/roll", get(keys::ask_roll).post(keys::roll))

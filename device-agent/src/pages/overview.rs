@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use askama::Template;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use deskgate_protocol::ids::{ApplicationId, EndpointId};
@@ -11,11 +11,12 @@ use deskgate_protocol::management::{
     Application, ApplicationState, Day, GetOverview, ListApplications, ListRuns, Overview as Numbers, Took,
 };
 use deskgate_protocol::run::Run;
+use serde::Deserialize;
 
 use super::door::Visitor;
 use super::frame::{Frame, Section};
 use super::plot::Plot;
-use super::words::{Length, Shape, StateWord, When};
+use super::words::{Count, Length, Shape, StateWord, When};
 use super::{Pages, Trouble};
 use crate::local::ListServices;
 use crate::services::{Provider, Service};
@@ -67,11 +68,39 @@ impl Overview {
         Plot::new(sentence, &columns)
     }
 
+    /// How long runs of the last week took, day by day: the lower part is half of them, the whole 95 of 100.
+    fn times(numbers: &Numbers) -> Plot {
+        let of = |took: &Took| format!(": {}", Self::took(took).trim_end_matches('.'));
+        let sentence = format!(
+            "Run time on each of the last 7 days{}",
+            numbers.took.as_ref().map(of).unwrap_or_else(|| ": no run".to_owned())
+        );
+        let part = |ms: u64| u32::try_from(ms).unwrap_or(u32::MAX);
+        let column = |day: &Day| {
+            day.took.as_ref().map_or(Vec::new(), |took| {
+                let (half, most) = (part(took.p50_ms).max(1), part(took.p95_ms));
+                vec![(Shape::Waiting, half), (Shape::Over, most.saturating_sub(half))]
+            })
+        };
+        Plot::new(sentence, &numbers.days.iter().map(column).collect::<Vec<_>>())
+    }
+
     fn took(took: &Took) -> String {
-        let seconds = |ms: &u64| Length(i64::try_from(ms / 1000).unwrap_or(i64::MAX));
-        let text =
-            |ms: &u64| if *ms < 10_000 { format!("{:.1} s", *ms as f64 / 1000.0) } else { seconds(ms).to_string() };
-        format!("Half of them took at most {}, 95 of 100 at most {}.", text(&took.p50_ms), text(&took.p95_ms))
+        let (half, most) = (Self::span(took.p50_ms), Self::span(took.p95_ms));
+        format!("Half of them took at most {half}, 95 of 100 at most {most}.")
+    }
+
+    /// A length, short ones with tenths of a second.
+    fn span(ms: u64) -> String {
+        match ms {
+            0..10_000 => format!("{:.1} s", ms as f64 / 1000.0),
+            _ => Length(i64::try_from(ms / 1000).unwrap_or(i64::MAX)).to_string(),
+        }
+    }
+
+    /// How many health problems are open, if the agent knows.
+    fn problems(&self) -> Option<u32> {
+        self.frame.status.as_ref().map(|status| u32::try_from(status.problems.len()).unwrap_or(u32::MAX))
     }
 
     fn calls_today(numbers: &Numbers) -> u32 {
@@ -159,8 +188,20 @@ impl Names {
     }
 }
 
+/// What of the page was asked for.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Place {
+    /// The first steps, though they are done.
+    #[serde(default)]
+    steps: bool,
+}
+
 /// `GET /`
-pub(super) async fn show(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, Trouble> {
+pub(super) async fn show(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Query(place): Query<Place>,
+) -> Result<Response, Trouble> {
     let desk = pages.desk();
     let (frame, names, services, listed, applications, numbers) = tokio::join!(
         Frame::new(&pages, &visitor, Section::Overview, "Overview"),
@@ -174,7 +215,10 @@ pub(super) async fn show(State(pages): State<Pages>, visitor: Visitor) -> Result
     let rows: Option<Vec<_>> = listed.ok().map(|page| page.runs.into_iter().map(|run| names.row(run)).collect());
     let any_run = rows.as_ref().is_some_and(|rows| !rows.is_empty());
     // Without the gateway nobody knows what is done.
-    let steps = applications.map(|applications| steps(&applications, &services, any_run)).unwrap_or_default();
+    let mut steps = applications.map(|applications| steps(&applications, &services, any_run)).unwrap_or_default();
+    if !place.steps && steps.iter().all(|step| step.done) {
+        steps.clear();
+    }
     let hops = hops(&frame, &services);
     let standing = |word: &str| match &frame.status {
         Some(status) => {
@@ -190,7 +234,7 @@ pub(super) async fn show(State(pages): State<Pages>, visitor: Visitor) -> Result
 fn steps(applications: &[Application], services: &[Service], any_run: bool) -> Vec<Step> {
     let published = services.iter().find(|service| service.published.is_some());
     let active = applications.iter().find(|app| app.state == ApplicationState::Active);
-    let steps = vec![
+    vec![
         Step {
             text: "Name an application and store its key",
             done: !applications.is_empty(),
@@ -215,8 +259,7 @@ fn steps(applications: &[Application], services: &[Service], any_run: bool) -> V
             command: "deskgate access enable && deskgate service try \"Summarise\" --input \"What is in the folder?\"",
             button: published.map(|service| ("Try it", format!("/services/{}#try", service.draft_id))),
         },
-    ];
-    if steps.iter().all(|step| step.done) { Vec::new() } else { steps }
+    ]
 }
 
 fn hops(frame: &Frame, services: &[Service]) -> Vec<Hop> {

@@ -140,3 +140,34 @@ async fn the_identity_file_is_handed_out_whole() {
     let fingerprint = identity["fingerprint"].as_str().expect("it has one");
     assert!(room.get("/connection").await.body.contains(fingerprint));
 }
+
+#[tokio::test]
+async fn cancel_asks_once_when_something_would_be_lost_and_not_otherwise() {
+    let room = Room::new().await;
+    let page = room.get("/connection?mode=remote").await;
+    let as_shown: Vec<_> = ["ssh-address", "ssh-user", "control-socket", "host-key", "known-hosts"]
+        .into_iter()
+        .map(|name| (name, page.field(name)))
+        .chain([("mode", "remote"), ("do", "cancel"), ("control-token", "")])
+        .collect();
+    let unchanged = room.post("/connection", &as_shown).await;
+    assert_eq!((unchanged.status, unchanged.leads_to()), (303, "/connection"), "{}", unchanged.body);
+    assert_eq!(room.connection().await, Default::default());
+
+    let changed = room.post("/connection", &remote("cancel", &[])).await;
+    assert_eq!((changed.status, changed.leads_to()), (303, "/connection/discard?mode=remote"));
+    let kept = room.get("/connection?mode=remote").await;
+    assert_eq!(kept.field("ssh-address"), "127.0.0.1:9", "whoever answers no goes on where they were");
+    assert_eq!(room.post("/connection/discard", &[("mode", "remote")]).await.status, 303);
+    assert_eq!((room.connection().await, room.dialled()), (Default::default(), 0));
+}
+
+#[tokio::test]
+async fn the_identity_can_be_read_out_copied_and_scanned() {
+    let room = Room::new().await;
+    let identity: deskgate_protocol::identity::IdentityFile =
+        serde_json::from_str(&room.get("/connection/identity.json").await.body).expect("an identity");
+    let page = room.get("/connection").await.body;
+    assert!(page.contains(&identity.public_key.short_code()) && page.contains("data-copy=\"identity\""));
+    assert!(page.contains("aria-label=\"A QR code of the identity file\"") && page.contains("h1v1h-1z"));
+}

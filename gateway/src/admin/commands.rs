@@ -252,12 +252,13 @@ async fn add(socket: &Path, file: &Path, print_authorized_keys: bool, out: Outpu
 fn paired(device: &DeviceView, invitation: &Invitation) -> String {
     let or = |value: &Option<String>, otherwise: &str| value.clone().unwrap_or_else(|| otherwise.to_owned());
     format!(
-        "Paired {} ({})\nFingerprint  {}\nCompare it with what `deskgate identity show` prints on the desktop.\n\n\
+        "Paired {} ({})\nFingerprint  {}\nShort code   {}\nCompare it with what `deskgate identity show` prints on the desktop.\n\n\
          The desktop user needs:\n  SSH address           {}\n  host key fingerprint  {}\n  control socket        {}\n  \
          public address        {}\n  control token         in {} on this server; hand it over privately\n",
         device.name,
         device.device_id,
         device.fingerprint,
+        device.short_code,
         or(&invitation.ssh_address, "this server's sshd"),
         or(&invitation.host_key_fingerprint, "as printed by: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"),
         or(&invitation.control_socket, "none is configured"),
@@ -286,8 +287,8 @@ fn list(devices: &[DeviceView]) -> String {
 
 fn show(device: &DeviceView) -> String {
     let mut text = format!(
-        "{}\nidentifier   {}\nfingerprint  {}\nstate        {}\n",
-        device.name, device.device_id, device.fingerprint, device.state
+        "{}\nidentifier   {}\nfingerprint  {}\nshort code   {}\nstate        {}\n",
+        device.name, device.device_id, device.fingerprint, device.short_code, device.state
     );
     let optional = [
         ("note", device.note.clone()),

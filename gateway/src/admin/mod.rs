@@ -144,6 +144,8 @@ pub struct DeviceView {
     pub name: String,
     /// Its key's fingerprint.
     pub fingerprint: String,
+    /// The fingerprint's beginning, to be read out.
+    pub short_code: String,
     /// Its key.
     pub public_key: String,
     /// In one word: connected, paused, asleep, offline, incompatible, revoked.

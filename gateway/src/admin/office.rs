@@ -162,6 +162,7 @@ fn view(device: Device) -> DeviceView {
     DeviceView {
         device_id: device.device_id,
         fingerprint: device.public_key.fingerprint(),
+        short_code: device.public_key.short_code(),
         public_key: device.public_key.to_string(),
         name: device.name,
         state: state.to_owned(),

@@ -32,6 +32,7 @@ pub(super) async fn answer(desktop: Desktop, request: ManagementRequest) -> Mana
         Ask::GetAccess(request) => reply(&request, desktop.access().await),
         Ask::GetOverview(request) => reply(&request, desktop.overview().await),
         Ask::ListRuns(request) => reply(&request.clone(), desktop.runs(request).await),
+        Ask::ExportRuns(request) => reply(&request, desktop.export(request).await),
         Ask::ShowRun(request) => reply(&request, desktop.run(request).await),
         Ask::StopRun(request) => reply(&request, desktop.stop_run(request).await),
         Ask::ListConversations(request) => reply(&request, desktop.conversations(request).await),

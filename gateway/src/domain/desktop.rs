@@ -1,6 +1,7 @@
 //! What a device may ask about its own applications, keys, services and runs.
 
 mod applications;
+mod export;
 mod lists;
 mod orders;
 mod overview;
@@ -179,13 +180,7 @@ impl Desktop {
             let stored = self.store.run_of_device(self.device_id, request.run_id).await?;
             let run = stored.map(seen).ok_or_else(|| not_found(format!("there is no run {}", request.run_id)))?;
             let mut events = self.store.events_after(request.run_id, request.after, EVENTS_SHOWN).await?;
-            let mut bytes = 0;
-            let mut fits = |event: &RunEvent| {
-                bytes += event.data.to_string().len();
-                bytes <= EVENT_BYTES_SHOWN
-            };
-            let fitting = events.iter().map_while(|event| Some(event).filter(|event| fits(event))).count();
-            events.truncate(fitting.max(1));
+            shorten(&mut events);
             let settled = !events.is_empty() || run.state.successors().is_empty();
             if settled || tokio::time::Instant::now() >= deadline {
                 return Ok(RunDetail { run, events });
@@ -194,6 +189,17 @@ impl Desktop {
             let _ = tokio::time::timeout_at(look_again, watcher.changed()).await;
         }
     }
+}
+
+/// Leaves as many events as one reply holds, and at least one.
+fn shorten(events: &mut Vec<RunEvent>) {
+    let mut bytes = 0;
+    let mut fits = |event: &RunEvent| {
+        bytes += event.data.to_string().len();
+        bytes <= EVENT_BYTES_SHOWN
+    };
+    let fitting = events.iter().map_while(|event| Some(event).filter(|event| fits(event))).count();
+    events.truncate(fitting.max(1));
 }
 
 fn new_key<'a>(secret: &'a ApplicationKey, name: &'a str, scopes: &'a [Scope]) -> NewKey<'a> {

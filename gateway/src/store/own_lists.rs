@@ -179,7 +179,13 @@ fn source(sought: &SoughtRuns, conditions: &str) -> String {
         "offered_until IS NOT NULL",
         "state IN ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling')",
     ];
-    open.map(|open| format!("SELECT run_id, state, endpoint_id FROM runs WHERE {open}{conditions}")).join(" UNION ALL ")
+    // Each in its order and bounded, so that a long queue is read from its newest end instead of sorted.
+    let branch = |open| {
+        format!(
+            "(SELECT run_id, state, endpoint_id FROM runs WHERE {open}{conditions} ORDER BY run_id DESC LIMIT {EXAMINED})"
+        )
+    };
+    open.map(branch).join(" UNION ALL ")
 }
 
 fn page<T>(rows: &[Row], limit: u32, id: &str, read: impl Fn(&Row) -> Result<T, Error>) -> Result<OwnPage<T>, Error> {

@@ -63,6 +63,17 @@ impl Store {
         row.as_ref().map(stored_run).transpose()
     }
 
+    /// Those of these runs that are this device's, newest first, without positions in the queue.
+    pub async fn whole_runs(&self, device_id: DeviceId, runs: &[RunId]) -> Result<Vec<StoredRun>, Error> {
+        let sql = format!(
+            "SELECT r.*, NULL::bigint AS queue_position, {PRESENCE} AS presence FROM runs r JOIN devices d USING (device_id)
+            WHERE r.run_id = ANY($1) AND r.device_id = $2 ORDER BY r.run_id DESC -- runs::whole_runs"
+        );
+        let ids: Vec<_> = runs.iter().map(|run_id| run_id.uuid()).collect();
+        let rows = self.durable_rows(&sql, &[&ids, &device_id.uuid()]).await?;
+        rows.iter().map(stored_run).collect()
+    }
+
     /// The newest messages of a conversation, without inputs, results and positions in the queue.
     pub async fn runs_of_conversation(&self, of: &OwnConversation, limit: i64) -> Result<Vec<StoredRun>, Error> {
         // A conversation's messages are all of its application and subject.

@@ -13,6 +13,7 @@ mod desktop;
 mod disabling;
 mod document;
 mod events;
+mod export;
 mod hostile;
 mod idempotency;
 mod keys;

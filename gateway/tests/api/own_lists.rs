@@ -1,6 +1,6 @@
 //! The desktop's lists find what is asked for, however much there is of the rest.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use deskgate_gateway::store::attempts::{Recorded, What};
 use deskgate_protocol::RunId;
@@ -9,7 +9,9 @@ use deskgate_protocol::management::{ListConversations, ListRuns, ManagementError
 use deskgate_protocol::run::RunState;
 
 use crate::conversations::Talk;
+use crate::export::copies;
 use crate::store::{Shelf, succeeded};
+use crate::support::until;
 use crate::support::world::{Desk, World};
 
 /// What a list shows on all of its pages.
@@ -145,4 +147,35 @@ async fn a_page_of_few_among_a_hundred_thousand_runs_is_short_and_the_next_one_g
         println!("{states:?}: {:?}", began.elapsed());
         assert_eq!(page.expect("listed").runs.len(), if states == [RunState::AwaitingReconciliation] { 1 } else { 20 });
     }
+}
+
+/// The newest page of a long queue is read from its newest end.
+#[tokio::test]
+async fn a_page_of_a_queue_of_a_hundred_thousand_runs_is_read_without_sorting_it() {
+    let shelf = Shelf::new().await;
+    let queued = shelf.queue().await;
+    copies(&shelf, queued, 1, 100_000).await;
+    shelf.database.execute("ANALYZE runs").await;
+    let states = [RunState::WaitingForDevice, RunState::Queued, RunState::Running];
+    for count in 1..=states.len() {
+        let request = ListRuns { limit: 50, states: states[..count].to_vec(), ..ListRuns::default() };
+        let mut best = Duration::MAX;
+        for _ in 0..5 {
+            let began = Instant::now();
+            let page = shelf.desk.desktop.runs(request.clone()).await.expect("listed");
+            best = best.min(began.elapsed());
+            assert_eq!((page.runs.len(), page.runs[0].run_id), (50, queued));
+        }
+        println!("{:?}: {best:?}", request.states);
+    }
+    // Closed connections have told the server everything they did.
+    let Shelf { database, store, desk } = shelf;
+    drop((store, desk));
+    let read = async || {
+        let sql = "SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'runs')
+            + (SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'runs')";
+        database.value(sql).await.parse::<u64>().expect("a number")
+    };
+    until("the reads to be told", async || read().await >= 15 * 50).await;
+    assert!(read().await < 50_000, "fifteen pages read {} entries", read().await);
 }

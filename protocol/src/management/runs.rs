@@ -49,6 +49,26 @@ pub struct RunPage {
     pub next: Option<RunId>,
 }
 
+/// Reads an application's runs whole, newest first, as many as fit one reply: for an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportRuns {
+    /// Whose runs; the application may be removed.
+    pub app_id: ApplicationId,
+    /// Only runs older than this one: the `next` of the reply before.
+    #[serde(default)]
+    pub before: Option<RunId>,
+}
+
+/// The reply to [`ExportRuns`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunExport {
+    /// The runs, each with its first events; [`ShowRun`] has the others, if there are more.
+    pub runs: Vec<RunDetail>,
+    /// Where the reply after this one begins: its `before`. There are no more without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<RunId>,
+}
+
 /// Shows one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShowRun {
@@ -70,4 +90,11 @@ pub struct RunDetail {
     /// Its stored events after the sequence asked for, oldest first; at most 1,000, and about 1 MiB.
     /// There are more while the last one's sequence is below the run's.
     pub events: Vec<RunEvent>,
+}
+
+impl RunDetail {
+    /// Whether no event follows those that are here; `after`: the sequence of the last one seen before.
+    pub fn is_complete(&self, after: u64) -> bool {
+        self.events.last().is_none_or(|last| last.sequence.max(after) >= self.run.last_sequence)
+    }
 }

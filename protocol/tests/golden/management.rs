@@ -85,6 +85,10 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
         GetAccess: GetAccess {} => Access { changed_at: None, ..access() };
         GetOverview: GetOverview {} => overview();
         ListRuns: list_runs => RunPage { runs: vec![young_run()], has_more: true, next: Some(run_id()) };
+        ExportRuns: ExportRuns { app_id, before: Some(run_id()) } => RunExport {
+            runs: vec![RunDetail { run: old_run(), events: vec![run_event()] }],
+            next: Some(run_id()),
+        };
         ShowRun: ShowRun { run_id: run_id(), after: 5, wait_s: 30 }
             => RunDetail { run: old_run(), events: vec![run_event()] };
         StopRun: StopRun { run_id: run_id() } => stop_operation();

@@ -1,7 +1,8 @@
 //! What was disabled never works again, and goes when everything of it has ended.
 
+use deskgate_tests::visitor::Visitor;
 use deskgate_tests::{Device, Folder, GatewayProcess, Postgres};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::text;
 
@@ -60,4 +61,56 @@ async fn an_application_is_disabled_and_removed_once_its_run_that_nobody_knew_th
     assert_eq!(newest, ("application.removed", "cli"), "{activity}");
     device.cli(&["app", "create", "shop"]).await.ok();
     assert_eq!(device.executions(&run_id), 1);
+}
+
+#[tokio::test]
+async fn what_a_removed_application_did_is_exported_line_by_line_by_command_and_page_alike() {
+    let device = Device::built_in().await;
+    let folder = Folder::new();
+    // One run with more events than a reply holds of it, and more runs than a reply holds.
+    let look = json!({ "tool": "Glob", "arguments": { "pattern": "*" } });
+    let steps: Vec<Value> = (0..24).map(|_| look.clone()).chain([json!({ "text": "looked" })]).collect();
+    let backend = device.publish_here("shop", &folder, &["--model", &folder.script("looker", json!(steps))]).await;
+    let looked = backend.submit("Look around.").await;
+    assert_eq!(text(&backend.ended(&looked).await, "/state"), "succeeded");
+    for number in 0..27 {
+        let run_id = backend.submit(&format!("again {number}")).await;
+        device.cli(&["runs", "stop", &run_id, "--wait", "60s"]).await.ok();
+    }
+    device.cli(&["app", "disable", "shop", "--yes"]).await.ok();
+    deskgate_tests::until("disabling to be complete", async || {
+        let said = device.cli(&["app", "complete-disabling", "shop"]).await;
+        if said.exit == 0 { Ok(()) } else { Err(said.stderr) }
+    })
+    .await;
+    device.cli(&["app", "remove", "shop", "--yes"]).await.ok();
+
+    let file = folder.path().join("shop.jsonl");
+    let output = file.to_str().expect("a plain name");
+    let exported = device.cli(&["app", "export", "shop", "--output", output]).await.ok();
+    assert_eq!(exported["runs"], json!(28), "{exported}");
+    let written = std::fs::read_to_string(&file).expect("written");
+    let lines: Vec<Value> = written.lines().map(|line| serde_json::from_str(line).expect("one object")).collect();
+    assert_eq!(lines.len(), 28);
+    let line = lines.iter().find(|line| text(line, "/run/run_id") == looked).expect("each run has a line");
+    let mut shown = device.cli(&["runs", "show", &looked]).await.ok();
+    shown.as_object_mut().expect("an object").remove("schema");
+    assert_eq!(*line, shown, "a line says what the run's own command says");
+    assert!(line["events"].as_array().is_some_and(|events| events.len() > 40), "with all of its events");
+    assert!(lines.iter().all(|line| text(line, "/run/input/text").len() > 5), "{written}");
+
+    let again = device.cli(&["app", "export", "shop", "--output", output]).await;
+    assert_eq!(again.exit, 1, "what is there stays there: {}", again.stderr);
+    assert_eq!(std::fs::read_to_string(&file).expect("readable"), written);
+    assert_eq!(device.plain_cli(&["app", "export", "shop"]).await.stdout, written);
+    let unknown = device.cli(&["app", "export", "app_00000000000000000000000000000001"]).await;
+    assert_eq!((unknown.exit, unknown.stdout.as_str()), (1, ""), "{}", unknown.stderr);
+
+    let visitor = Visitor::of(&device).await;
+    let page = visitor.page("/removed").await.text;
+    let link = page.split("href=\"").map(|rest| rest.split('"').next().unwrap_or_default());
+    let link = link.into_iter().find(|link| link.ends_with("/export.jsonl")).expect("a link");
+    assert_eq!(visitor.page(link).await.text, written);
+    let unknown = visitor.page("/applications/app_00000000000000000000000000000001/export.jsonl").await;
+    assert_eq!(unknown.status.as_u16(), 404);
 }

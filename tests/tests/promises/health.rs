@@ -187,3 +187,24 @@ async fn each_command_has_its_manual_page() {
     assert!(page.contains(".TH"), "{page}");
     assert!(folder.join("deskgate.1").exists() && folder.join("deskgate-doctor.1").exists());
 }
+
+#[tokio::test]
+async fn without_an_agent_doctor_says_so_first_and_looks_at_what_it_can() {
+    let mut device = Device::built_in().await;
+    let folder = Folder::new();
+    device.publish_here("shop", &folder, &[]).await;
+    device.stop(rustix::process::Signal::TERM).await;
+    let stopped = device.cli(&["doctor"]).await;
+    assert_eq!((stopped.exit, codes(&stopped.value)), (10, vec!["agent_down"]), "{}", stopped.stderr);
+    folder.vanish();
+    let gone = device.cli(&["doctor"]).await;
+    assert_eq!((gone.exit, codes(&gone.value)), (10, vec!["agent_down", "folder_gone"]), "{}", gone.stderr);
+    let said = device.plain_cli(&["doctor"]).await.stdout;
+    assert!(said.starts_with("FAIL  The agent does not run") && said.contains("deskgate start"), "{said}");
+    assert!(said.contains("SKIP"), "what only an agent knows is not called fine: {said}");
+
+    device.start().await;
+    device.connected().await;
+    let running = device.cli(&["doctor"]).await;
+    assert!(!codes(&running.value).contains(&"agent_down"), "{}", running.stdout);
+}

@@ -149,7 +149,18 @@ pub(crate) const PARTS: [Part; 3] = [
             // Health judges what it is given, and tries what a run would need.
             (
                 "health",
-                &["dispatcher", "link", "power", "services", "assistant::accounts", "store", "visible", "config"],
+                &[
+                    "dispatcher",
+                    "link",
+                    "power",
+                    "services",
+                    "assistant::accounts",
+                    "store",
+                    // Whether the gateway is built in.
+                    "settings",
+                    "visible",
+                    "config",
+                ],
             ),
             ("dispatcher", &["link", "executor", "store", "services", "identity", "power", "config"]),
             // The executor writes down what begins before it begins.

@@ -62,6 +62,18 @@ impl Config {
     }
 }
 
+/// Looks for the PostgreSQL programs that a cluster in this state directory needs, and starts nothing but their
+/// `--version`.
+///
+/// # Errors
+/// [`ClusterError::NoBinaries`] and [`ClusterError::OtherMajor`], and [`ClusterError::NotData`].
+pub fn find_programs(state_dir: &Path) -> Result<(), ClusterError> {
+    let data_dir = state_dir.join(place::DATA);
+    let existing = place::major_of(&data_dir)?;
+    let directories = binaries::directories(None, std::env::var_os("PATH").as_deref());
+    binaries::choose(&directories, existing.map(|major| (data_dir.as_path(), major))).map(drop)
+}
+
 /// A running private cluster.
 ///
 /// End it with [`Cluster::stop`]. If it is dropped instead, the server is shut down immediately, and

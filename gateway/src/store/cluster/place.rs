@@ -19,6 +19,9 @@ pub(super) struct Place {
     lock: File,
 }
 
+/// Where the data is, in the state directory.
+pub(super) const DATA: &str = "postgres";
+
 impl Place {
     /// Makes the state directory if there is none and takes its lock.
     ///
@@ -50,7 +53,7 @@ impl Place {
         let owner = format!("{}\n", std::process::id());
         lock.set_len(0).and_then(|()| lock.write_all(owner.as_bytes())).map_err(ClusterError::io("writing", &path))?;
         Ok(Self {
-            data_dir: state_dir.join("postgres"),
+            data_dir: state_dir.join(DATA),
             partial_dir: state_dir.join("postgres.partial"),
             log: state_dir.join("postgres.log"),
             state_dir,
@@ -63,14 +66,22 @@ impl Place {
     /// # Errors
     /// [`ClusterError::NotData`] when something else stands in its place.
     pub(super) fn existing_major(&self) -> Result<Option<u32>, ClusterError> {
-        if std::fs::symlink_metadata(&self.data_dir).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
-            return Ok(None);
-        }
-        let version = std::fs::read_to_string(self.data_dir.join("PG_VERSION")).ok();
-        match version.and_then(|text| text.trim().parse().ok()) {
-            Some(major) => Ok(Some(major)),
-            None => Err(ClusterError::NotData { data_dir: self.data_dir.clone() }),
-        }
+        major_of(&self.data_dir)
+    }
+}
+
+/// The major version of the data in a directory, whoever has it.
+///
+/// # Errors
+/// [`ClusterError::NotData`] when something else stands there.
+pub(super) fn major_of(data_dir: &Path) -> Result<Option<u32>, ClusterError> {
+    if std::fs::symlink_metadata(data_dir).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+        return Ok(None);
+    }
+    let version = std::fs::read_to_string(data_dir.join("PG_VERSION")).ok();
+    match version.and_then(|text| text.trim().parse().ok()) {
+        Some(major) => Ok(Some(major)),
+        None => Err(ClusterError::NotData { data_dir: data_dir.to_owned() }),
     }
 }
 

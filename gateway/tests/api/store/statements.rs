@@ -150,6 +150,8 @@ async fn every_statement_is_understood_by_the_database() {
 
     store.run(desk.app.id, "anna", run_id).await.expect("run").expect("there");
     store.run_of_device(desk.device_id, run_id).await.expect("run_of_device").expect("there");
+    assert_eq!(store.whole_runs(desk.device_id, &[run_id, RunId::new()]).await.expect("whole_runs").len(), 1);
+    done(&["runs::whole_runs"]);
     // Executed by the tests of the desktop's lists and overview.
     done(&["own_lists::runs", "own_lists::conversations", "counts::moment", "counts::counted", "counts::unfinished"]);
     done(&["counts::applications"]);

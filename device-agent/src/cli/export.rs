@@ -1,0 +1,63 @@
+//! `app export`: an application's runs as JSON Lines, on the standard output or in a file of their owner's alone.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use deskgate_gateway::exit::{Exit, Failure};
+use deskgate_gateway::output::Output;
+use deskgate_protocol::ApplicationId;
+use deskgate_protocol::management::ShowApplication;
+use serde_json::json;
+
+use super::socket::Agent;
+use crate::local::export::Export;
+
+pub(super) async fn run(
+    agent: Agent,
+    app_id: ApplicationId,
+    output: Option<PathBuf>,
+    out: Output,
+) -> Result<(), Failure> {
+    let name = agent.manage(ShowApplication { app_id }).await?.name;
+    let Some(path) = output else {
+        let failed = |error| Failure::new(Exit::Failed, format!("the export was not written to its end: {error}"));
+        write(agent, app_id, std::io::stdout().lock(), failed).await?;
+        return Ok(());
+    };
+    let failed = |error: std::io::Error| Failure::new(Exit::Failed, format!("{}: {error}", path.display()));
+    let file = create(&path).map_err(failed)?;
+    let runs = match write(agent, app_id, file, failed).await {
+        Ok(runs) => runs,
+        Err(failure) => {
+            // A part would look like the whole.
+            let _ = std::fs::remove_file(&path);
+            return Err(failure);
+        }
+    };
+    out.result("app-exported/1", &json!({ "file": path, "app_id": app_id, "runs": runs }), || {
+        format!("{runs} runs of {name} written to {}, one on each line.", path.display())
+    });
+    Ok(())
+}
+
+/// A file that nobody else can read, where there was none.
+fn create(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// How many runs were written.
+async fn write(
+    agent: Agent,
+    app_id: ApplicationId,
+    to: impl Write,
+    failed: impl Fn(std::io::Error) -> Failure,
+) -> Result<u64, Failure> {
+    let (mut export, mut to) = (Export::new(agent, app_id), BufWriter::new(to));
+    while let Some(text) = export.more().await? {
+        to.write_all(text.as_bytes()).map_err(&failed)?;
+    }
+    to.flush().map_err(failed)?;
+    Ok(export.runs())
+}

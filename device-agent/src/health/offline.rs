@@ -1,0 +1,165 @@
+//! What is wrong as far as it can be told while no agent answers: from the disk, the database, and trials.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use deskgate_protocol::Timestamp;
+
+use super::{Board, Code, Finding, Ignored, Report, computer, services};
+use crate::config::Home;
+use crate::services::{Provider, Service};
+use crate::settings::Mode;
+use crate::store::{Error, Store};
+
+/// What only a running agent knows.
+const NOT_ASKED: [Code; 13] = [
+    Code::HostKeyNotTrusted,
+    Code::VersionMismatch,
+    Code::DeviceNotAccepted,
+    Code::ControlTokenRefused,
+    Code::GatewayUnreachable,
+    Code::ProviderRefusesKey,
+    Code::PagesDown,
+    Code::RunsUnsettled,
+    Code::ApprovalExpires,
+    Code::AccessPaused,
+    Code::SleepNotPrevented,
+    Code::ClockBehind,
+    Code::JournalUnwritable,
+];
+
+/// What the agent would work with.
+#[derive(Default)]
+struct Kept {
+    services: Option<Vec<Service>>,
+    ignored: Vec<Ignored>,
+    mode: Mode,
+}
+
+/// One look. `gateway` says why a gateway with its state in this folder could not start; asked where it is built in.
+pub async fn look(home: &Home, gateway: impl FnOnce(&Path) -> Result<(), String>) -> Report {
+    let (mut findings, mut not_asked) = (Vec::new(), BTreeSet::from(NOT_ASKED));
+    let mut kept = Kept::default();
+    if home.path().exists() {
+        findings.extend(home.check().err().map(|error| {
+            Finding::about(
+                Code::FileLoose,
+                "home",
+                error.to_string(),
+                format!("Run: chmod 700 {}", home.path().display()),
+            )
+        }));
+        findings.extend(computer::look(home.path()));
+    }
+    let agent = match read(home).await {
+        Ok(read) => {
+            kept = read;
+            down("Nobody answers for this folder.", "Start it: deskgate start")
+        }
+        // Whoever has the database is an agent, and does not answer.
+        Err(Error::InUse { .. }) => down(
+            "Another process works in this folder and does not answer. It is starting, stopping, or hangs.",
+            &format!("Try again in a moment. If it stays so, its log may say why: {}", home.log().display()),
+        ),
+        Err(error) => {
+            findings.push(Finding::new(
+                Code::JournalUnwritable,
+                error.to_string(),
+                "Mend that; the agent cannot start without.",
+            ));
+            down("Nobody answers for this folder, and an agent could not start in it.", "See the problem below.")
+        }
+    };
+    findings.push(agent);
+    match &kept.services {
+        Some(published) => {
+            findings.extend(services::look(published));
+            findings.extend(services::try_sandboxes(published, home.path()).await);
+        }
+        None => {
+            not_asked.extend([Code::ServiceUnreadable, Code::FolderGone, Code::SandboxMissing, Code::ServicePaused])
+        }
+    }
+    if kept.mode == Mode::BuiltIn
+        && let Err(why) = gateway(&home.gateway())
+    {
+        let next = "Do that, and start the agent: deskgate start";
+        findings.push(Finding::new(
+            Code::GatewayUnreachable,
+            format!("The built-in gateway cannot start. {why}"),
+            next,
+        ));
+    }
+    not_asked.retain(|code| findings.iter().all(|finding| finding.code != *code));
+    if !asks_models(&kept) {
+        not_asked.remove(&Code::ProviderRefusesKey);
+    }
+    report(findings, &not_asked, &kept.ignored)
+}
+
+fn down(text: &str, next: &str) -> Finding {
+    Finding::new(Code::AgentDown, text, next)
+}
+
+/// Nothing is made where nothing is.
+async fn read(home: &Home) -> Result<Kept, Error> {
+    if !home.database().exists() {
+        return Ok(Kept { services: Some(Vec::new()), ..Kept::default() });
+    }
+    let store = Store::open(home.database()).await?;
+    let settings = store.settings();
+    Ok(Kept {
+        services: Some(store.services().list().await?),
+        ignored: settings.ignored_problems().await?,
+        mode: settings.connection().await?.mode,
+    })
+}
+
+fn asks_models(kept: &Kept) -> bool {
+    let published = kept.services.iter().flatten().filter_map(|service| service.published.as_ref());
+    published.into_iter().any(|version| version.definition.provider != Provider::Scripted)
+}
+
+/// There is one look only, so nothing is waited for that may pass.
+fn report(findings: Vec<Finding>, not_asked: &BTreeSet<Code>, ignored: &[Ignored]) -> Report {
+    let (mut board, now, at) = (Board::default(), Instant::now(), Timestamp::now());
+    board.report(findings.clone(), not_asked, ignored, now, at);
+    let longest = Code::ALL.iter().map(|entry| entry.delay).max().unwrap_or(Duration::ZERO);
+    board.report(findings, not_asked, ignored, now + longest, at)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn codes(report: &Report) -> Vec<Code> {
+        report.problems.iter().map(|problem| problem.code).collect()
+    }
+
+    #[tokio::test]
+    async fn what_can_be_told_without_an_agent_is_told_and_nothing_is_made_for_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let home = Home::at(folder.path().join("home"));
+        let report = look(&home, |_| Ok(())).await;
+        assert_eq!(codes(&report), [Code::AgentDown]);
+        assert!(report.fails() && !home.path().exists(), "a look makes nothing");
+        let without = look(&home, |_| Err("no programs".to_owned())).await;
+        assert_eq!(codes(&without), [Code::AgentDown, Code::GatewayUnreachable]);
+        assert!(!without.not_asked.iter().any(|title| without.fine.contains(title)));
+
+        home.prepare().expect("made");
+        std::fs::write(home.control_token(), "x").expect("written");
+        std::fs::set_permissions(home.control_token(), std::fs::Permissions::from_mode(0o644)).expect("ours");
+        let store = Store::open(home.database()).await.expect("opened");
+        let held = look(&home, |_| Ok(())).await;
+        assert_eq!(codes(&held), [Code::AgentDown, Code::FileLoose]);
+        assert!(held.problems[0].text.contains("Another process"), "{held:?}");
+        assert!(held.not_asked.iter().any(|title| title == Code::FolderGone.entry().fine));
+        drop(store);
+        std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o777)).expect("ours");
+        assert!(codes(&look(&home, |_| Ok(())).await).contains(&Code::FileLoose));
+    }
+}

@@ -1,0 +1,79 @@
+//! An application's runs as JSON Lines, piece by piece: one reply of the gateway is in memory, however many runs there are.
+
+use std::collections::VecDeque;
+
+use deskgate_protocol::management::{Call, ExportRuns, RunDetail, ShowRun};
+use deskgate_protocol::run::RunEvent;
+use deskgate_protocol::{ApplicationId, RunId};
+use serde::Serialize;
+
+/// Who passes the gateway's own requests on to it.
+pub trait Passes {
+    /// Why there is no reply.
+    type No;
+
+    /// Asks the gateway.
+    fn pass<C: Call + Send>(&self, call: C) -> impl Future<Output = Result<C::Reply, Self::No>> + Send;
+}
+
+/// An export under way. A line is `{"run":…,"events":[…]}`, as `runs show --json` has it.
+#[derive(Debug)]
+pub struct Export<P> {
+    gateway: P,
+    app_id: ApplicationId,
+    /// Where the next reply begins; `None` behind the last one.
+    next: Option<Option<RunId>>,
+    /// What was read and is not written yet.
+    read: VecDeque<RunDetail>,
+    /// The run whose line is not at its end, and its last event so far.
+    unfinished: Option<(RunId, u64)>,
+    runs: u64,
+}
+
+impl<P: Passes> Export<P> {
+    /// Everything of an application, newest first.
+    pub fn new(gateway: P, app_id: ApplicationId) -> Self {
+        Self { gateway, app_id, next: Some(None), read: VecDeque::new(), unfinished: None, runs: 0 }
+    }
+
+    /// How many runs were begun so far.
+    pub fn runs(&self) -> u64 {
+        self.runs
+    }
+
+    /// More of the text, which ends with a line; `None` at its end.
+    pub async fn more(&mut self) -> Result<Option<String>, P::No> {
+        loop {
+            if let Some((run_id, after)) = self.unfinished {
+                let detail = self.gateway.pass(ShowRun { run_id, after, wait_s: 0 }).await?;
+                let text: String = detail.events.iter().map(|event| format!(",{}", json(event))).collect();
+                return Ok(Some(text + self.end(&detail, after)));
+            }
+            if let Some(detail) = self.read.pop_front() {
+                self.runs += 1;
+                let events: Vec<_> = detail.events.iter().map(json::<RunEvent>).collect();
+                let text = format!(r#"{{"run":{},"events":[{}"#, json(&detail.run), events.join(","));
+                return Ok(Some(text + self.end(&detail, 0)));
+            }
+            let Some(before) = self.next else { return Ok(None) };
+            let reply = self.gateway.pass(ExportRuns { app_id: self.app_id, before }).await?;
+            self.next = reply.next.map(Some);
+            self.read = reply.runs.into();
+        }
+    }
+
+    /// What ends a line, unless the run has more events than were read.
+    fn end(&mut self, detail: &RunDetail, after: u64) -> &'static str {
+        if detail.is_complete(after) {
+            self.unfinished = None;
+            "]}\n"
+        } else {
+            self.unfinished = Some((detail.run.run_id, detail.events.last().map_or(after, |last| last.sequence)));
+            ""
+        }
+    }
+}
+
+fn json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).expect("runs and events came as JSON")
+}

@@ -1,0 +1,68 @@
+//! An application's history comes whole, once, and in replies that fit a frame, whatever it holds.
+
+use deskgate_gateway::store::attempts::Recorded;
+use deskgate_protocol::RunId;
+use deskgate_protocol::management::{ExportRuns, RunDetail};
+use deskgate_protocol::run::RunState;
+
+use crate::store::{Shelf, events, succeeded};
+use crate::support::world::Desk;
+
+/// Every reply, and how many bytes the largest one has.
+async fn all(desk: &Desk, of: &Desk) -> (Vec<RunDetail>, usize) {
+    let (mut runs, mut largest, mut before) = (Vec::new(), 0, None);
+    loop {
+        let reply = desk.desktop.export(ExportRuns { app_id: of.app.id, before }).await.expect("read");
+        largest = serde_json::to_string(&reply).expect("JSON").len().max(largest);
+        before = reply.next;
+        runs.extend(reply.runs);
+        if before.is_none() {
+            return (runs, largest);
+        }
+    }
+}
+
+/// Copies of a run, all older than it by their identifiers.
+pub(crate) async fn copies(shelf: &Shelf, of: RunId, from: u32, to: u32) {
+    let copy = format!(
+        "INSERT INTO runs SELECT r.* FROM runs d, generate_series({from}, {to}) n, jsonb_populate_record(d, jsonb_build_object(
+            'run_id', ('0' || lpad(to_hex(n), 31, '0'))::uuid, 'identity', '\\x' || encode(sha256(n::text::bytea), 'hex')))
+            r WHERE d.run_id = '{}'",
+        of.uuid()
+    );
+    shelf.database.execute(&copy).await;
+}
+
+#[tokio::test]
+async fn every_run_of_an_application_is_exported_once_with_what_it_was_given_and_what_came_of_it() {
+    let shelf = Shelf::new().await;
+    let desk = &shelf.desk;
+    let other = desk.application("other").await;
+    let (session, _) = desk.connect().await;
+    let talkative = shelf.started(session).await;
+    shelf.queue_for(desk.service(&other, "theirs").await).await;
+    assert_eq!(shelf.one(session, talkative, 1, events(1, 60)).await, Recorded::Done);
+    assert_eq!(shelf.one(session, talkative, 1, succeeded(61)).await, Recorded::Done);
+    let large = "UPDATE runs SET result = json_build_object('text', repeat('x', 300000), 'finish_reason', 'completed')";
+    shelf.database.execute(&format!("{large} WHERE run_id = '{}'", talkative.uuid())).await;
+    copies(&shelf, talkative, 1, 70).await;
+    let queued = shelf.queue().await;
+
+    let (runs, largest) = all(desk, desk).await;
+    assert_eq!(runs.len(), 72);
+    assert!(
+        runs.windows(2).all(|pair| pair[0].run.run_id.uuid() > pair[1].run.run_id.uuid()),
+        "newest first, each once"
+    );
+    assert!(largest < 1536 * 1024, "a reply fits a frame: {largest}");
+    assert_eq!((runs[0].run.run_id, runs[0].run.state), (queued, RunState::Queued));
+    assert!(runs.iter().all(|one| one.run.input.is_some()));
+    let one = runs.iter().find(|one| one.run.run_id == talkative).expect("exported");
+    assert_eq!(one.run.result.as_ref().map(|result| result.text.len()), Some(300_000));
+    let sequences: Vec<u64> = one.events.iter().map(|event| event.sequence).collect();
+    assert_eq!(sequences, (1..=40).collect::<Vec<_>>(), "the first ones");
+    assert!(!one.is_complete(0), "and it can be told that there are more");
+
+    let stranger = Desk::pair(&shelf.store).await;
+    assert_eq!(all(&stranger, desk).await.0, [], "another device reads nothing of it");
+}
