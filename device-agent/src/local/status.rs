@@ -38,7 +38,7 @@ pub struct AgentStatus {
     pub kept_awake: KeptAwake,
     /// Where the management pages are; absent while they are not up.
     pub pages: Option<String>,
-    /// What is wrong, the worst first, as the newest look found it; see [`GetHealth`].
+    /// What is wrong, the worst first, as the newest look found it; see [`GetHealth`](super::GetHealth).
     #[serde(default)]
     pub problems: Vec<Problem>,
 }

@@ -80,8 +80,8 @@ pub enum Unavailable {
     },
     /// It offers other tools than those that were published.
     #[error(
-        "the MCP server {server} offers other tools than those that were published. Look at them: deskgate service \
-         check, and publish again"
+        "the MCP server {server} offers other tools than those that were published. See what has changed, and take it \
+         over: deskgate mcp accept {server}; then check and publish again"
     )]
     Changed {
         /// Which, by its name.

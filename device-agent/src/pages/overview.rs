@@ -111,6 +111,8 @@ impl Overview {
 /// One station of a request's way.
 struct Hop {
     name: &'static str,
+    /// The address of the page that is about it.
+    page: &'static str,
     shape: Shape,
     word: String,
 }
@@ -266,6 +268,7 @@ fn hops(frame: &Frame, services: &[Service]) -> Vec<Hop> {
     let line = frame.line();
     let mut hops = vec![Hop {
         name: "Backends",
+        page: "/applications",
         shape: frame.access_shape(),
         word: match frame.access() {
             Some(true) => "may call".to_owned(),
@@ -275,16 +278,23 @@ fn hops(frame: &Frame, services: &[Service]) -> Vec<Hop> {
     }];
     match frame.status.as_ref().map(|status| status.mode) {
         Some(Mode::Remote) => {
-            hops.push(Hop { name: "Gateway", shape: line.shape, word: "on its server".to_owned() });
-            hops.push(Hop { name: "SSH", shape: line.shape, word: line.word.to_owned() });
+            let page = "/connection";
+            hops.push(Hop { name: "Gateway", page, shape: line.shape, word: "on its server".to_owned() });
+            hops.push(Hop { name: "SSH", page, shape: line.shape, word: line.word.to_owned() });
         }
-        _ => hops.push(Hop { name: "Gateway", shape: line.shape, word: format!("built in, {}", line.word) }),
+        _ => hops.push(Hop {
+            name: "Gateway",
+            page: "/connection",
+            shape: line.shape,
+            word: format!("built in, {}", line.word),
+        }),
     }
     let (slots, active) = match &frame.status {
         Some(status) => (status.work.slots, status.work.runs.as_array().map_or(0, Vec::len)),
         None => (0, 0),
     };
-    hops.push(Hop { name: "This computer", shape: Shape::Good, word: format!("{active} of {slots} places taken") });
+    let word = format!("{active} of {slots} places taken");
+    hops.push(Hop { name: "This computer", page: "/runs", shape: Shape::Good, word });
     let models = services.iter().filter(|service| service.draft.provider != Provider::Scripted).count();
     let word = match (services.is_empty(), models) {
         (true, _) => "no service yet".to_owned(),
@@ -292,6 +302,6 @@ fn hops(frame: &Frame, services: &[Service]) -> Vec<Hop> {
         (false, _) => "chosen by each service".to_owned(),
     };
     let shape = if services.is_empty() { Shape::Unknown } else { Shape::Good };
-    hops.push(Hop { name: "Model", shape, word });
+    hops.push(Hop { name: "Model", page: "/providers", shape, word });
     hops
 }

@@ -14,6 +14,10 @@ const DRAWN: usize = 40;
 const LABELS: f64 = 190.0;
 const WIDTH: f64 = 1000.0;
 const ROW: usize = 22;
+/// The key of the model's spans.
+const MODEL: &str = "model";
+/// Of the model's spans, shorter ones are left out.
+const SHORTEST_MS: i64 = 50;
 
 /// One stretch of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +45,67 @@ pub(super) struct Timeline {
     to: Timestamp,
 }
 
+/// In whose hands the run was and is, event by event.
+#[derive(Default)]
+struct Hands {
+    ended: Vec<Span>,
+    /// By what their end will name.
+    open: HashMap<String, Span>,
+}
+
+impl Hands {
+    fn see(&mut self, event: &RunEvent) {
+        let at = event.created_at;
+        let about = |member: &str| event.data.get(member).and_then(|value| value.as_str()).unwrap_or_default();
+        match event.kind {
+            EventType::RunStarted | EventType::RunRestarted => {
+                // What was under way when the device was restarted has no end of its own.
+                for key in self.open.keys().cloned().collect::<Vec<_>>() {
+                    self.end(&key, at);
+                }
+                self.begin(MODEL, "Model".to_owned(), "model", at);
+            }
+            EventType::ToolStarted => self.lend(about("call_id"), visible::line(about("tool")), "tool", at),
+            EventType::RunAwaitingApproval => {
+                let name = format!("Approval of {}", visible::line(about("tool")));
+                self.lend(about("approval_id"), name, "approval", at);
+            }
+            EventType::RunAwaitingReconciliation => self.lend("", "Reconciliation".to_owned(), "approval", at),
+            EventType::ToolCompleted => self.give_back(about("call_id"), at),
+            EventType::RunApprovalResolved => self.give_back(about("approval_id"), at),
+            EventType::RunReconciled => self.give_back("", at),
+            _ => {}
+        }
+    }
+
+    /// The model goes on when nobody else has anything in hand.
+    fn lend(&mut self, key: &str, name: String, kind: &'static str, at: Timestamp) {
+        self.end(MODEL, at);
+        self.begin(key, name, kind, at);
+    }
+
+    fn give_back(&mut self, key: &str, at: Timestamp) {
+        self.end(key, at);
+        if self.open.is_empty() {
+            self.begin(MODEL, "Model".to_owned(), "model", at);
+        }
+    }
+
+    fn begin(&mut self, key: &str, name: String, kind: &'static str, at: Timestamp) {
+        self.open.insert(key.to_owned(), Span { name, kind, from: at, to: None });
+    }
+
+    fn end(&mut self, key: &str, at: Timestamp) {
+        let span = self.open.remove(key).map(|span| Span { to: Some(at), ..span });
+        // Between two calls of one turn the model has nothing to do.
+        self.ended.extend(
+            span.filter(|span| {
+                span.kind != "model" || at.0.as_millisecond() - span.from.0.as_millisecond() > SHORTEST_MS
+            }),
+        );
+    }
+}
+
 /// A span as it is drawn.
 pub(super) struct Bar<'a> {
     pub(super) span: &'a Span,
@@ -52,35 +117,17 @@ pub(super) struct Bar<'a> {
 impl Timeline {
     /// Of a run and those of its events that are known.
     pub(super) fn new(run: &Run, events: &[RunEvent]) -> Self {
-        let mut spans = Vec::new();
+        let mut hands = Hands::default();
         let waited_until = run.started_at.or(run.finished_at);
-        spans.push(Span { name: "Waiting".to_owned(), kind: "waiting", from: run.created_at, to: waited_until });
-        let mut open: HashMap<String, Span> = HashMap::new();
-        for event in events {
-            let about = |member: &str| event.data.get(member).and_then(|value| value.as_str()).unwrap_or_default();
-            let begin = |name: String, kind| Span { name, kind, from: event.created_at, to: None };
-            let ended = match event.kind {
-                EventType::ToolStarted => {
-                    open.insert(about("call_id").to_owned(), begin(visible::line(about("tool")), "tool"));
-                    None
-                }
-                EventType::RunAwaitingApproval => {
-                    let name = format!("Approval of {}", visible::line(about("tool")));
-                    open.insert(about("approval_id").to_owned(), begin(name, "approval"));
-                    None
-                }
-                EventType::RunAwaitingReconciliation => {
-                    open.insert(String::new(), begin("Reconciliation".to_owned(), "approval"));
-                    None
-                }
-                EventType::ToolCompleted => open.remove(about("call_id")),
-                EventType::RunApprovalResolved => open.remove(about("approval_id")),
-                EventType::RunReconciled => open.remove(""),
-                _ => None,
-            };
-            spans.extend(ended.map(|span| Span { to: Some(event.created_at), ..span }));
+        hands.begin("waiting", "Waiting".to_owned(), "waiting", run.created_at);
+        if let Some(at) = waited_until {
+            hands.end("waiting", at);
         }
-        spans.extend(open.into_values().map(|span| Span { to: run.finished_at, ..span }));
+        for event in events {
+            hands.see(event);
+        }
+        let mut spans = hands.ended;
+        spans.extend(hands.open.into_values().map(|span| Span { to: run.finished_at, ..span }));
         spans.sort_by_key(|span| (span.from.0, span.to.map(|to| to.0)));
         Self { spans, from: run.created_at, to: run.finished_at.unwrap_or_else(Timestamp::now) }
     }
@@ -116,5 +163,57 @@ impl Timeline {
             Length(self.to.0.as_second() - self.from.0.as_second()),
             spans.collect::<Vec<_>>().join(", ")
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use deskgate_protocol::{EventId, RunId};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const RUN: &str = "run_01920000000070008000000000000001";
+
+    fn at(second: u32) -> Timestamp {
+        format!("2026-01-01T00:00:{second:02}.000Z").parse().expect("a time")
+    }
+
+    fn event(second: u32, kind: EventType, data: Value) -> RunEvent {
+        let run_id: RunId = RUN.parse().expect("an identifier");
+        RunEvent { event_id: EventId::new(), run_id, sequence: 1, kind, created_at: at(second), data }
+    }
+
+    fn drawn(timeline: &Timeline) -> Vec<(&str, Timestamp, Option<Timestamp>)> {
+        timeline.spans.iter().map(|span| (span.name.as_str(), span.from, span.to)).collect()
+    }
+
+    #[test]
+    fn the_model_has_the_word_whenever_nobody_else_has_it() {
+        let asked = json!({ "approval_id": "apr_1", "tool": "Write" });
+        let called = json!({ "call_id": "1", "tool": "Write" });
+        let events = [
+            event(0, EventType::RunAccepted, json!({})),
+            event(2, EventType::RunStarted, json!({})),
+            event(5, EventType::RunAwaitingApproval, asked.clone()),
+            event(9, EventType::RunApprovalResolved, asked),
+            event(9, EventType::ToolStarted, called.clone()),
+            event(10, EventType::ToolCompleted, called),
+        ];
+        let run = json!({
+            "run_id": RUN, "endpoint_id": "ep_01920000000070008000000000000002", "endpoint_version": 1,
+            "phase": "active", "state": "running", "attempt": 1, "metadata": {}, "last_sequence": 6,
+            "created_at": at(0), "queue_expires_at": at(50), "started_at": at(2), "links": { "self": "", "events": "" },
+        });
+        let run: Run = serde_json::from_value(run).expect("a run");
+        let timeline = Timeline::new(&run, &events);
+        let expected = vec![
+            ("Waiting", at(0), Some(at(2))),
+            ("Model", at(2), Some(at(5))),
+            ("Approval of Write", at(5), Some(at(9))),
+            ("Write", at(9), Some(at(10))),
+            ("Model", at(10), None),
+        ];
+        assert_eq!(drawn(&timeline), expected);
     }
 }

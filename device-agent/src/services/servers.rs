@@ -20,7 +20,7 @@ fn name(server: &McpServer, what: &str) -> String {
     format!("mcp {}: {what}", server.name)
 }
 
-/// Looks at every server of a definition and pins its list of tools there as it is now. `tell` hears of each check.
+/// Looks at every server of a definition, and pins its list of tools there if none was. `tell` hears of each check.
 pub(super) async fn pin(
     definition: &mut Definition,
     servers: &Servers,
@@ -52,12 +52,13 @@ async fn look(server: &mut McpServer, servers: &Servers, store: &store::Services
     let names = listing.names();
     let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
     let more = if names.len() > SHOWN { ", …" } else { "" };
-    let before = server.tools_sha256.replace(listing.digest());
-    let changed = if before.is_some_and(|before| before != listing.digest()) { "the list has changed; " } else { "" };
-    Ok([
-        pass(&answers, &format!("it lists {} tools", names.len())),
-        pass(&pinned, &format!("{changed}each call asks you first unless a rule says otherwise: {shown}{more}")),
-    ])
+    let answered = pass(&answers, &format!("it lists {} tools", names.len()));
+    // What tools say of themselves is read by the model: another list is the owner's to look at, not a check's.
+    if *server.tools_sha256.get_or_insert(listing.digest()) != listing.digest() {
+        let next = format!("see what has changed, and take it over: deskgate mcp accept {}", server.name);
+        return Ok([answered, fail(&pinned, "the list is another one than the draft is pinned to", &next)]);
+    }
+    Ok([answered, pass(&pinned, &format!("each call asks you first unless a rule says otherwise: {shown}{more}"))])
 }
 
 /// Servers that the project's own file names are shown, and not used.

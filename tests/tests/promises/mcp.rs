@@ -82,6 +82,8 @@ async fn a_server_that_changes_its_tools_pauses_the_service_until_it_is_checked_
     }
     let listed = device.plain_cli(&["mcp", "list"]).await.stdout;
     assert!(listed.contains("2, changed") && listed.contains("shop"), "{listed}");
+    let check = device.plain_cli(&["service", "check", "shop"]).await.stdout;
+    assert!(check.contains("FAIL  mcp crm: tools are pinned") && check.contains("deskgate mcp accept crm"), "{check}");
     let visitor = Visitor::of(&device).await;
     let question = visitor.page("/mcp/crm/accept").await.text;
     assert!(question.contains("Adds a note to the book.") && question.contains("shop"), "{question}");
