@@ -202,7 +202,7 @@ mod tests {
         ];
         let run = json!({
             "run_id": RUN, "endpoint_id": "ep_01920000000070008000000000000002", "endpoint_version": 1,
-            "phase": "active", "state": "running", "attempt": 1, "metadata": {}, "last_sequence": 6,
+            "phase": "started", "state": "running", "attempt": 1, "metadata": {}, "last_sequence": 6,
             "created_at": at(0), "queue_expires_at": at(50), "started_at": at(2), "links": { "self": "", "events": "" },
         });
         let run: Run = serde_json::from_value(run).expect("a run");

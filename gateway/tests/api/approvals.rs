@@ -58,7 +58,7 @@ async fn a_run_that_awaits_approval_says_so_wherever_it_is_read() {
     let world = World::new().await;
     let (session, run_id) = started(&world).await;
     let before = world.read(run_id).await;
-    let path = format!("/api/v1/runs/{run_id}?wait=60");
+    let path = format!("/api/v1/runs/{run_id}?wait=10");
     let waiting = tokio::spawn(world.ask("GET", &path).send());
     until("it waits", async || world.store().wake().watchers(Topic::Run(run_id)) == 1).await;
     let id = ApprovalId::new();

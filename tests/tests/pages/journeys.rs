@@ -96,7 +96,7 @@ async fn a_draft_is_discarded_after_a_question(page: &Page, judge: &mut Judge) {
     page.click("text=Discard draft…").await;
     page.sees("dialog >> text=Discard the draft?").await;
     judge.judge(page, "discard-dialog").await;
-    page.click("dialog >> text=Cancel").await;
+    page.click("dialog >> text=Keep it").await;
     page.misses("dialog").await;
     assert_eq!(page.evaluate("document.querySelector('#ssh-address').value").await, json!("127.0.0.1:9"));
     page.click("text=Discard draft…").await;

@@ -105,7 +105,7 @@ async fn a_list_that_differs_in_one_word_from_the_one_that_was_pinned_opens_noth
     let mut other = Device::with(&changed).await;
     other.server.tools_sha256 = device.server.tools_sha256;
     let Err(error) = other.open().await else { panic!("the list is another") };
-    assert!(error.to_string().contains("deskgate service check") && !error.to_string().contains("ssh"), "{error}");
+    assert!(error.to_string().contains("deskgate mcp accept crm") && !error.to_string().contains("ssh"), "{error}");
     assert_eq!(changed.count("tools/call"), 0);
 }
 
