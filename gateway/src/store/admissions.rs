@@ -13,6 +13,7 @@ use deskgate_protocol::{ApplicationId, DeviceId, EndpointId, EventId, RunId, Tim
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::deliveries::TOLD_OF_ACCEPTANCES;
 use super::devices::{PRESENCE, Presence};
 use super::{Error, Store, patiently};
 use crate::tasks::Tasks;
@@ -194,6 +195,12 @@ impl Store {
                 INSERT INTO run_events (run_id, sequence, event_id, type, data)
                 SELECT s.run_id, 1, s.event_id, 'run.accepted', '{{}}'
                 FROM admitted a JOIN submitted s USING (run_id)
+            ), queued AS (
+                INSERT INTO deliveries (delivery_id, destination_id, app_id, subject, event_id, run_id, sequence, type,
+                    event_at, traceparent)
+                SELECT new_delivery_id(), w.destination_id, s.app_id, s.subject, s.event_id, a.run_id, 1, 'run.accepted',
+                    a.created_at, s.traceparent
+                FROM admitted a JOIN submitted s USING (run_id) JOIN {TOLD_OF_ACCEPTANCES} w ON w.app_id = s.app_id
             )
             SELECT s.known_run_id, s.known_fingerprint, s.access_enabled, s.version, s.device_id, s.presence,
                 a.created_at, a.queue_expires_at, s.open

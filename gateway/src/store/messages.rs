@@ -9,6 +9,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 use super::admissions::{Accepted, Submission, digest};
+use super::deliveries::TOLD_OF_ACCEPTANCES;
 use super::devices::PRESENCE;
 use super::{Error, Store, TWINS, patiently};
 use crate::wake::Topic;
@@ -103,7 +104,12 @@ impl Store {
                 FROM taken RETURNING created_at, queue_expires_at
             ), first_event AS (
                 INSERT INTO run_events (run_id, sequence, event_id, type, data, created_at)
-                SELECT $1, 1, $14, 'run.accepted', '{{}}', created_at FROM admitted)
+                SELECT $1, 1, $14, 'run.accepted', '{{}}', created_at FROM admitted
+            ), queued AS (
+                INSERT INTO deliveries (delivery_id, destination_id, app_id, subject, event_id, run_id, sequence, type,
+                    event_at, traceparent)
+                SELECT new_delivery_id(), w.destination_id, $3, $4, $14, $1, 1, 'run.accepted', a.created_at, $12
+                FROM admitted a JOIN {TOLD_OF_ACCEPTANCES} w ON w.app_id = $3)
             SELECT t.version, t.device_id, t.presence, a.created_at, a.queue_expires_at FROM taken t, admitted a"
         );
         let Message { submission: s, conversation_id, expected_generation } = message;
