@@ -31,6 +31,7 @@
 //! | [`sshd`] | Debian's own SSH server in front of a gateway |
 //! | [`logind`] | the login service of a device's system, which announces sleep and takes inhibitors |
 //! | [`notifier`] | the service for notifications of a device's desktop |
+//! | [`receiver`] | a business's own system that callbacks are sent to, in a network of its own |
 //! | [`raw`] | a device made by hand, frame by frame, on the private control socket |
 //! | [`others`] | installs programs that others wrote |
 //! | [`visitor`] | a person at the management pages, without a browser |
@@ -51,6 +52,7 @@ pub mod postgres;
 pub mod process;
 pub mod proxy;
 pub mod raw;
+pub mod receiver;
 pub mod sshd;
 pub mod stream;
 #[path = "../../gateway/tests/support/template.rs"]

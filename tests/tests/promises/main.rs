@@ -3,6 +3,7 @@
 mod applications;
 mod approvals;
 mod asked;
+mod callbacks;
 mod commands;
 mod conversations;
 mod crash;
