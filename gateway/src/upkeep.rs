@@ -65,6 +65,8 @@ pub struct Round {
     pub deliveries_purged: usize,
     /// Listeners that ended long ago.
     pub listeners_forgotten: usize,
+    /// Counts that were added up with others.
+    pub counts_folded: usize,
 }
 
 /// Statements of one pass that deletes runs: enough to keep up with what is accepted, and few enough that
@@ -89,6 +91,7 @@ pub async fn run_once(store: &Store, retention: Duration) -> Result<Round, Error
         deliveries_discarded: store.discard_deliveries(retention).await?,
         deliveries_purged: store.purge_deliveries().await?,
         listeners_forgotten: store.forget_listeners().await?,
+        counts_folded: store.fold_counts().await?,
     };
     if round != Round::default() {
         tracing::info!(?round, "upkeep");

@@ -9,6 +9,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 use super::admissions::{Accepted, Submission, digest};
+use super::counts::{ADDED, COUNT};
 use super::deliveries::TOLD_OF_ACCEPTANCES;
 use super::devices::PRESENCE;
 use super::{Error, Store, TWINS, patiently};
@@ -101,10 +102,12 @@ impl Store {
                 SELECT $1, $3, $4, endpoint_id, version, definition_sha256, device_id,
                     $7, $8, $9::text::json, $10::text::json, $11, $12, moment + make_interval(secs => $13::int),
                     $2, $5, moment
-                FROM taken RETURNING created_at, queue_expires_at
+                FROM taken RETURNING device_id, app_id, created_at, queue_expires_at
             ), first_event AS (
                 INSERT INTO run_events (run_id, sequence, event_id, type, data, created_at)
                 SELECT $1, 1, $14, 'run.accepted', '{{}}', created_at FROM admitted
+            ), counted AS (
+                {COUNT} FROM admitted a GROUP BY a.device_id, a.app_id, a.created_at {ADDED}
             ), queued AS (
                 INSERT INTO deliveries (delivery_id, destination_id, app_id, subject, event_id, run_id, sequence, type,
                     event_at, traceparent)

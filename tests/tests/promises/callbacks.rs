@@ -1,38 +1,111 @@
 //! Callbacks, by the real programs: over TLS to a name, and whatever dies in between.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use deskgate_gateway::signing::{SigningSecret, is_signed};
-use deskgate_tests::receiver::{HOST, Manner, Received, Receiver, in_a_network_of_its_own};
+use deskgate_tests::island::{self, Names};
+use deskgate_tests::receiver::{Got, Receiver};
 use deskgate_tests::wait::{until, until_within};
 use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Postgres};
 use rustix::process::Signal;
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
+
+/// A name, and an address that belongs to the public Internet everywhere but on the island.
+const HOST: &str = "hooks.example.com";
+const ADDRESS: &str = "93.184.216.34";
 
 /// A lease of an attempt, and what a busy machine needs.
 const LEASED: Duration = Duration::from_secs(75);
 
-/// A gateway whose application has a callback to a receiver in this network.
-struct Site {
+/// What the receiver does with what comes.
+#[derive(Clone, Default)]
+enum Manner {
+    /// Confirms.
+    #[default]
+    Confirms,
+    /// Says nothing for ever.
+    Hangs,
+    /// Confirms once this is notified.
+    Waits(Arc<Notify>),
+}
+
+/// A receiver whose manner changes, and the identifiers of the events that it confirmed.
+struct Backoffice {
     receiver: Receiver,
+    manner: Arc<Mutex<Manner>>,
+    confirmed: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Backoffice {
+    async fn start() -> Self {
+        let (manner, confirmed) = (Arc::<Mutex<Manner>>::default(), Arc::<Mutex<BTreeSet<String>>>::default());
+        let (now, done) = (manner.clone(), confirmed.clone());
+        let answer = move |got: Got| {
+            let (manner, done) = (lock(&now).clone(), done.clone());
+            async move {
+                match manner {
+                    Manner::Confirms => {}
+                    Manner::Hangs => std::future::pending().await,
+                    Manner::Waits(until) => until.notified().await,
+                }
+                lock(&done).insert(got.header("webhook-id").to_owned());
+                StatusCode::NO_CONTENT.into_response()
+            }
+        };
+        Self { receiver: Receiver::start(&[HOST], answer).await, manner, confirmed }
+    }
+
+    fn behaves(&self, manner: Manner) {
+        *lock(&self.manner) = manner;
+    }
+
+    async fn receives(&self, count: usize) -> Vec<Got> {
+        until(&format!("{count} callbacks"), async || {
+            let got = self.receiver.got();
+            if got.len() >= count { Ok(got) } else { Err(format!("{} came", got.len())) }
+        })
+        .await
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn json(got: &Got) -> Value {
+    serde_json::from_slice(&got.body).expect("a callback is JSON")
+}
+
+fn is_signed_by(secret: &str, got: &Got) -> bool {
+    let secret = SigningSecret::parse(secret).expect("a secret");
+    let [signature, id, at] = ["webhook-signature", "webhook-id", "webhook-timestamp"].map(|name| got.header(name));
+    is_signed(signature, &[&secret], id, at, &got.body)
+}
+
+/// A gateway whose application has a callback, on an island.
+struct Site {
+    office: Backoffice,
     postgres: Postgres,
     gateway: GatewayProcess,
     device: Device,
     backend: Backend,
     secret: String,
+    _names: Names,
     _folder: Folder,
 }
 
 impl Site {
     async fn new() -> Self {
-        let receiver = Receiver::start().await;
+        let names = Names::start().await;
+        names.lead(HOST, &[ADDRESS]);
+        let office = Backoffice::start().await;
         let postgres = Postgres::shared().await;
-        let roots = format!("callbacks.ca_file={}", receiver.ca_file().display());
+        let roots = format!("callbacks.ca_file={}", office.receiver.ca_file().display());
         let gateway = GatewayProcess::start(&postgres, &[&roots]).await;
         let (device, folder) = (Device::paired_with(&gateway).await, Folder::new());
         let backend = device.publish(&gateway, "shop", &folder, &[]).await;
@@ -40,13 +113,13 @@ impl Site {
         let url = format!("https://{HOST}/deskgate");
         let set = device.cli(&["callback", "set", "shop", "--url", &url, "--event", "run.succeeded"]).await.ok();
         let secret = set["secret"].as_str().expect("shown once").to_owned();
-        Self { receiver, postgres, gateway, device, backend, secret, _folder: folder }
+        Self { office, postgres, gateway, device, backend, secret, _names: names, _folder: folder }
     }
 
     async fn states(&self) -> Vec<String> {
         let rows =
             self.postgres.rows("SELECT state, count(*) AS n FROM deliveries GROUP BY state ORDER BY state").await;
-        rows.iter().map(|row| format!("{}: {}", row["state"], row["n"])).collect()
+        rows.iter().map(|row| format!("{} {}", row["n"], row["state"].as_str().unwrap_or_default())).collect()
     }
 
     /// Waits until nothing is pending.
@@ -58,112 +131,105 @@ impl Site {
         .await;
     }
 
-    fn assert_signed(&self, received: &Received) {
-        let secret = SigningSecret::parse(&self.secret).expect("a secret");
-        let [signature, id, at] =
-            ["webhook-signature", "webhook-id", "webhook-timestamp"].map(|name| received.header(name));
-        assert!(is_signed(signature, &[&secret], id, at, &received.body), "{received:?}");
+    /// Kills the gateway without warning, and starts it again.
+    async fn killed(&mut self) {
+        self.gateway.kill_9();
+        self.gateway.restart().await;
+        self.device.connected().await;
     }
 }
 
-#[tokio::test]
-async fn a_callback_arrives_over_tls_and_every_attempt_can_be_read_afterwards() {
-    if !in_a_network_of_its_own("callbacks::a_callback_arrives_over_tls_and_every_attempt_can_be_read_afterwards") {
-        return;
-    }
-    let site = Site::new().await;
-    let tested = site.device.cli(&["callback", "test", "shop"]).await.ok();
-    assert_eq!(tested["delivery"]["state"], "delivered", "{tested}");
-    let run_id = site.backend.submit("What does order 4711 say?").await;
-    let run = site.backend.ended(&run_id).await;
-    let received = site.receiver.receives(2).await.swap_remove(1);
-    site.assert_signed(&received);
-    let body = received.json();
-    assert_eq!((&body["type"], &body["data"]["run"]), (&"run.succeeded".into(), &run));
-    site.settled().await;
-    let answer = site.backend.send(site.backend.request(reqwest::Method::GET, "/deliveries")).await.expect("answered");
-    let delivery = &answer.body["data"][0];
-    assert_eq!((&delivery["state"], &delivery["status_code"]), (&"delivered".into(), &204.into()), "{answer:?}");
-    assert_eq!(delivery["event_id"], received.header("webhook-id"));
-    let id = delivery["delivery_id"].as_str().expect("a text");
-    assert_eq!(site.gateway.admin(&["delivery", "show", id]).await.ok()["attempts"].as_array().map(Vec::len), Some(1));
-    // The list is the administrator's.
-    let refused = site.device.cli(&["allowlist", "set", "evil.example.com"]).await;
-    assert!(refused.exit == 6 && refused.stderr.contains("administrator"), "{}", refused.stderr);
-    assert_eq!(site.device.cli(&["allowlist", "show"]).await.ok()["hosts"], serde_json::json!([HOST]));
-    site.gateway.admin(&["allowlist", "remove", HOST]).await.ok();
-    let blocked = site.device.cli(&["callback", "test", "shop"]).await;
-    assert_eq!(blocked.exit, 1, "{}", blocked.stderr);
-    assert_eq!(blocked.value["delivery"]["error_code"], "host_not_allowed");
-    assert_eq!(site.receiver.received().len(), 2);
+#[test]
+fn a_callback_arrives_over_tls_and_every_attempt_can_be_read_afterwards() {
+    island::on_one("callbacks::a_callback_arrives_over_tls_and_every_attempt_can_be_read_afterwards", async || {
+        let site = Site::new().await;
+        let tested = site.device.cli(&["callback", "test", "shop"]).await.ok();
+        assert_eq!(tested["delivery"]["state"], "delivered", "{tested}");
+        let run_id = site.backend.submit("What does order 4711 say?").await;
+        let run = site.backend.ended(&run_id).await;
+        let got = site.office.receives(2).await.swap_remove(1);
+        assert!(is_signed_by(&site.secret, &got), "{got:?}");
+        assert_eq!((got.host.as_str(), got.line.as_str()), (HOST, "POST /deskgate"));
+        let body = json(&got);
+        assert_eq!((&body["type"], &body["data"]["run"]), (&"run.succeeded".into(), &run));
+        site.settled().await;
+        let request = site.backend.request(reqwest::Method::GET, "/deliveries");
+        let answer = site.backend.send(request).await.expect("answered");
+        let delivery = &answer.body["data"][0];
+        assert_eq!((&delivery["state"], &delivery["status_code"]), (&"delivered".into(), &204.into()), "{answer:?}");
+        assert_eq!(delivery["event_id"], got.header("webhook-id"));
+        let id = delivery["delivery_id"].as_str().expect("a text");
+        let shown = site.gateway.admin(&["delivery", "show", id]).await.ok();
+        assert_eq!(shown["attempts"].as_array().map(Vec::len), Some(1), "{shown}");
+
+        // The list is the administrator's.
+        let refused = site.device.cli(&["allowlist", "set", "evil.example.com"]).await;
+        assert!(refused.exit == 6 && refused.stderr.contains("administrator"), "{}", refused.stderr);
+        assert_eq!(site.device.cli(&["allowlist", "show"]).await.ok()["hosts"], serde_json::json!([HOST]));
+        site.gateway.admin(&["allowlist", "remove", HOST]).await.ok();
+        let blocked = site.device.cli(&["callback", "test", "shop"]).await;
+        assert_eq!(blocked.exit, 1, "{}", blocked.stderr);
+        assert_eq!(blocked.value["delivery"]["error_code"], "host_not_allowed");
+        assert_eq!(site.office.receiver.connections(), 2);
+    });
 }
 
-#[tokio::test]
-async fn whenever_the_gateway_is_killed_every_event_arrives_and_is_known_by_its_identifier() {
-    if !in_a_network_of_its_own(
+#[test]
+fn whenever_the_gateway_is_killed_every_event_arrives_and_is_known_by_its_identifier() {
+    island::on_one(
         "callbacks::whenever_the_gateway_is_killed_every_event_arrives_and_is_known_by_its_identifier",
-    ) {
-        return;
-    }
-    let mut site = Site::new().await;
-    let mut runs = Vec::new();
+        async || {
+            let mut site = Site::new().await;
+            let mut runs = Vec::new();
 
-    // Confirmed, but nobody wrote it down: the gateway is frozen before the answer, and killed after it.
-    let answer = Arc::new(Notify::new());
-    site.receiver.behaves(Manner::Waits(answer.clone()));
-    runs.push(site.backend.submit("one").await);
-    site.receiver.receives(1).await;
-    site.gateway.process().signal(Signal::STOP);
-    answer.notify_one();
-    until(
-        "the answer",
-        async || if site.receiver.received()[0].confirmed { Ok(()) } else { Err("not yet".to_owned()) },
-    )
-    .await;
-    site.gateway.kill_9();
-    site.gateway.restart().await;
-    site.device.line_is("connected").await;
+            // Confirmed, and nobody wrote it down: the gateway is frozen before the answer, and killed after it.
+            let answer = Arc::new(Notify::new());
+            site.office.behaves(Manner::Waits(answer.clone()));
+            runs.push(site.backend.submit("one").await);
+            site.office.receives(1).await;
+            site.gateway.process().signal(Signal::STOP);
+            answer.notify_one();
+            until("the answer", async || {
+                if lock(&site.office.confirmed).len() == 1 { Ok(()) } else { Err("not yet".to_owned()) }
+            })
+            .await;
+            site.killed().await;
 
-    // Claimed, sent, never answered.
-    site.receiver.behaves(Manner::Hangs);
-    runs.push(site.backend.submit("two").await);
-    let of = |run_id: &str| {
-        let run_id = run_id.to_owned();
-        move |received: &&Received| received.json()["data"]["run"]["run_id"] == run_id.as_str()
-    };
-    until("the second to be sent", async || {
-        if site.receiver.received().iter().any(|received| of(&runs[1])(&received)) {
-            Ok(())
-        } else {
-            Err(String::new())
-        }
-    })
-    .await;
-    site.gateway.kill_9();
-    site.gateway.restart().await;
-    site.device.line_is("connected").await;
+            // Claimed and sent, never answered.
+            site.office.behaves(Manner::Hangs);
+            let second = site.backend.submit("two").await;
+            until("the second to be sent", async || {
+                let came = site.office.receiver.got().iter().any(|got| json(got)["data"]["run"]["run_id"] == *second);
+                if came { Ok(()) } else { Err("not yet".to_owned()) }
+            })
+            .await;
+            runs.push(second);
+            site.killed().await;
 
-    // Queued, and nobody claims it: nobody is there when it is due.
-    site.receiver.behaves(Manner::Confirms);
-    let waiting = site.backend.submit("three").await;
-    runs.push(waiting.clone());
-    site.backend.ended(&waiting).await;
-    site.gateway.kill_9();
-    site.gateway.restart().await;
+            // Queued, and killed at whatever moment that is.
+            site.office.behaves(Manner::Confirms);
+            for text in ["three", "four", "five"] {
+                let run_id = site.backend.submit(text).await;
+                site.backend.ended(&run_id).await;
+                site.killed().await;
+                runs.push(run_id);
+            }
 
-    site.settled().await;
-    assert_eq!(site.states().await, ["\"delivered\": 3"]);
-    let received = site.receiver.received();
-    received.iter().for_each(|received| site.assert_signed(received));
-    for run_id in &runs {
-        let mine: Vec<_> = received.iter().filter(of(run_id)).collect();
-        let ids: BTreeSet<_> = mine.iter().map(|received| received.header("webhook-id")).collect();
-        assert!(mine.iter().any(|received| received.confirmed), "{run_id} never arrived");
-        assert_eq!(ids.len(), 1, "one event has one identifier");
-        let attempts: BTreeSet<_> = mine.iter().map(|received| received.header("x-deskgate-attempt")).collect();
-        assert_eq!(attempts.len(), mine.len(), "no attempt was made twice");
-    }
-    assert!(received.len() >= 5, "two of them were sent again");
+            site.settled().await;
+            assert_eq!(site.states().await, ["5 delivered"]);
+            let got = site.office.receiver.got();
+            assert!(got.len() >= 7, "two of them were sent again: {}", got.len());
+            assert!(got.iter().all(|got| is_signed_by(&site.secret, got)));
+            for run_id in &runs {
+                let mine: Vec<_> = got.iter().filter(|got| json(got)["data"]["run"]["run_id"] == **run_id).collect();
+                let ids: BTreeSet<_> = mine.iter().map(|got| got.header("webhook-id").to_owned()).collect();
+                assert_eq!(ids.len(), 1, "one event has one identifier");
+                assert!(ids.is_subset(&lock(&site.office.confirmed)), "{run_id} never arrived");
+                let attempts: BTreeSet<_> = mine.iter().map(|got| got.header("x-deskgate-attempt")).collect();
+                assert_eq!(attempts.len(), mine.len(), "no attempt was made twice");
+            }
+        },
+    );
 }
 
 #[tokio::test]
@@ -172,29 +238,31 @@ async fn whoever_listens_on_this_computer_gets_what_a_callback_would() {
     let gateway = GatewayProcess::start(&postgres, &[]).await;
     let (device, folder) = (Device::paired_with(&gateway).await, Folder::new());
     let backend = device.publish(&gateway, "shop", &folder, &[]).await;
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let receive = move |headers: axum::http::HeaderMap, body: axum::body::Bytes| {
+        let _ = tell.send((headers, body));
+        async { Response::default() }
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let to = format!("http://{}/hook", listener.local_addr().expect("bound"));
+    let router = axum::Router::new().route("/hook", axum::routing::post(receive));
+    let _serving = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(async move {
+        axum::serve(listener, router).await.expect("it serves for ever");
+    }));
     let elsewhere = device.cli(&["listen", "--app", "shop", "--forward-to", "http://192.0.2.1/"]).await;
     assert_eq!(elsewhere.exit, 2, "{}", elsewhere.stderr);
-    let listening =
-        device.begin_cli(&["--json", "listen", "--app", "shop", "--forward-to", &to, "--event", "run.succeeded"]);
+    let arguments = ["--json", "listen", "--app", "shop", "--forward-to", &to, "--event", "run.succeeded"];
+    let listening = device.begin_cli(&arguments);
     let opened: Value = serde_json::from_str(&listening.log.line(&["listening/1"]).await).expect("JSON");
-    let secret = SigningSecret::parse(opened["secret"].as_str().expect("shown once")).expect("a secret");
+    let secret = opened["secret"].as_str().expect("shown once");
     let run_id = backend.submit("What does order 4711 say?").await;
-    let (mut stream, _) = listener.accept().await.expect("somebody comes");
-    let mut heard = Vec::new();
-    let (headers, body) = loop {
-        stream.read_buf(&mut heard).await.expect("read");
-        if let Some(whole) = deskgate_tests::receiver::whole(&heard) {
-            break whole;
-        }
-    };
-    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.expect("written");
-    let received = Received { headers, body, confirmed: true };
-    let [signature, id, at] =
-        ["webhook-signature", "webhook-id", "webhook-timestamp"].map(|name| received.header(name));
-    assert!(is_signed(signature, &[&secret], id, at, &received.body));
-    assert_eq!(received.json()["data"]["run"]["run_id"], run_id.as_str());
+    let (headers, body) = told.recv().await.expect("it serves");
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let [signature, id, at] = ["webhook-signature", "webhook-id", "webhook-timestamp"].map(header);
+    let secret = SigningSecret::parse(secret).expect("a secret");
+    assert!(is_signed(&signature, &[&secret], &id, &at, &body));
+    let said: Value = serde_json::from_slice(&body).expect("JSON");
+    assert_eq!(said["data"]["run"]["run_id"], run_id.as_str());
     listening.log.line(&["forwarded/1", "200"]).await;
     until("the delivery to be confirmed", async || {
         let list = device.cli(&["deliveries", "list", "--app", "shop"]).await.ok();

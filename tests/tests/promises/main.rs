@@ -15,6 +15,7 @@ mod draining;
 mod editor;
 mod execution;
 mod frames;
+mod guard;
 mod health;
 mod host_keys;
 mod leaving;

@@ -8,7 +8,7 @@
 //! | [`by_hand`] | tests, samples, and sending again |
 //! | `ends` | the end of what nobody will be told, or was told long ago |
 //!
-//! They are queued with their events: by triggers (`migrations/0010`), and acceptances by the statements that accept.
+//! They are queued with their events: by triggers (`migrations/0011`), and acceptances by the statements that accept.
 
 pub mod by_hand;
 pub mod claims;
