@@ -1,4 +1,4 @@
-//! Pages that only tell: the keys, and what deliveries will be.
+//! The page that only tells: what leads where, by keys.
 
 use askama::Template;
 use axum::extract::State;
@@ -26,16 +26,4 @@ impl Help {
 pub(super) async fn help(State(pages): State<Pages>, visitor: Visitor) -> Response {
     let frame = Frame::new(&pages, &visitor, Section::Help, "Help").await;
     super::html(StatusCode::OK, &Help { frame })
-}
-
-#[derive(Template)]
-#[template(path = "deliveries.html")]
-struct Deliveries {
-    frame: Frame,
-}
-
-/// `GET /deliveries`
-pub(super) async fn deliveries(State(pages): State<Pages>, visitor: Visitor) -> Response {
-    let frame = Frame::new(&pages, &visitor, Section::Deliveries, "Deliveries").await;
-    super::html(StatusCode::OK, &Deliveries { frame })
 }

@@ -210,18 +210,22 @@ pub(super) async fn roll(
     Path((app_id, key_id)): Place,
     fields: Fields,
 ) -> Result<Response, Trouble> {
-    let overlap_s = match fields.get("overlap") {
-        "now" => 0,
-        "hour" => 3600,
-        "day" => 24 * 3600,
-        "week" => 7 * 24 * 3600,
-        _ => {
-            return Err(No { code: NoCode::Invalid, message: "Choose until when the old key works.".to_owned() }.into());
-        }
-    };
+    let wrong = || No { code: NoCode::Invalid, message: "Choose until when the old key works.".to_owned() };
+    let overlap_s = overlap(&fields).ok_or_else(wrong)?;
     let application = pages.desk().manage(ShowApplication { app_id }).await?.name;
     let created = pages.desk().manage(RollKey { key_id, overlap_s }).await?;
     Ok(shown_once(&pages, &visitor, &application, created).await)
+}
+
+/// The seconds for which what was rolled is good beside the new one.
+pub(super) fn overlap(fields: &Fields) -> Option<u32> {
+    match fields.get("overlap") {
+        "now" => Some(0),
+        "hour" => Some(3600),
+        "day" => Some(24 * 3600),
+        "week" => Some(7 * 24 * 3600),
+        _ => None,
+    }
 }
 
 /// `GET /applications/{id}/keys/{key}/revoke`: the question before it.

@@ -13,7 +13,7 @@ use axum::extract::State;
 use axum::response::Sse;
 use axum::response::sse::{Event, KeepAlive};
 use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::management::{GetAccess, ListRuns};
+use deskgate_protocol::management::{GetAccess, ListDeliveries, ListRuns};
 use futures_util::Stream;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
@@ -41,6 +41,8 @@ pub(super) enum Topic {
     Runs,
     /// Checks of drafts.
     Checks,
+    /// Deliveries, as the gateway knows them.
+    Deliveries,
 }
 
 impl Topic {
@@ -50,6 +52,7 @@ impl Topic {
             Self::Approvals => "approvals",
             Self::Runs => "runs",
             Self::Checks => "checks",
+            Self::Deliveries => "deliveries",
         }
     }
 }
@@ -107,23 +110,26 @@ async fn follow_engine(desk: &Desk, engine: Engine, changes: &broadcast::Sender<
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        let topics: &[Topic] = tokio::select! {
+        let topics = tokio::select! {
             changed = work.changed() => match changed {
-                Ok(()) => &[Topic::Status, Topic::Approvals, Topic::Runs],
+                Ok(()) => vec![Topic::Status, Topic::Approvals, Topic::Runs],
                 Err(_) => return std::future::pending().await,
             },
             changed = line.changed() => match changed {
-                Ok(()) => &[Topic::Status],
+                Ok(()) => vec![Topic::Status],
                 Err(_) => return std::future::pending().await,
             },
-            _ = decisions.changed() => &[Topic::Approvals],
-            _ = health.changed() => &[Topic::Status],
-            _ = checks.changed() => &[Topic::Checks],
+            _ = decisions.changed() => vec![Topic::Approvals],
+            _ = health.changed() => vec![Topic::Status],
+            _ = checks.changed() => vec![Topic::Checks],
             // Always ticking: a page that opens while nothing happens is not to wait for something to happen.
-            _ = look.tick() => if changes.receiver_count() > 0 { seen.compare(desk, tabs.load(Ordering::Relaxed)).await } else { &[] },
+            _ = look.tick() => match changes.receiver_count() {
+                0 => Vec::new(),
+                _ => seen.compare(desk, tabs.load(Ordering::Relaxed)).await,
+            },
         };
         for topic in topics {
-            let _ = changes.send(*topic);
+            let _ = changes.send(topic);
         }
     }
 }
@@ -134,24 +140,27 @@ struct Seen {
     /// The tabs that had come by then. A later one may show something newer, which is no change once it is undone.
     tabs: u64,
     runs: Option<Sha256Digest>,
+    deliveries: Option<Sha256Digest>,
     enabled: Option<bool>,
 }
 
 impl Seen {
     /// Looks again, and says what is not as it was.
-    async fn compare(&mut self, desk: &Desk, tabs: u64) -> &'static [Topic] {
+    async fn compare(&mut self, desk: &Desk, tabs: u64) -> Vec<Topic> {
         let newest = ListRuns { limit: COMPARED, ..ListRuns::default() };
-        let (newest, access) = tokio::join!(desk.manage(newest), desk.manage(GetAccess {}));
+        let told = ListDeliveries { limit: COMPARED, ..ListDeliveries::default() };
+        let (newest, told, access) = tokio::join!(desk.manage(newest), desk.manage(told), desk.manage(GetAccess {}));
         let runs = newest.ok().and_then(|page| Sha256Digest::of_json(&page.runs).ok());
-        let now = Self { tabs, runs, enabled: access.ok().map(|access| access.enabled) };
+        let deliveries = told.ok().and_then(|page| Sha256Digest::of_json(&page.deliveries).ok());
+        let now = Self { tabs, runs, deliveries, enabled: access.ok().map(|access| access.enabled) };
         let before = std::mem::replace(self, now);
-        let same = before.tabs == self.tabs;
-        match (same && before.runs == self.runs, same && before.enabled == self.enabled) {
-            (true, true) => &[],
-            (false, true) => &[Topic::Runs],
-            (true, false) => &[Topic::Status],
-            (false, false) => &[Topic::Runs, Topic::Status],
-        }
+        let other = before.tabs != self.tabs;
+        let changed = [
+            (Topic::Runs, before.runs != self.runs),
+            (Topic::Deliveries, before.deliveries != self.deliveries),
+            (Topic::Status, before.enabled != self.enabled),
+        ];
+        changed.into_iter().filter(|(_, changed)| other || *changed).map(|(topic, _)| topic).collect()
     }
 }
 

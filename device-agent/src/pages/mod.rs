@@ -15,8 +15,10 @@
 mod access;
 mod applications;
 mod approvals;
+mod callbacks;
 mod connection;
 mod conversations;
+mod deliveries;
 mod door;
 mod export;
 mod fields;
@@ -143,6 +145,11 @@ pub fn router(pages: Pages) -> Router {
         .route("/applications", get(applications::list))
         .route("/applications/new", get(applications::ask_new).post(applications::create))
         .route("/applications/{id}", get(applications::show))
+        .route("/applications/{id}/callback", get(callbacks::show).post(callbacks::set))
+        .route("/applications/{id}/callback/allow", post(callbacks::allow))
+        .route("/applications/{id}/callback/secret", get(callbacks::ask_roll).post(callbacks::roll))
+        .route("/applications/{id}/callback/switch", post(callbacks::switch))
+        .route("/applications/{id}/callback/test", post(callbacks::test))
         .route("/applications/{id}/complete", post(applications::complete))
         .route("/applications/{id}/disable", get(applications::ask_disable).post(applications::disable))
         .route("/applications/{id}/export.jsonl", get(export::download))
@@ -163,7 +170,11 @@ pub fn router(pages: Pages) -> Router {
         .route("/health", get(health::show).post(health::check_all))
         .route("/health/attention", post(health::attend))
         .route("/health/bundle", get(health::ask_bundle).post(health::bundle))
-        .route("/deliveries", get(help::deliveries))
+        .route("/deliveries", get(deliveries::list))
+        .route("/deliveries/hosts", get(callbacks::show_hosts).post(callbacks::set_hosts))
+        .route("/deliveries/recover", get(deliveries::ask_recover).post(deliveries::recover))
+        .route("/deliveries/{id}", get(deliveries::show))
+        .route("/deliveries/{id}/resend", get(deliveries::ask_resend).post(deliveries::resend))
         .route("/help", get(help::help))
         .route("/live", get(live::stream))
         .route("/mcp", get(mcp::list))

@@ -71,6 +71,10 @@ async fn every_page_of_a_computer_in_use_is_fit_for_everybody() {
     let (device, folder) = (Device::built_in().await, Folder::new());
     let backend = writer(&device, &folder).await;
     let talk = backend.conversation("case 4711").await;
+    device.cli(&["allowlist", "set", "hooks.invalid"]).await.ok();
+    let callback = ["callback", "set", "shop", "--url", "https://hooks.invalid/in", "--event", "run.succeeded"];
+    device.cli(&callback).await.ok();
+    device.cli(&["deliveries", "trigger", "run.failed", "--app", "shop"]).await.ok();
     for app in ["Billing", "Helpdesk"] {
         device.cli(&["app", "create", app]).await.ok();
         device.cli(&["app", "disable", app, "--yes"]).await.ok();

@@ -5,6 +5,7 @@ mod applications;
 mod approvals;
 mod attacks;
 mod by_hand;
+mod callbacks;
 mod elsewhere;
 mod every_page;
 mod first_success;

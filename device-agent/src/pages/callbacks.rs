@@ -1,0 +1,301 @@
+//! An application's events: where they are sent, which of them, and whether they arrive.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_protocol::delivery::CallbackEvent;
+use deskgate_protocol::ids::ApplicationId;
+use deskgate_protocol::management::{
+    Allowlist, Application, ApplicationState, Callback, CallbackOff, CallbackWithSecret, ListDeliveries,
+    RollCallbackSecret, SetAllowlist, SetCallback, ShowAllowlist, ShowApplication, ShowCallback, ShowDelivery,
+    TestCallback,
+};
+
+use super::deliveries::DeliveryRow;
+use super::door::Visitor;
+use super::fields::Fields;
+use super::frame::{Frame, Section};
+use super::overview::Names;
+use super::words::{Count, Shape, When};
+use super::wrong::{Wrong, come_back, failed};
+use super::{Pages, Trouble};
+use crate::local::{No, NoCode};
+
+/// The fields that a sentence can be about.
+const FIELDS: &[&str] = &["url", "events"];
+/// The newest deliveries, shown below.
+const NEWEST: u32 = 10;
+/// Seconds in which a test usually has its answer; afterwards its page follows it.
+const TEST_WAITS: u32 = 10;
+
+/// What an event says, in a sentence.
+fn says(kind: CallbackEvent) -> &'static str {
+    match kind {
+        CallbackEvent::RunAccepted => "it is durable",
+        CallbackEvent::RunStarted => "this computer began it",
+        CallbackEvent::RunAwaitingApproval => "it waits for your decision",
+        CallbackEvent::RunApprovalResolved => "you decided, or the time was over",
+        CallbackEvent::RunAwaitingReconciliation => "nobody knows how it ended",
+        CallbackEvent::RunReconciled => "you said how it ended",
+        CallbackEvent::RunRestarted => "this computer began it again",
+        CallbackEvent::RunCancelling => "it is being stopped",
+        CallbackEvent::RunSucceeded => "it ended with a result",
+        CallbackEvent::RunFailed => "it ended without one",
+        CallbackEvent::RunCancelled => "it was stopped",
+        CallbackEvent::RunExpired => "it was not started in time",
+        CallbackEvent::ConversationReset => "a conversation begins anew",
+        CallbackEvent::WebhookTest => "a test",
+    }
+}
+
+#[derive(Template)]
+#[template(path = "callback.html")]
+struct Show {
+    frame: Frame,
+    app: Application,
+    callback: Option<Callback>,
+    allowlist: Allowlist,
+    fields: Fields,
+    wrong: Wrong,
+    rows: Vec<DeliveryRow>,
+}
+
+impl Show {
+    fn active(&self) -> bool {
+        self.app.state == ApplicationState::Active
+    }
+
+    /// The events that can be chosen: name, sentence, and whether it is.
+    fn events(&self) -> Vec<(CallbackEvent, &'static str, bool)> {
+        let chosen = |kind: CallbackEvent| self.fields.all("events").any(|name| name == kind.as_str());
+        let kinds = CallbackEvent::ALL.iter().copied().filter(|kind| kind.can_be_chosen());
+        kinds.map(|kind| (kind, says(kind), chosen(kind))).collect()
+    }
+
+    /// The host that would have to be allowed.
+    fn blocked_host(&self) -> Option<&str> {
+        self.callback.as_ref().filter(|callback| !callback.host_allowed).and_then(|callback| host(&callback.url))
+    }
+
+    /// Whether anything is sent, in shape, word and reason.
+    fn standing(callback: &Callback) -> (Shape, &'static str, &'static str) {
+        match callback.off {
+            Some(CallbackOff::Gone) => (Shape::Bad, "Off", "The receiver answered 410: it is gone."),
+            Some(CallbackOff::Failing) => (Shape::Bad, "Off", "Nothing but failures for five days."),
+            Some(CallbackOff::Owner) => (Shape::Paused, "Off", "You switched it off."),
+            Some(CallbackOff::Application) => (Shape::Over, "Off", "The application was disabled."),
+            None if !callback.host_allowed => {
+                (Shape::Bad, "Blocked", "Its host is not among the allowed hosts, so every attempt fails.")
+            }
+            None if callback.failing_since.is_some() => (Shape::Bad, "Failing", "No attempt succeeds."),
+            None => (Shape::Good, "On", "Events are sent as they happen."),
+        }
+    }
+
+    fn label(field: &str) -> &'static str {
+        match field {
+            "url" => "Address",
+            _ => "Events",
+        }
+    }
+}
+
+/// The host of an address that was accepted.
+fn host(url: &str) -> Option<&str> {
+    url.strip_prefix("https://")?.split(['/', '?']).next()
+}
+
+/// `GET /applications/{id}/callback`
+pub(super) async fn show(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(app_id): Path<ApplicationId>,
+) -> Result<Response, Trouble> {
+    let callback = pages.desk().manage(ShowCallback { app_id }).await?;
+    let mut fields = Vec::new();
+    let types = callback.as_ref().map_or(CallbackEvent::ENDS.to_vec(), |callback| callback.types.clone());
+    fields.extend(types.iter().map(|kind| ("events".to_owned(), kind.to_string())));
+    if let Some(callback) = &callback {
+        fields.push(("url".to_owned(), callback.url.clone()));
+        fields.extend(callback.keep_answers.then(|| ("keep-answers".to_owned(), "yes".to_owned())));
+    }
+    page(&pages, &visitor, app_id, callback, Fields(fields), (StatusCode::OK, Wrong::default())).await
+}
+
+async fn page(
+    pages: &Pages,
+    visitor: &Visitor,
+    app_id: ApplicationId,
+    callback: Option<Callback>,
+    fields: Fields,
+    (status, wrong): (StatusCode, Wrong),
+) -> Result<Response, Trouble> {
+    let newest = ListDeliveries { limit: NEWEST, app_id: Some(app_id), ..ListDeliveries::default() };
+    let (frame, names, app, allowlist, newest) = tokio::join!(
+        Frame::new(pages, visitor, Section::Applications, "Events and callbacks"),
+        Names::new(pages),
+        pages.desk().manage(ShowApplication { app_id }),
+        pages.desk().manage(ShowAllowlist {}),
+        pages.desk().manage(newest)
+    );
+    let rows = newest?.deliveries.into_iter().map(|own| DeliveryRow::new(own, &names)).collect();
+    let (app, allowlist) = (app?, allowlist?);
+    Ok(super::html(status, &Show { frame, app, callback, allowlist, fields, wrong, rows }))
+}
+
+/// `POST /applications/{id}/callback`: a new one's secret is shown, this once.
+pub(super) async fn set(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(app_id): Path<ApplicationId>,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let set = match request(app_id, &fields) {
+        Ok(request) => pages.desk().manage(request).await,
+        Err(message) => Err(No { code: NoCode::Invalid, message }),
+    };
+    match set {
+        Ok(set) => done(&pages, &visitor, set).await,
+        Err(no) if matches!(no.code, NoCode::Invalid | NoCode::Refused) => {
+            let callback = pages.desk().manage(ShowCallback { app_id }).await?;
+            page(&pages, &visitor, app_id, callback, come_back(&fields), failed(&no, FIELDS)).await
+        }
+        Err(no) => Err(no.into()),
+    }
+}
+
+fn request(app_id: ApplicationId, fields: &Fields) -> Result<SetCallback, String> {
+    let types = fields.all("events").map(str::parse).collect::<Result<Vec<_>, _>>();
+    let types = types.map_err(|_| "events: one of them is not known".to_owned())?;
+    if types.is_empty() {
+        return Err("events: choose at least one; to send nothing, switch the callback off".to_owned());
+    }
+    let url = fields.filled("url").ok_or("url: an address is missing, such as https://hooks.example.com/deskgate")?;
+    let keep_answers = Some(fields.get("keep-answers") == "yes");
+    Ok(SetCallback { app_id, url: Some(url), types: Some(types), enabled: None, keep_answers })
+}
+
+#[derive(Template)]
+#[template(path = "callback-secret.html")]
+struct Secret {
+    frame: Frame,
+    callback: Callback,
+    secret: String,
+}
+
+async fn done(pages: &Pages, visitor: &Visitor, set: CallbackWithSecret) -> Result<Response, Trouble> {
+    let CallbackWithSecret { callback, secret } = set;
+    let Some(secret) = secret else { return Ok(back(callback.app_id)) };
+    let frame = Frame::new(pages, visitor, Section::Applications, "Signing secret").await;
+    Ok(super::html(StatusCode::OK, &Secret { frame, callback, secret }))
+}
+
+fn back(app_id: ApplicationId) -> Response {
+    Redirect::to(&format!("/applications/{app_id}/callback")).into_response()
+}
+
+/// `POST /applications/{id}/callback/switch`
+pub(super) async fn switch(
+    State(pages): State<Pages>,
+    Path(app_id): Path<ApplicationId>,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let enabled = Some(fields.get("enabled") == "yes");
+    pages.desk().manage(SetCallback { app_id, url: None, types: None, enabled, keep_answers: None }).await?;
+    Ok(back(app_id))
+}
+
+/// `POST /applications/{id}/callback/test`: sends one, and leads to its attempts.
+pub(super) async fn test(State(pages): State<Pages>, Path(app_id): Path<ApplicationId>) -> Result<Response, Trouble> {
+    let delivery_id = pages.desk().manage(TestCallback { app_id }).await?.delivery.delivery_id;
+    pages.desk().manage(ShowDelivery { delivery_id, wait_s: TEST_WAITS, seen: 0 }).await?;
+    Ok(Redirect::to(&format!("/deliveries/{delivery_id}")).into_response())
+}
+
+/// `POST /applications/{id}/callback/allow`: its host may be sent to.
+pub(super) async fn allow(State(pages): State<Pages>, Path(app_id): Path<ApplicationId>) -> Result<Response, Trouble> {
+    let callback = pages.desk().manage(ShowCallback { app_id }).await?;
+    let mut hosts = pages.desk().manage(ShowAllowlist {}).await?.hosts;
+    hosts.extend(callback.as_ref().and_then(|callback| host(&callback.url)).map(str::to_owned));
+    pages.desk().manage(SetAllowlist { hosts }).await?;
+    Ok(back(app_id))
+}
+
+#[derive(Template)]
+#[template(path = "callback-roll.html")]
+struct RollQuestion {
+    frame: Frame,
+    app_id: ApplicationId,
+    url: String,
+}
+
+/// `GET /applications/{id}/callback/secret`: the question before a new secret.
+pub(super) async fn ask_roll(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(app_id): Path<ApplicationId>,
+) -> Result<Response, Trouble> {
+    let missing = || No { code: NoCode::NotFound, message: "This application has no callback.".to_owned() };
+    let callback = pages.desk().manage(ShowCallback { app_id }).await?.ok_or_else(missing)?;
+    let frame = Frame::new(&pages, &visitor, Section::Applications, "Roll the signing secret?").await;
+    Ok(super::html(StatusCode::OK, &RollQuestion { frame, app_id, url: callback.url }))
+}
+
+/// `POST /applications/{id}/callback/secret`: shows the new one, this once.
+pub(super) async fn roll(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(app_id): Path<ApplicationId>,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let chosen = super::keys::overlap(&fields);
+    let wrong = || No { code: NoCode::Invalid, message: "Choose until when the old secret signs too.".to_owned() };
+    let overlap_s = chosen.ok_or_else(wrong)?;
+    let rolled = pages.desk().manage(RollCallbackSecret { app_id, overlap_s }).await?;
+    done(&pages, &visitor, rolled).await
+}
+
+#[derive(Template)]
+#[template(path = "allowlist.html")]
+struct Hosts {
+    frame: Frame,
+    allowlist: Allowlist,
+    text: String,
+    problem: Option<String>,
+}
+
+async fn hosts(pages: &Pages, visitor: &Visitor, sent: Option<(String, String)>) -> Result<Response, Trouble> {
+    let allowlist = pages.desk().manage(ShowAllowlist {}).await?;
+    let frame = Frame::new(pages, visitor, Section::Deliveries, "Allowed hosts").await;
+    let status = if sent.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
+    let (text, problem) = match sent {
+        Some((text, problem)) => (text, Some(problem)),
+        None => (allowlist.hosts.join(", "), None),
+    };
+    Ok(super::html(status, &Hosts { frame, allowlist, text, problem }))
+}
+
+/// `GET /deliveries/hosts`
+pub(super) async fn show_hosts(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, Trouble> {
+    hosts(&pages, &visitor, None).await
+}
+
+/// `POST /deliveries/hosts`
+pub(super) async fn set_hosts(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let text = fields.get("hosts").to_owned();
+    let names = text.split([',', '\n']).map(str::trim).filter(|name| !name.is_empty());
+    let request = SetAllowlist { hosts: names.map(str::to_owned).collect() };
+    match pages.desk().manage(request).await {
+        Ok(_) => Ok(Redirect::to("/deliveries/hosts").into_response()),
+        Err(no) if matches!(no.code, NoCode::Invalid | NoCode::Refused) => {
+            let text = come_back(&Fields(vec![("hosts".to_owned(), text)])).get("hosts").to_owned();
+            hosts(&pages, &visitor, Some((text, no.message))).await
+        }
+        Err(no) => Err(no.into()),
+    }
+}

@@ -1,0 +1,320 @@
+//! Deliveries: what receivers were told, every attempt to tell them, and sending again.
+
+use askama::Template;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_protocol::Timestamp;
+use deskgate_protocol::delivery::{Delivery, DeliveryErrorCode, DeliveryState};
+use deskgate_protocol::ids::{ApplicationId, DeliveryId};
+use deskgate_protocol::management::{
+    DeliveryAttempt, DeliveryDetail, DestinationKind, ListDeliveries, OwnDelivery, RecoverDeliveries, ResendDelivery,
+    ShowDelivery,
+};
+use serde::Deserialize;
+
+use super::door::Visitor;
+use super::fields::Fields;
+use super::frame::{Frame, Section};
+use super::overview::Names;
+use super::words::{Shape, When};
+use super::{Pages, Trouble};
+use crate::local::NoCode;
+use crate::visible;
+
+/// Deliveries on one page.
+const PAGE: u32 = 50;
+
+/// A delivery with its names.
+pub(super) struct DeliveryRow {
+    pub(super) own: OwnDelivery,
+    pub(super) application: String,
+}
+
+impl DeliveryRow {
+    pub(super) fn new(own: OwnDelivery, names: &Names) -> Self {
+        Self { application: names.application(own.app_id), own }
+    }
+
+    pub(super) fn delivery(&self) -> &Delivery {
+        &self.own.delivery
+    }
+
+    pub(super) fn state(&self) -> (Shape, &'static str) {
+        let delivery = self.delivery();
+        match (delivery.state, delivery.attempt, self.last()) {
+            (DeliveryState::Pending, 0, _) => (Shape::Waiting, "Pending"),
+            (DeliveryState::Pending, _, None) => (Shape::Active, "Under way"),
+            (DeliveryState::Pending, ..) => (Shape::Bad, "Failed, tried again"),
+            (DeliveryState::Delivered, ..) => (Shape::Good, "Delivered"),
+            (DeliveryState::Exhausted, ..) => (Shape::Bad, "Failed for good"),
+            (DeliveryState::Discarded, ..) => (Shape::Over, "Discarded"),
+        }
+    }
+
+    /// What came of the last attempt.
+    pub(super) fn last(&self) -> Option<String> {
+        let delivery = self.delivery();
+        came(delivery.status_code, delivery.error_code)
+    }
+
+    pub(super) fn to_listener(&self) -> bool {
+        self.own.to == DestinationKind::Listener
+    }
+}
+
+fn came(status: Option<u16>, error: Option<DeliveryErrorCode>) -> Option<String> {
+    match (status, error) {
+        (Some(status), _) => Some(status.to_string()),
+        (None, Some(error)) => Some(meaning(error).to_owned()),
+        (None, None) => None,
+    }
+}
+
+/// Why there was no answer, in a person's words.
+fn meaning(error: DeliveryErrorCode) -> &'static str {
+    match error {
+        DeliveryErrorCode::HostNotAllowed => "its host is not allowed",
+        DeliveryErrorCode::HostNotPublic => "its name leads to an address that is not public",
+        DeliveryErrorCode::DnsFailed => "its name leads nowhere",
+        DeliveryErrorCode::ConnectFailed => "nothing takes connections there",
+        DeliveryErrorCode::ConnectTimeout => "the connection took too long",
+        DeliveryErrorCode::CertificateInvalid => "its certificate is not good for its name",
+        DeliveryErrorCode::TlsFailed => "no secure connection",
+        DeliveryErrorCode::Timeout => "no answer in time",
+        DeliveryErrorCode::BadAnswer => "the answer is not HTTP",
+        DeliveryErrorCode::Misconfigured => "its address or secret cannot be used",
+        DeliveryErrorCode::TooLarge => "too large for a listener",
+    }
+}
+
+/// What the list shows. An empty field narrows nothing down.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Filter {
+    #[serde(default)]
+    before: String,
+    #[serde(default)]
+    state: String,
+    #[serde(default)]
+    app: String,
+    #[serde(default)]
+    run: String,
+}
+
+impl Filter {
+    /// What is asked for; a field that nobody could have chosen counts as empty.
+    fn request(&self) -> ListDeliveries {
+        ListDeliveries {
+            limit: PAGE,
+            before: self.before.parse().ok(),
+            app_id: self.app.parse().ok(),
+            run_id: self.run.parse().ok(),
+            state: self.state.parse().ok(),
+        }
+    }
+
+    fn is_narrow(&self) -> bool {
+        [&self.state, &self.app, &self.run].iter().any(|field| !field.is_empty())
+    }
+
+    /// The address of the page that begins at `before`, with the same filters, which are words and identifiers.
+    fn from(&self, before: DeliveryId) -> String {
+        let request = self.request();
+        let text = |field: Option<String>| field.unwrap_or_default();
+        let state = request.state.map_or("", DeliveryState::as_str);
+        let (app, run) = (text(request.app_id.map(|id| id.to_string())), text(request.run_id.map(|id| id.to_string())));
+        format!("/deliveries?state={state}&app={app}&run={run}&before={before}")
+    }
+}
+
+#[derive(Template)]
+#[template(path = "deliveries.html")]
+struct List {
+    frame: Frame,
+    rows: Vec<DeliveryRow>,
+    older: Option<String>,
+    filter: Filter,
+    names: Names,
+}
+
+impl List {
+    /// Whether it shows the newest, which change.
+    fn first(&self) -> bool {
+        self.filter.before.is_empty()
+    }
+
+    fn states(&self) -> impl Iterator<Item = (DeliveryState, &'static str, bool)> {
+        let word = |state| match state {
+            DeliveryState::Pending => "Pending",
+            DeliveryState::Delivered => "Delivered",
+            DeliveryState::Exhausted => "Failed for good",
+            DeliveryState::Discarded => "Discarded",
+        };
+        DeliveryState::ALL.iter().map(move |state| (*state, word(*state), state.as_str() == self.filter.state))
+    }
+}
+
+/// `GET /deliveries`
+pub(super) async fn list(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Query(filter): Query<Filter>,
+) -> Result<Response, Trouble> {
+    let (frame, names, page) = tokio::join!(
+        Frame::new(&pages, &visitor, Section::Deliveries, "Deliveries"),
+        Names::new(&pages),
+        pages.desk().manage(filter.request())
+    );
+    let page = page?;
+    let older = page.next.map(|before| filter.from(before));
+    let rows = page.deliveries.into_iter().map(|own| DeliveryRow::new(own, &names)).collect();
+    Ok(super::html(StatusCode::OK, &List { frame, rows, older, filter, names }))
+}
+
+#[derive(Template)]
+#[template(path = "delivery.html")]
+struct Show {
+    frame: Frame,
+    row: DeliveryRow,
+    attempts: Vec<Attempt>,
+}
+
+/// One attempt in the table.
+struct Attempt {
+    attempt: DeliveryAttempt,
+}
+
+impl Attempt {
+    fn came(&self) -> String {
+        let DeliveryAttempt { status_code, error_code, duration_ms, .. } = self.attempt;
+        let unknown = if duration_ms.is_none() { "under way, or cut off" } else { "nothing" };
+        came(status_code, error_code).unwrap_or_else(|| unknown.to_owned())
+    }
+
+    fn good(&self) -> bool {
+        self.attempt.status_code.is_some_and(|status| (200..300).contains(&status))
+    }
+
+    fn answer(&self) -> Option<String> {
+        self.attempt.answer.as_deref().map(|text| visible::block(text, ""))
+    }
+}
+
+async fn find(pages: &Pages, delivery_id: DeliveryId) -> Result<DeliveryDetail, Trouble> {
+    Ok(pages.desk().manage(ShowDelivery { delivery_id, wait_s: 0, seen: 0 }).await?)
+}
+
+/// `GET /deliveries/{id}`
+pub(super) async fn show(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(delivery_id): Path<DeliveryId>,
+) -> Result<Response, Trouble> {
+    let title = format!("Delivery {delivery_id}");
+    let (frame, names) = tokio::join!(Frame::new(&pages, &visitor, Section::Deliveries, title), Names::new(&pages));
+    let DeliveryDetail { delivery, attempts } = find(&pages, delivery_id).await?;
+    let attempts = attempts.into_iter().map(|attempt| Attempt { attempt }).collect();
+    Ok(super::html(StatusCode::OK, &Show { frame, row: DeliveryRow::new(delivery, &names), attempts }))
+}
+
+#[derive(Template)]
+#[template(path = "delivery-resend.html")]
+struct ResendQuestion {
+    frame: Frame,
+    row: DeliveryRow,
+}
+
+/// `GET /deliveries/{id}/resend`: the question before it.
+pub(super) async fn ask_resend(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(delivery_id): Path<DeliveryId>,
+) -> Result<Response, Trouble> {
+    let (frame, names) =
+        tokio::join!(Frame::new(&pages, &visitor, Section::Deliveries, "Send again?"), Names::new(&pages));
+    let row = DeliveryRow::new(find(&pages, delivery_id).await?.delivery, &names);
+    Ok(super::html(StatusCode::OK, &ResendQuestion { frame, row }))
+}
+
+/// `POST /deliveries/{id}/resend`
+pub(super) async fn resend(
+    State(pages): State<Pages>,
+    Path(delivery_id): Path<DeliveryId>,
+) -> Result<Redirect, Trouble> {
+    pages.desk().manage(ResendDelivery { delivery_id }).await?;
+    Ok(Redirect::to(&format!("/deliveries/{delivery_id}")))
+}
+
+#[derive(Template)]
+#[template(path = "deliveries-recover.html")]
+struct RecoverQuestion {
+    frame: Frame,
+    names: Names,
+    fields: Fields,
+    /// What would be sent again, once that was asked.
+    found: Option<Found>,
+    problem: Option<String>,
+}
+
+struct Found {
+    application: String,
+    since: Timestamp,
+    count: u32,
+}
+
+/// `GET /deliveries/recover`: of which application, since when.
+pub(super) async fn ask_recover(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Query(filter): Query<Filter>,
+) -> Response {
+    let day_ago = Timestamp::now().0 - std::time::Duration::from_secs(24 * 3600);
+    let fields = [("app", filter.app), ("since", day_ago.strftime("%Y-%m-%dT%H:%M").to_string())];
+    let fields = Fields(fields.map(|(name, value)| (name.to_owned(), value)).to_vec());
+    question(&pages, &visitor, fields, None, None).await
+}
+
+async fn question(
+    pages: &Pages,
+    visitor: &Visitor,
+    fields: Fields,
+    found: Option<Found>,
+    problem: Option<String>,
+) -> Response {
+    let (frame, names) =
+        tokio::join!(Frame::new(pages, visitor, Section::Deliveries, "Recover failed deliveries"), Names::new(pages));
+    let status = if problem.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
+    super::html(status, &RecoverQuestion { frame, names, fields, found, problem })
+}
+
+/// `POST /deliveries/recover`: first says how many there are, and does it when that was confirmed.
+pub(super) async fn recover(State(pages): State<Pages>, visitor: Visitor, fields: Fields) -> Result<Response, Trouble> {
+    let request = match recovery(&fields) {
+        Ok(request) => request,
+        Err(problem) => return Ok(question(&pages, &visitor, fields, None, Some(problem)).await),
+    };
+    match pages.desk().manage(request).await {
+        Ok(_) if !request.only_count => {
+            Ok(Redirect::to(&format!("/deliveries?app={}", request.app_id)).into_response())
+        }
+        Ok(counted) => {
+            let application = Names::new(&pages).await.application(request.app_id);
+            let found = Found { application, since: request.since, count: counted.deliveries };
+            Ok(question(&pages, &visitor, fields, Some(found), None).await)
+        }
+        Err(no) if matches!(no.code, NoCode::Invalid | NoCode::Refused | NoCode::NotFound) => {
+            Ok(question(&pages, &visitor, fields, None, Some(no.message)).await)
+        }
+        Err(no) => Err(Trouble(no)),
+    }
+}
+
+fn recovery(fields: &Fields) -> Result<RecoverDeliveries, String> {
+    let app_id: ApplicationId = fields.get("app").parse().map_err(|_| "Choose an application.".to_owned())?;
+    let since = fields.get("since").trim();
+    // As a browser's field has it, by the clock of the world.
+    let since = [format!("{since}:00Z"), format!("{since}Z"), since.to_owned()];
+    let since = since.iter().find_map(|text| text.parse().ok());
+    let since = since.ok_or("Since: a day and a time are needed, such as 2026-11-21T09:00.")?;
+    Ok(RecoverDeliveries { app_id, since, only_count: fields.get("confirmed") != "yes" })
+}
