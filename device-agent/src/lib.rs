@@ -54,6 +54,7 @@ use mcp::Servers;
 use mcp::connections::Connections;
 use pages::Pages;
 use power::{KeepAwake, KeptAwake};
+use secrets::Wanted;
 use services::Gateway as _;
 use settings::{Connection, Mode, Unusable};
 use store::Store;
@@ -145,14 +146,18 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
     let listener = socket::bind(&path, 0o600).map_err(|source| AgentError::Socket { path: path.clone(), source })?;
     let (engines, engine) = watch::channel(None);
     let (orders, ordered) = mpsc::channel(4);
-    let servers = Servers::new(Connections::new(home.mcp_servers()));
+    let keys = Wanted::default();
+    keys.set(store.settings().key_place().await?);
+    let accounts = Accounts::new(home.providers()).with(keys.clone());
+    let servers = Servers::new(Connections::new(home.mcp_servers()).with(keys.clone()));
     let desk = Desk {
         store: store.clone(),
         key: key.clone(),
         token_file: home.control_token(),
         home: std::env::var_os("HOME").map(PathBuf::from),
-        accounts: Accounts::new(home.providers()),
+        accounts: accounts.clone(),
         servers: servers.clone(),
+        keys,
         own: home.path().to_owned(),
         engine,
         orders,
@@ -167,7 +172,7 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
     let _looking = AbortOnDropHandle::new(tokio::spawn(local::health::follow(desk.clone())));
     let _notifying = AbortOnDropHandle::new(tokio::spawn(local::notices::follow(desk.clone())));
     let office = AbortOnDropHandle::new(tokio::spawn(local::desk::serve(listener, desk, close.clone())));
-    let mut agent = Agent { home: home.clone(), store, key, servers, engines, keep_awake, ordered, signals };
+    let mut agent = Agent { home: home.clone(), store, key, accounts, servers, engines, keep_awake, ordered, signals };
     let ended = agent.work().await;
     agent.engines.send_replace(None);
     // An order that came too late is answered by the end of its channel.
@@ -217,6 +222,7 @@ struct Agent {
     home: Home,
     store: Store,
     key: DeviceKey,
+    accounts: Accounts,
     servers: Servers,
     engines: watch::Sender<Option<Engine>>,
     /// When its owner wants the computer kept awake.
@@ -253,7 +259,7 @@ impl Agent {
             let mut reached = self.reach(&in_force).await?;
             let link = Link::new(reached.connector.clone(), reached.credentials.clone());
             let handle = link.handle();
-            let (accounts, store) = (Accounts::new(self.home.providers()), self.store.clone());
+            let (accounts, store) = (self.accounts.clone(), self.store.clone());
             let (servers, own) = (self.servers.clone(), self.home.path().to_owned());
             let execute: Execute = Arc::new(move |job, reports, stop| {
                 let (accounts, servers) = (accounts.clone(), servers.clone());

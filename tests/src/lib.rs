@@ -43,6 +43,7 @@ pub mod control;
 pub mod device;
 pub mod folder;
 pub mod gateway;
+pub mod keyring;
 pub mod logind;
 pub mod model;
 pub mod notifier;

@@ -6,11 +6,11 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use zeroize::Zeroizing;
 
 use super::remote::Account;
-pub use crate::secrets::KeyChange;
-use crate::secrets::{Cabinet, FileError, Secret, SecretError, is_short_name};
+use crate::secrets::keyring::Entry;
+use crate::secrets::{Cabinet, FileError, Holds, Kept, Secret, SecretError, Wanted, is_short_name};
+pub use crate::secrets::{KeyChange, Place};
 
 /// The name that stands for the assistant without an account.
 pub const SCRIPTED: &str = "scripted";
@@ -46,6 +46,9 @@ pub struct Configured {
     pub base_url: String,
     /// Whether a key is saved for it.
     pub has_key: bool,
+    /// Where that is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_place: Option<Place>,
 }
 
 /// What stands in the file.
@@ -55,7 +58,17 @@ struct Written {
     kind: Kind,
     base_url: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    key: Option<Zeroizing<String>>,
+    key: Option<Kept>,
+}
+
+impl Holds for Written {
+    fn key(&self) -> Option<&Kept> {
+        self.key.as_ref()
+    }
+
+    fn key_mut(&mut self) -> Option<&mut Kept> {
+        self.key.as_mut()
+    }
 }
 
 /// A change of an account, or a new one.
@@ -117,6 +130,21 @@ impl Accounts {
         Self(Cabinet::new(folder, is_name))
     }
 
+    /// The same, with keys where they are wanted.
+    pub fn with(self, wanted: Wanted) -> Self {
+        Self(self.0.with(wanted))
+    }
+
+    /// Moves every key to where keys are wanted.
+    pub fn move_keys(&self) -> Result<(), AccountError> {
+        Ok(self.0.move_keys()?)
+    }
+
+    /// Where in the keyring keys of them are.
+    pub fn entries(&self) -> Vec<Entry> {
+        self.0.entries()
+    }
+
     /// All, by name.
     pub fn list(&self) -> Result<Vec<Configured>, AccountError> {
         Ok(self.0.all()?.iter().map(|(name, written)| shown(name, written)).collect())
@@ -136,7 +164,7 @@ impl Accounts {
 
     /// What a call needs.
     pub(super) fn open(&self, name: &str) -> Result<(Kind, Account), AccountError> {
-        let Written { kind, base_url, key } = self.0.read(name)?;
+        let (Written { kind, base_url, .. }, key) = self.0.open(name)?;
         let key = key.map(|key| Secret::new(&key)).transpose()?;
         Ok((kind, Account { base_url, key }))
     }
@@ -152,14 +180,20 @@ impl Change {
         let base_url = check_base_url(&base_url)?;
         let moved = place.filter(|(saved, at)| *saved != kind || *at != base_url);
         let moved = moved.map(|(_, at)| AccountError::KeyOfAnotherPlace(at));
-        let key = self.key.of(key.flatten(), moved, |key| Ok(Zeroizing::new(key.reveal().to_owned())))?;
+        let key = self.key.of(key.flatten(), moved, |key| Ok(Kept::new(key.reveal())))?;
         Ok(Written { kind, base_url, key })
     }
 }
 
 fn shown(name: &str, written: &Written) -> Configured {
     let Written { kind, base_url, key } = written;
-    Configured { name: name.to_owned(), kind: *kind, base_url: base_url.clone(), has_key: key.is_some() }
+    Configured {
+        name: name.to_owned(),
+        kind: *kind,
+        base_url: base_url.clone(),
+        has_key: key.is_some(),
+        key_place: key.as_ref().map(Kept::place),
+    }
 }
 
 /// A name is also a part of a file's name.

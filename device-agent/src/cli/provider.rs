@@ -9,7 +9,7 @@ use super::key_file::KeyFile;
 use super::no_secret;
 use super::socket::Agent;
 use crate::assistant::accounts::{Configured, Kind};
-use crate::local::{ListProviders, NewKey, RemoveProvider, SetProvider};
+use crate::local::{ListProviders, NewKey, Place, RemoveProvider, SetProvider};
 
 /// `deskgate provider …`
 #[derive(Debug, Subcommand)]
@@ -56,9 +56,10 @@ pub(super) async fn run(agent: Agent, command: Provider, out: Output) -> Result<
             out.result("provider/1", &provider, || {
                 let next =
                     format!("Next: deskgate service create NAME --app APP --provider {} --model MODEL", provider.name);
-                match provider.has_key {
-                    true => format!("Saved with its key, in a file that only you can read.\n{next}"),
-                    false => format!("Saved without a key.\n{next}"),
+                match provider.key_place {
+                    Some(Place::File) => format!("Saved with its key, in a file that only you can read.\n{next}"),
+                    Some(Place::Keyring) => format!("Saved, its key in the desktop's keyring.\n{next}"),
+                    None => format!("Saved without a key.\n{next}"),
                 }
             });
         }
@@ -104,7 +105,7 @@ fn list(providers: &[Configured]) -> String {
             Kind::Anthropic => "anthropic",
             Kind::Openai => "openai",
         };
-        let key = if provider.has_key { "saved" } else { "none" };
+        let key = provider.key_place.map_or("none", Place::as_str);
         vec![provider.name.clone(), kind.to_owned(), provider.base_url.clone(), key.to_owned()]
     };
     table(&["NAME", "KIND", "ADDRESS", "KEY"], &providers.iter().map(row).collect::<Vec<_>>())

@@ -6,7 +6,7 @@ use deskgate_gateway::output::Output;
 
 use super::no_secret;
 use super::socket::Agent;
-use crate::local::{ChangeSettings, Chosen, GetSettings, SettingsView};
+use crate::local::{ChangeSettings, Chosen, GetSettings, Place, SettingsView};
 
 /// `deskgate settings …`
 #[derive(Debug, Subcommand)]
@@ -35,6 +35,8 @@ pub(super) enum What {
     PagesPort,
     /// When runs keep the computer awake: always, on-ac or never
     KeepAwake,
+    /// Where keys of providers and MCP servers are kept: file or keyring. Moves them
+    Secrets,
 }
 
 pub(super) async fn run(agent: Agent, command: Settings, out: Output) -> Result<(), Failure> {
@@ -58,6 +60,7 @@ fn change(name: What, value: String) -> Result<ChangeSettings, Failure> {
             let slots = value.parse().map_err(|_| wrong(format!("slots: {value:?} is no number of runs")))?;
             ChangeSettings { slots: Some(slots), ..none }
         }
+        What::Secrets => ChangeSettings { key_place: Some(value.parse().map_err(wrong)?), ..none },
         What::PagesPort => {
             let port = value.parse().map_err(|_| wrong(format!("pages-port: {value:?} is no port")))?;
             ChangeSettings { pages_port: Some(port), ..none }
@@ -65,14 +68,23 @@ fn change(name: What, value: String) -> Result<ChangeSettings, Failure> {
     })
 }
 
+/// Where the keys of providers and servers are, before what is kept in files.
+fn keys(place: Place) -> &'static str {
+    match place {
+        Place::File => "",
+        Place::Keyring => "keys of providers and servers in the desktop's keyring; ",
+    }
+}
+
 fn show(settings: &SettingsView) -> String {
     let mut text = format!(
-        "device-name  {}\nslots        {}\ntheme        {}\npages-port   {}\nkeep-awake   {} (during runs)\nsecrets      files of mode 0600:",
+        "device-name  {}\nslots        {}\ntheme        {}\npages-port   {}\nkeep-awake   {} (during runs)\nsecrets      {}files of mode 0600:",
         settings.device_name,
         chosen(settings.slots),
         settings.theme.as_str(),
         chosen(settings.pages_port),
         settings.keep_awake.as_str(),
+        keys(settings.key_place),
     );
     for place in settings.secrets.iter().filter(|place| place.saved) {
         text += &format!("\n             {} ({})", place.path.display(), place.what);

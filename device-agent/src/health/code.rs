@@ -36,6 +36,8 @@ pub enum Code {
     ServiceUnreadable,
     /// A file that holds secrets can be read by others.
     FileLoose,
+    /// Keys are in the keyring, and it cannot be read.
+    KeyringShut,
     /// A published service's folder is gone.
     FolderGone,
     /// Commands of a service cannot be kept in.
@@ -99,7 +101,7 @@ const fn entry(
 
 impl Code {
     /// Every code, the most important first.
-    pub const ALL: [Entry; 20] = {
+    pub const ALL: [Entry; 21] = {
         use Code::*;
         use Severity::*;
         [
@@ -119,6 +121,7 @@ impl Code {
             ),
             entry(ServiceUnreadable, Fail, "A service cannot be read", "Services can be read", &[], 0),
             entry(FileLoose, Fail, "A private file is open to others", "Private files are private", &[], 0),
+            entry(KeyringShut, Fail, "The keyring cannot be read", "Keys can be read", &[], 0),
             entry(FolderGone, Fail, "A service's folder is gone", "Folders of services are there", &[], 10),
             entry(SandboxMissing, Fail, "Commands cannot be kept in", "Commands are kept in", &[FolderGone], 0),
             entry(
@@ -126,7 +129,7 @@ impl Code {
                 Fail,
                 "A model provider refuses its key",
                 "Model providers take their keys",
-                &[FileLoose],
+                &[FileLoose, KeyringShut],
                 0,
             ),
             entry(ServicePaused, Fail, "A service is paused", "Published services run", &[FolderGone], 0),
@@ -169,7 +172,7 @@ mod tests {
         for pair in Code::ALL.windows(2) {
             assert!(pair[0].code < pair[1].code && pair[0].severity <= pair[1].severity, "{pair:?}");
         }
-        assert_eq!(Code::ALL[19].code, Code::ClockBehind, "the last one");
+        assert_eq!(Code::ALL[20].code, Code::ClockBehind, "the last one");
         for entry in Code::ALL {
             assert_eq!(entry.code.as_str().parse(), Ok(entry.code));
             assert!(!entry.follows.contains(&entry.code));

@@ -13,13 +13,14 @@ use crate::settings::Mode;
 use crate::store::{Error, Store};
 
 /// What only a running agent knows.
-const NOT_ASKED: [Code; 13] = [
+const NOT_ASKED: [Code; 14] = [
     Code::HostKeyNotTrusted,
     Code::VersionMismatch,
     Code::DeviceNotAccepted,
     Code::ControlTokenRefused,
     Code::GatewayUnreachable,
     Code::ProviderRefusesKey,
+    Code::KeyringShut,
     Code::PagesDown,
     Code::RunsUnsettled,
     Code::ApprovalExpires,
@@ -35,6 +36,8 @@ struct Kept {
     services: Option<Vec<Service>>,
     ignored: Vec<Ignored>,
     mode: Mode,
+    /// Whether keys are kept in the keyring.
+    keyring: bool,
 }
 
 /// One look. `gateway` says why a gateway with its state in this folder could not start; asked where it is built in.
@@ -95,6 +98,9 @@ pub async fn look(home: &Home, gateway: impl FnOnce(&Path) -> Result<(), String>
     if !asks_models(&kept) {
         not_asked.remove(&Code::ProviderRefusesKey);
     }
+    if !kept.keyring {
+        not_asked.remove(&Code::KeyringShut);
+    }
     report(findings, &not_asked, &kept.ignored)
 }
 
@@ -113,6 +119,7 @@ async fn read(home: &Home) -> Result<Kept, Error> {
         services: Some(store.services().list().await?),
         ignored: settings.ignored_problems().await?,
         mode: settings.connection().await?.mode,
+        keyring: settings.key_place().await?.is_keyring(),
     })
 }
 

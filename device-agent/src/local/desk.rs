@@ -29,7 +29,7 @@ use crate::link::LinkHandle;
 use crate::mcp::Servers;
 use crate::mcp::connections::Connections;
 use crate::power::{KeepAwake, KeptAwake};
-use crate::secrets::{KeyChange, Secret, SecretError};
+use crate::secrets::{KeyChange, Secret, SecretError, Wanted};
 use crate::services::{Computer, Gateway, Progress, ServiceDesk};
 use crate::store::Store;
 
@@ -59,6 +59,8 @@ pub struct Desk {
     pub accounts: Accounts,
     /// The MCP servers.
     pub servers: Servers,
+    /// Where the keys of both are wanted.
+    pub keys: Wanted,
     /// The agent's own folder.
     pub own: PathBuf,
     /// The line in force; absent until the first one is up, and while it is changed.

@@ -7,6 +7,7 @@
 //! | [`desk`] | answers them, inside the agent |
 //! | [`export`] | an application's runs as JSON Lines |
 //! | [`health`] | looks at the agent's health, and answers about it |
+//! | `keys` | moves keys, and says when they cannot be read |
 //! | [`launch`] | the codes that open the management pages |
 //! | `line`, `decisions` | answer those about the connection, and about approvals |
 //! | [`mcp`] | servers elsewhere, what they offer, and what of it is pinned |
@@ -26,6 +27,7 @@ mod decisions;
 pub mod desk;
 pub mod export;
 pub mod health;
+mod keys;
 pub mod launch;
 mod line;
 pub mod mcp;
@@ -54,6 +56,7 @@ pub use crate::link::{HostKeys, Stage};
 use crate::mcp::connections;
 pub use crate::mcp::connections::Configured as ConfiguredServer;
 pub use crate::power::KeptAwake;
+pub use crate::secrets::Place;
 use crate::services::offers::ServerView;
 use crate::services::{Check, Folder, Report, Service};
 use crate::settings::{Connection, Notifications};

@@ -11,6 +11,7 @@ use super::desk::Desk;
 use super::no::{failed, invalid, refused};
 use crate::autostart::{Autostart, AutostartError, State};
 use crate::config::Home;
+use crate::secrets::Place;
 use crate::settings::{KeepAwake, Theme};
 
 /// The most runs at once. Each holds a connection to a model, and may run commands.
@@ -36,6 +37,9 @@ pub struct ChangeSettings {
     /// When runs keep the computer awake; at once.
     #[serde(default)]
     pub keep_awake: Option<KeepAwake>,
+    /// Where keys of providers and servers are kept; moves them.
+    #[serde(default)]
+    pub key_place: Option<Place>,
 }
 
 /// What is chosen, and where things are.
@@ -53,6 +57,8 @@ pub struct SettingsView {
     pub keep_awake: KeepAwake,
     /// Where each kind of secret is kept. Never what it is.
     pub secrets: Vec<SecretPlace>,
+    /// Where keys of providers and servers are kept. Only the name of a key's entry is in its file then.
+    pub key_place: Place,
     /// The agent's folder.
     pub home: PathBuf,
     /// The agent's version.
@@ -129,6 +135,7 @@ impl Desk {
             pages_port: Chosen { chosen: saved.page_port().await?.or(port).unwrap_or_default(), in_force: port },
             keep_awake: saved.keep_awake().await?,
             secrets: self.secret_places(),
+            key_place: saved.key_place().await?,
             home: self.own.clone(),
             version: VERSION.to_owned(),
         })
@@ -149,6 +156,9 @@ impl Desk {
     /// All of it, or nothing.
     pub(super) async fn change_settings(&self, ask: ChangeSettings) -> Result<SettingsView, No> {
         ask.check()?;
+        if let Some(place) = ask.key_place {
+            self.move_keys(place).await?;
+        }
         let saved = self.store.settings();
         if let Some(name) = &ask.device_name {
             saved.set_device_name(name).await?;

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
-use zeroize::Zeroizing;
 
 pub use crate::secrets::KeyChange;
-use crate::secrets::{Cabinet, FileError, Secret, SecretError, is_short_name};
+use crate::secrets::keyring::Entry;
+use crate::secrets::{Cabinet, FileError, Holds, Kept, Secret, SecretError, Wanted, is_short_name};
 
 /// The most bytes of an address.
 const URL_LIMIT: usize = 2000;
@@ -39,7 +39,17 @@ struct Written {
 #[serde(deny_unknown_fields)]
 struct Key {
     header: String,
-    value: Zeroizing<String>,
+    value: Kept,
+}
+
+impl Holds for Written {
+    fn key(&self) -> Option<&Kept> {
+        self.key.as_ref().map(|key| &key.value)
+    }
+
+    fn key_mut(&mut self) -> Option<&mut Kept> {
+        self.key.as_mut().map(|key| &mut key.value)
+    }
 }
 
 /// A change of a server, or a new one.
@@ -121,6 +131,21 @@ impl Connections {
         Self(Cabinet::new(folder, is_name))
     }
 
+    /// The same, with keys where they are wanted.
+    pub fn with(self, wanted: Wanted) -> Self {
+        Self(self.0.with(wanted))
+    }
+
+    /// Moves every key to where keys are wanted.
+    pub fn move_keys(&self) -> Result<(), ConnectionError> {
+        Ok(self.0.move_keys()?)
+    }
+
+    /// Where in the keyring keys of them are.
+    pub fn entries(&self) -> Vec<Entry> {
+        self.0.entries()
+    }
+
     /// All, by name.
     pub fn list(&self) -> Result<Vec<Configured>, ConnectionError> {
         Ok(self.0.all()?.iter().map(|(name, written)| shown(name, written)).collect())
@@ -139,8 +164,8 @@ impl Connections {
     }
 
     pub(super) fn open(&self, name: &str) -> Result<Connection, ConnectionError> {
-        let Written { url, key } = self.0.read(name)?;
-        let Some(Key { header, value }) = key else { return Ok(Connection { url, header: None }) };
+        let (Written { url, key }, value) = self.0.open(name)?;
+        let (Some(Key { header, .. }), Some(value)) = (key, value) else { return Ok(Connection { url, header: None }) };
         match (HeaderName::try_from(header), HeaderValue::try_from(value.as_str())) {
             (Ok(header), Ok(mut value)) => {
                 value.set_sensitive(true);
@@ -166,7 +191,7 @@ impl Change {
 impl Key {
     fn new(header: Option<String>, key: &Secret) -> Result<Self, ConnectionError> {
         let Some(header) = header else {
-            let value = Zeroizing::new(format!("Bearer {}", key.reveal()));
+            let value = Kept::new(format!("Bearer {}", key.reveal()));
             return Ok(Self { header: AUTHORIZATION.to_string(), value });
         };
         let wrong = |why| ConnectionError::Header(header.chars().take(100).collect(), why);
@@ -174,7 +199,7 @@ impl Key {
         if TAKEN.contains(&name.as_str()) || name.as_str().starts_with("mcp-") {
             return Err(wrong("the protocol uses it itself"));
         }
-        Ok(Self { header: name.to_string(), value: Zeroizing::new(key.reveal().to_owned()) })
+        Ok(Self { header: name.to_string(), value: Kept::new(key.reveal()) })
     }
 }
 

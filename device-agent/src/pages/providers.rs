@@ -10,7 +10,9 @@ use super::door::Visitor;
 use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::{Pages, Trouble};
-use crate::local::{Configured, Kind, ListProviders, ListServices, NewKey, No, NoCode, RemoveProvider, SetProvider};
+use crate::local::{
+    Configured, Kind, ListProviders, ListServices, NewKey, No, NoCode, Place, RemoveProvider, SetProvider,
+};
 use crate::services::Provider;
 
 /// The kinds with what they are called.
@@ -33,6 +35,14 @@ struct List {
 impl List {
     fn kind(&self, provider: &Configured) -> &'static str {
         name_of(provider.kind)
+    }
+
+    fn key(&self, provider: &Configured) -> &'static str {
+        match provider.key_place {
+            Some(Place::File) => "saved",
+            Some(Place::Keyring) => "saved in the keyring",
+            None => "none",
+        }
     }
 }
 

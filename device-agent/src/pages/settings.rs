@@ -177,6 +177,7 @@ fn request(fields: &Fields) -> Result<ChangeSettings, String> {
             theme: Some(theme),
             pages_port: Some(port),
             keep_awake,
+            key_place: None,
         }),
         (slots, port, theme, awake) => {
             let wrong: Vec<_> = [slots.err(), port.err(), theme.err(), awake.err()].into_iter().flatten().collect();

@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Error, Store};
 use crate::health::Ignored;
+use crate::secrets::Place;
 use crate::settings::{Connection, KeepAwake, Notifications, Theme};
 
 /// Reads and writes settings. Changing one never touches another.
@@ -79,6 +80,16 @@ impl Settings {
     /// Remembers the pages' port, so that bookmarks go on working.
     pub async fn set_page_port(&self, port: u16) -> Result<(), Error> {
         self.set("page_port", &port).await
+    }
+
+    /// Where keys are kept.
+    pub async fn key_place(&self) -> Result<Place, Error> {
+        Ok(self.get("key_place").await?.unwrap_or_default())
+    }
+
+    /// Chooses where keys are kept. It moves none.
+    pub async fn set_key_place(&self, place: Place) -> Result<(), Error> {
+        self.set("key_place", &place).await
     }
 
     /// How the pages look.

@@ -16,6 +16,7 @@ mod execution;
 mod frames;
 mod health;
 mod host_keys;
+mod keyring;
 mod leaving;
 mod line;
 mod mcp;
