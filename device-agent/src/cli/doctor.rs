@@ -1,13 +1,16 @@
 //! `doctor` and `log`: what is wrong, as the Health page shows it, and the end of the agent's log.
 
+use std::time::Duration;
+
 use clap::Args;
 use deskgate_gateway::exit::{Exit, Failure};
 use deskgate_gateway::output::Output;
 use serde_json::json;
+use tokio::time::timeout;
 
 use super::Look;
 use super::socket::{Agent, home};
-use crate::local::{Code, GetHealth, GetLog, HealthReport, Ignore, IgnoreProblem, Problem, Severity};
+use crate::local::{Code, GetHealth, GetLog, GetSettings, HealthReport, Ignore, IgnoreProblem, Problem, Severity};
 use crate::visible;
 
 /// `deskgate doctor`
@@ -38,6 +41,9 @@ pub(super) struct Log {
     filter: String,
 }
 
+/// How long an agent may take for an answer that it has at hand.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 pub(super) async fn run(agent: Agent, doctor: Doctor, look: Look, out: Output) -> Result<(), Failure> {
     let attention = [(doctor.snooze, Ignore::Day), (doctor.ignore, Ignore::Yes), (doctor.mention, Ignore::No)];
     for (code, ignore) in attention {
@@ -45,10 +51,13 @@ pub(super) async fn run(agent: Agent, doctor: Doctor, look: Look, out: Output) -
             agent.ask(IgnoreProblem { code, ignore }).await?;
         }
     }
-    let report = match agent.ask(GetHealth { all: doctor.all }).await {
+    // An agent that hangs has its socket still. This asks nobody else, so it is answered at once or never.
+    let answers = timeout(PATIENCE, agent.ask(GetSettings {})).await;
+    let report = match answers {
+        Ok(Err(failure)) if failure.exit != Exit::CannotReach => return Err(failure),
+        Ok(Ok(_)) => agent.ask(GetHealth { all: doctor.all }).await?,
         // That nobody answers is the first problem; what of the rest can be seen without an agent is looked at here.
-        Err(failure) if failure.exit == Exit::CannotReach => look(home()?).await,
-        asked => asked?,
+        _ => look(home()?).await,
     };
     out.result("doctor/1", &report, || show(&report));
     // What is wrong was said already.

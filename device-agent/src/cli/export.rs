@@ -28,18 +28,23 @@ pub(super) async fn run(
     };
     let failed = |error: std::io::Error| Failure::new(Exit::Failed, format!("{}: {error}", path.display()));
     let file = create(&path).map_err(failed)?;
-    let runs = match write(agent, app_id, file, failed).await {
-        Ok(runs) => runs,
-        Err(failure) => {
-            // A part would look like the whole.
-            let _ = std::fs::remove_file(&path);
-            return Err(failure);
-        }
-    };
+    let part = Part(&path);
+    let runs = write(agent, app_id, file, failed).await?;
+    std::mem::forget(part);
     out.result("app-exported/1", &json!({ "file": path, "app_id": app_id, "runs": runs }), || {
         format!("{runs} runs of {name} written to {}, one on each line.", path.display())
     });
     Ok(())
+}
+
+/// A file that is removed, also when the command is interrupted: a part would look like the whole.
+struct Part<'a>(&'a Path);
+
+impl Drop for Part<'_> {
+    fn drop(&mut self) {
+        // What failed before is what is told.
+        let _ = std::fs::remove_file(self.0);
+    }
 }
 
 /// A file that nobody else can read, where there was none.

@@ -166,6 +166,7 @@ fn show(view: &ServerView) -> String {
     let mut text = format!("{} at {}\n", view.server.name, view.server.url);
     for tool in view.offer.iter().flat_map(|offer| &offer.tools) {
         text += &format!("  {}: {}\n", visible::line(&tool.name), visible::line(&tool.description));
+        text += &format!("{}\n", visible::block(&tool.arguments(), "      ").trim_end());
     }
     for user in &view.users {
         let pins = [("published", &user.published), ("draft", &user.draft)];

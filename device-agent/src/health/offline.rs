@@ -35,7 +35,8 @@ const NOT_ASKED: [Code; 14] = [
 struct Kept {
     services: Option<Vec<Service>>,
     ignored: Vec<Ignored>,
-    mode: Mode,
+    /// `None` while nobody can read it.
+    mode: Option<Mode>,
     /// Whether keys are kept in the keyring.
     keyring: bool,
 }
@@ -84,7 +85,7 @@ pub async fn look(home: &Home, gateway: impl FnOnce(&Path) -> Result<(), String>
             not_asked.extend([Code::ServiceUnreadable, Code::FolderGone, Code::SandboxMissing, Code::ServicePaused])
         }
     }
-    if kept.mode == Mode::BuiltIn
+    if kept.mode == Some(Mode::BuiltIn)
         && let Err(why) = gateway(&home.gateway())
     {
         let next = "Do that, and start the agent: deskgate start";
@@ -111,14 +112,14 @@ fn down(text: &str, next: &str) -> Finding {
 /// Nothing is made where nothing is.
 async fn read(home: &Home) -> Result<Kept, Error> {
     if !home.database().exists() {
-        return Ok(Kept { services: Some(Vec::new()), ..Kept::default() });
+        return Ok(Kept { services: Some(Vec::new()), mode: Some(Mode::default()), ..Kept::default() });
     }
     let store = Store::open(home.database()).await?;
     let settings = store.settings();
     Ok(Kept {
         services: Some(store.services().list().await?),
         ignored: settings.ignored_problems().await?,
-        mode: settings.connection().await?.mode,
+        mode: Some(settings.connection().await?.mode),
         keyring: settings.key_place().await?.is_keyring(),
     })
 }
@@ -161,7 +162,7 @@ mod tests {
         std::fs::write(home.control_token(), "x").expect("written");
         std::fs::set_permissions(home.control_token(), std::fs::Permissions::from_mode(0o644)).expect("ours");
         let store = Store::open(home.database()).await.expect("opened");
-        let held = look(&home, |_| Ok(())).await;
+        let held = look(&home, |_| Err("it was asked, and nobody knows whether there is one".to_owned())).await;
         assert_eq!(codes(&held), [Code::AgentDown, Code::FileLoose]);
         assert!(held.problems[0].text.contains("Another process"), "{held:?}");
         assert!(held.not_asked.iter().any(|title| title == Code::FolderGone.entry().fine));

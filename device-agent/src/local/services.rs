@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use deskgate_protocol::{ApplicationId, DraftId};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::No;
@@ -72,9 +73,19 @@ pub struct PublishService {
 
 /// A folder may be on a disk that is gone; a page does not wait for it.
 const LOOK: Duration = Duration::from_secs(2);
+/// Each look at such a folder holds a thread for as long as the disk is gone: there are never more of them.
+static LOOKS: Semaphore = Semaphore::const_new(4);
 
 pub(super) async fn folder(ask: LookAtFolder) -> Result<Folder, No> {
-    let looked = timeout(LOOK, tokio::task::spawn_blocking(move || Folder::look(&ask.path))).await;
+    let look = async {
+        let place = LOOKS.acquire().await;
+        let look = move || {
+            let _place = place;
+            Folder::look(&ask.path)
+        };
+        tokio::task::spawn_blocking(look).await
+    };
     let silent = || Ok(Folder::Unusable { why: "its disk does not answer".to_owned() });
-    looked.unwrap_or_else(|_| silent()).map_err(|_| failed("the agent failed while it looked at the folder".to_owned()))
+    let looked = timeout(LOOK, look).await.unwrap_or_else(|_| silent());
+    looked.map_err(|_| failed("the agent failed while it looked at the folder".to_owned()))
 }

@@ -32,6 +32,13 @@ pub struct Listed {
     pub schema: Map<String, Value>,
 }
 
+impl Listed {
+    /// Its arguments as a person reads them. Models read them too, so orders may be hidden there.
+    pub fn arguments(&self) -> String {
+        serde_json::to_string_pretty(&self.schema).unwrap_or_default()
+    }
+}
+
 /// Why a list cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListError {

@@ -288,8 +288,11 @@ async fn cancelled(pages: &Pages, mode: Mode, fields: &Fields) -> Result<String,
     let typed = written.0.iter().any(|(name, value)| fields.get(name).trim() != value)
         || fields.filled("control-token").is_some();
     if typed {
-        // Kept, so that nothing is lost when the question is answered with no; unless it is a secret in the wrong place.
-        let _ = desk.ask(save(mode, edit(mode, fields), fields.filled("control-token"), true, false)).await;
+        // Kept, so that nothing is lost when the question is answered with no; but for a token that is none.
+        let keep = |token| desk.ask(save(mode, edit(mode, fields), token, true, false));
+        if keep(fields.filled("control-token")).await.is_err() {
+            keep(None).await?;
+        }
     }
     let drafted = match mode {
         Mode::BuiltIn => connection.builtin_draft.is_some(),

@@ -91,8 +91,7 @@ impl Change {
         let same = schema(&self.old) == schema(&self.new);
         [&self.old, &self.new].map(|tool| {
             let tool = tool.as_ref()?;
-            let schema = serde_json::to_string_pretty(&tool.schema).unwrap_or_default();
-            Some(if same { tool.description.clone() } else { format!("{}\n{schema}", tool.description) })
+            Some(if same { tool.description.clone() } else { format!("{}\n{}", tool.description, tool.arguments()) })
         })
     }
 }

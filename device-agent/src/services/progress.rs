@@ -1,6 +1,8 @@
 //! What a check has found so far, for whoever watches it. In memory, and only while it runs.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use deskgate_protocol::ids::DraftId;
 use tokio::sync::watch;
@@ -9,7 +11,11 @@ use super::Check;
 
 /// The checks that run now. Clones show the same ones.
 #[derive(Clone, Debug, Default)]
-pub struct Progress(watch::Sender<HashMap<DraftId, Checking>>);
+pub struct Progress {
+    now: watch::Sender<HashMap<DraftId, Checking>>,
+    /// How many there ever were.
+    begun: Arc<AtomicU64>,
+}
 
 /// A check that runs.
 #[derive(Clone, Debug, Default)]
@@ -18,7 +24,7 @@ pub struct Checking {
     pub names: Vec<String>,
     /// What it has found, in the order that it was found in.
     pub found: Vec<Check>,
-    /// Tells it from another one of the same draft.
+    /// Tells it from every other one.
     number: u64,
 }
 
@@ -33,12 +39,12 @@ impl Checking {
 impl Progress {
     /// The check of a draft; `None` while none runs.
     pub fn of(&self, draft_id: DraftId) -> Option<Checking> {
-        self.0.borrow().get(&draft_id).cloned()
+        self.now.borrow().get(&draft_id).cloned()
     }
 
     /// Changes whenever a check begins, finds something or ends.
     pub fn watch(&self) -> watch::Receiver<HashMap<DraftId, Checking>> {
-        self.0.subscribe()
+        self.now.subscribe()
     }
 
     /// What the check of a draft has found beyond the first `known`, as soon as there is something. Waits for a check
@@ -55,9 +61,8 @@ impl Progress {
 
     /// Begins to show a check. A newer one of the same draft is shown in its place.
     pub(super) fn begin(&self, draft_id: DraftId, names: Vec<String>) -> Shown {
-        let mut number = 0;
-        self.0.send_modify(|all| {
-            number = all.get(&draft_id).map_or(0, |older| older.number + 1);
+        let number = self.begun.fetch_add(1, Ordering::Relaxed);
+        self.now.send_modify(|all| {
             all.insert(draft_id, Checking { names, found: Vec::new(), number });
         });
         Shown { progress: self.clone(), draft_id, number }
@@ -75,7 +80,7 @@ pub(super) struct Shown {
 impl Shown {
     /// Shows what was found.
     pub(super) fn found(&self, check: &Check) {
-        self.progress.0.send_if_modified(|all| {
+        self.progress.now.send_if_modified(|all| {
             let own = all.get_mut(&self.draft_id).filter(|it| it.number == self.number);
             own.map(|it| it.found.push(check.clone())).is_some()
         });
@@ -84,7 +89,7 @@ impl Shown {
 
 impl Drop for Shown {
     fn drop(&mut self) {
-        self.progress.0.send_if_modified(|all| {
+        self.progress.now.send_if_modified(|all| {
             let own = all.get(&self.draft_id).is_some_and(|it| it.number == self.number);
             own && all.remove(&self.draft_id).is_some()
         });
@@ -113,5 +118,17 @@ mod tests {
         assert!(progress.of(draft_id).is_some_and(|it| it.found.is_empty()), "the newer one is shown");
         drop(newer);
         assert!(progress.of(draft_id).is_none());
+    }
+
+    #[test]
+    fn a_check_that_outlives_a_newer_one_is_not_taken_for_the_newest() {
+        let (progress, draft_id) = (Progress::default(), DraftId::new());
+        let begin = || progress.begin(draft_id, Vec::new());
+        let oldest = begin();
+        drop(begin());
+        let _newest = begin();
+        oldest.found(&pass("one", ""));
+        drop(oldest);
+        assert!(progress.of(draft_id).is_some_and(|it| it.found.is_empty()));
     }
 }
