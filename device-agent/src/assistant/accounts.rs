@@ -80,6 +80,8 @@ pub struct Change {
     pub base_url: Option<String>,
     /// What happens to its key.
     pub key: KeyChange,
+    /// Where its key is kept; `None` leaves it where it is, and puts a first one where keys are wanted.
+    pub key_place: Option<Place>,
 }
 
 /// Why an account cannot be used or changed.
@@ -153,7 +155,7 @@ impl Accounts {
     /// Adds an account or changes it; what is not said stays. A saved key never moves to another place.
     pub fn set(&self, name: &str, change: Change) -> Result<Configured, AccountError> {
         check_name(name)?;
-        let written = self.0.change(name, change.kind.is_some(), |saved| change.of(saved))?;
+        let written = self.0.change(name, change.kind.is_some(), change.key_place, |saved| change.of(saved))?;
         Ok(shown(name, &written))
     }
 
@@ -232,7 +234,7 @@ mod tests {
     use super::*;
 
     fn change(kind: Option<Kind>, base_url: Option<&str>, key: KeyChange) -> Change {
-        Change { kind, base_url: base_url.map(str::to_owned), key }
+        Change { kind, base_url: base_url.map(str::to_owned), key, key_place: None }
     }
 
     fn key() -> KeyChange {

@@ -57,8 +57,7 @@ pub(super) async fn run(agent: Agent, command: Provider, out: Output) -> Result<
                 let next =
                     format!("Next: deskgate service create NAME --app APP --provider {} --model MODEL", provider.name);
                 match provider.key_place {
-                    Some(Place::File) => format!("Saved with its key, in a file that only you can read.\n{next}"),
-                    Some(Place::Keyring) => format!("Saved, its key in the desktop's keyring.\n{next}"),
+                    Some(place) => format!("Saved, its key {}.\n{next}", place.words()),
                     None => format!("Saved without a key.\n{next}"),
                 }
             });
@@ -81,7 +80,7 @@ fn request(set: Set) -> Result<SetProvider, Failure> {
     for (what, text) in [("NAME", Some(&set.name)), ("--base-url", set.base_url.as_ref())] {
         no_secret(what, text.map(String::as_str).unwrap_or_default())?;
     }
-    let key = set.key.read()?;
+    let (key, key_place) = (set.key.read()?, set.key.place());
     if let NewKey::Replace(text) = &key
         && let Some(kind) = SecretKind::of(text.trim()).filter(|kind| *kind != SecretKind::ModelProviderKey)
     {
@@ -91,7 +90,7 @@ fn request(set: Set) -> Result<SetProvider, Failure> {
         KindName::Anthropic => Kind::Anthropic,
         KindName::Openai => Kind::Openai,
     });
-    Ok(SetProvider { name: set.name, kind, base_url: set.base_url, key })
+    Ok(SetProvider { name: set.name, kind, base_url: set.base_url, key, key_place })
 }
 
 fn list(providers: &[Configured]) -> String {

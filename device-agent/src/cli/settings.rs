@@ -60,7 +60,10 @@ fn change(name: What, value: String) -> Result<ChangeSettings, Failure> {
             let slots = value.parse().map_err(|_| wrong(format!("slots: {value:?} is no number of runs")))?;
             ChangeSettings { slots: Some(slots), ..none }
         }
-        What::Secrets => ChangeSettings { key_place: Some(value.parse().map_err(wrong)?), ..none },
+        What::Secrets => {
+            let place = value.parse().map_err(|why| wrong(format!("secrets: {why}")))?;
+            ChangeSettings { key_place: Some(place), ..none }
+        }
         What::PagesPort => {
             let port = value.parse().map_err(|_| wrong(format!("pages-port: {value:?} is no port")))?;
             ChangeSettings { pages_port: Some(port), ..none }
@@ -68,11 +71,11 @@ fn change(name: What, value: String) -> Result<ChangeSettings, Failure> {
     })
 }
 
-/// Where the keys of providers and servers are, before what is kept in files.
+/// Where new keys of providers and servers are kept, before what is kept in files.
 fn keys(place: Place) -> &'static str {
     match place {
         Place::File => "",
-        Place::Keyring => "keys of providers and servers in the desktop's keyring; ",
+        Place::Keyring => "new keys of providers and servers in the desktop's keyring; ",
     }
 }
 
@@ -87,7 +90,11 @@ fn show(settings: &SettingsView) -> String {
         keys(settings.key_place),
     );
     for place in settings.secrets.iter().filter(|place| place.saved) {
-        text += &format!("\n             {} ({})", place.path.display(), place.what);
+        let keyring = match place.in_keyring {
+            0 => String::new(),
+            keys => format!(", {keys} in the desktop's keyring"),
+        };
+        text += &format!("\n             {} ({}{keyring})", place.path.display(), place.what);
     }
     text += &format!("\nversion      {}; what the gateway makes of it: deskgate status", settings.version);
     text + "\ntelemetry    none: nothing about you or your use is sent anywhere"

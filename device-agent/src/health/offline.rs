@@ -37,8 +37,6 @@ struct Kept {
     ignored: Vec<Ignored>,
     /// `None` while nobody can read it.
     mode: Option<Mode>,
-    /// Whether keys are kept in the keyring.
-    keyring: bool,
 }
 
 /// One look. `gateway` says why a gateway with its state in this folder could not start; asked where it is built in.
@@ -99,7 +97,7 @@ pub async fn look(home: &Home, gateway: impl FnOnce(&Path) -> Result<(), String>
     if !asks_models(&kept) {
         not_asked.remove(&Code::ProviderRefusesKey);
     }
-    if !kept.keyring {
+    if !has_files(&home.providers()) && !has_files(&home.mcp_servers()) {
         not_asked.remove(&Code::KeyringShut);
     }
     report(findings, &not_asked, &kept.ignored)
@@ -120,13 +118,17 @@ async fn read(home: &Home) -> Result<Kept, Error> {
         services: Some(store.services().list().await?),
         ignored: settings.ignored_problems().await?,
         mode: Some(settings.connection().await?.mode),
-        keyring: settings.key_place().await?.is_keyring(),
     })
 }
 
 fn asks_models(kept: &Kept) -> bool {
     let published = kept.services.iter().flatten().filter_map(|service| service.published.as_ref());
     published.into_iter().any(|version| version.definition.provider != Provider::Scripted)
+}
+
+/// Whether something is configured there that may have a key.
+fn has_files(folder: &Path) -> bool {
+    std::fs::read_dir(folder).is_ok_and(|mut files| files.next().is_some())
 }
 
 /// There is one look only, so nothing is waited for that may pass.

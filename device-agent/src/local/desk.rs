@@ -19,10 +19,8 @@ use super::line::view;
 use super::no::{failed, refused};
 use super::orders::Order;
 use super::services;
-use super::{
-    AgentStatus, Ask, Asker, LineView, NewKey, No, NoCode, OpenPages, OpenedPages, Reply, Request, SetProvider, Stop,
-};
-use crate::assistant::accounts::{AccountError, Accounts, Change};
+use super::{AgentStatus, Ask, Asker, LineView, NewKey, No, NoCode, OpenPages, OpenedPages, Reply, Request, Stop};
+use crate::assistant::accounts::Accounts;
 use crate::dispatcher::{DispatcherHandle, Standing};
 use crate::identity::DeviceKey;
 use crate::link::LinkHandle;
@@ -135,16 +133,8 @@ impl Desk {
                 give(ask, self.services(asker)?.publish(ask.draft_id).await.map_err(No::from))
             }
             Request::ListProviders(ask) => give(ask, self.with_accounts(Accounts::list).await),
-            Request::SetProvider(ask) => {
-                let SetProvider { name, kind, base_url, key } = ask.clone();
-                let set =
-                    move |accounts: &Accounts| accounts.set(&name, Change { kind, base_url, key: key_change(&key)? });
-                give(ask, self.with_accounts(set).await)
-            }
-            Request::RemoveProvider(ask) => {
-                let name = ask.name.clone();
-                give(ask, self.with_accounts(move |accounts| accounts.remove(&name)).await)
-            }
+            Request::SetProvider(ask) => give(ask.clone(), self.set_provider(ask).await),
+            Request::RemoveProvider(ask) => give(ask.clone(), self.remove_provider(ask).await),
             Request::ListMcpServers(ask) => give(ask, self.with_servers(Connections::list).await),
             Request::SetMcpServer(ask) => give(ask.clone(), self.set_server(ask).await),
             Request::RemoveMcpServer(ask) => give(ask.clone(), self.remove_server(ask).await),
@@ -185,16 +175,6 @@ impl Desk {
             servers: self.servers.clone(),
         };
         Ok(ServiceDesk::new(self.store.services(), gateway, computer).showing(self.checking.clone()))
-    }
-
-    /// Accounts are files, and files may block.
-    async fn with_accounts<R: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Accounts) -> Result<R, AccountError> + Send + 'static,
-    ) -> Result<R, No> {
-        let accounts = self.accounts.clone();
-        let worked = tokio::task::spawn_blocking(move || work(&accounts)).await;
-        worked.map_err(|_| failed("the agent failed while it handled its providers".to_owned()))?.map_err(No::from)
     }
 
     pub(super) async fn status(&self) -> Result<AgentStatus, No> {

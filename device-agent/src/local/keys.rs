@@ -63,6 +63,6 @@ impl Desk {
 }
 
 /// The keyring is another program, and files may block too.
-async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R, No> {
+pub(super) async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R, No> {
     tokio::task::spawn_blocking(work).await.map_err(|_| failed("the agent failed while it looked for keys".to_owned()))
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::secrets::KeyChange;
 use crate::secrets::keyring::Entry;
-use crate::secrets::{Cabinet, FileError, Holds, Kept, Secret, SecretError, Wanted, is_short_name};
+use crate::secrets::{Cabinet, FileError, Holds, Kept, Place, Secret, SecretError, Wanted, is_short_name};
 
 /// The most bytes of an address.
 const URL_LIMIT: usize = 2000;
@@ -24,6 +24,9 @@ pub struct Configured {
     pub url: String,
     /// The header that its key travels in; absent when it has none.
     pub header: Option<String>,
+    /// Where that key is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_place: Option<Place>,
 }
 
 /// What stands in the file.
@@ -61,6 +64,8 @@ pub struct Change {
     pub header: Option<String>,
     /// What happens to its key.
     pub key: KeyChange,
+    /// Where its key is kept; `None` leaves it where it is, and puts a first one where keys are wanted.
+    pub key_place: Option<Place>,
 }
 
 /// Why a server's connection cannot be used or changed.
@@ -154,7 +159,7 @@ impl Connections {
     /// Adds a server or changes it; what is not said stays. A saved key never moves to another place.
     pub fn set(&self, name: &str, change: Change) -> Result<Configured, ConnectionError> {
         check_name(name)?;
-        let written = self.0.change(name, change.url.is_some(), |saved| change.of(saved))?;
+        let written = self.0.change(name, change.url.is_some(), change.key_place, |saved| change.of(saved))?;
         Ok(shown(name, &written))
     }
 
@@ -208,8 +213,12 @@ const TAKEN: [&str; 8] =
     ["accept", "connection", "content-length", "content-type", "host", "last-event-id", "transfer-encoding", "upgrade"];
 
 fn shown(name: &str, written: &Written) -> Configured {
-    let header = written.key.as_ref().map(|key| key.header.clone());
-    Configured { name: name.to_owned(), url: written.url.clone(), header }
+    Configured {
+        name: name.to_owned(),
+        url: written.url.clone(),
+        header: written.key.as_ref().map(|key| key.header.clone()),
+        key_place: written.key().map(Kept::place),
+    }
 }
 
 /// A name is a part of a file's name and of the names of tools.
@@ -251,7 +260,7 @@ mod tests {
     use super::*;
 
     fn change(url: Option<&str>, key: KeyChange) -> Change {
-        Change { url: url.map(str::to_owned), header: None, key }
+        Change { url: url.map(str::to_owned), header: None, key, key_place: None }
     }
 
     fn key() -> KeyChange {

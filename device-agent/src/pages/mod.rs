@@ -188,6 +188,7 @@ pub fn router(pages: Pages) -> Router {
         .route("/settings", get(settings::show).post(settings::change))
         .route("/settings/autostart", post(settings::set_autostart))
         .route("/settings/notifications", post(settings::set_notifications))
+        .route("/settings/secrets", post(settings::move_keys))
         .route("/settings/sign-out", get(settings::ask_sign_out))
         .route("/sign-in", get(sign_in::show).post(sign_in::enter))
         .route("/sign-out", post(sign_in::leave))

@@ -11,7 +11,7 @@ use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::{Pages, Trouble};
 use crate::local::{
-    Configured, Kind, ListProviders, ListServices, NewKey, No, NoCode, Place, RemoveProvider, SetProvider,
+    Configured, GetSettings, Kind, ListProviders, ListServices, NewKey, No, NoCode, RemoveProvider, SetProvider,
 };
 use crate::services::Provider;
 
@@ -37,12 +37,8 @@ impl List {
         name_of(provider.kind)
     }
 
-    fn key(&self, provider: &Configured) -> &'static str {
-        match provider.key_place {
-            Some(Place::File) => "saved",
-            Some(Place::Keyring) => "saved in the keyring",
-            None => "none",
-        }
+    fn key(&self, provider: &Configured) -> String {
+        provider.key_place.map_or("none".to_owned(), |place| format!("saved {}", place.words()))
     }
 }
 
@@ -101,8 +97,10 @@ async fn find(pages: &Pages, name: &str) -> Result<Configured, Trouble> {
 }
 
 /// `GET /providers/new`
-pub(super) async fn ask_new(State(pages): State<Pages>, visitor: Visitor) -> Response {
-    form(&pages, &visitor, None, Fields::default(), None).await
+pub(super) async fn ask_new(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, Trouble> {
+    let place = pages.desk().ask(GetSettings {}).await?.key_place;
+    let fields = Fields(vec![("key_place".to_owned(), place.as_str().to_owned())]);
+    Ok(form(&pages, &visitor, None, fields, None).await)
 }
 
 /// `GET /providers/{name}`
@@ -112,7 +110,16 @@ pub(super) async fn show(
     Path(name): Path<String>,
 ) -> Result<Response, Trouble> {
     let saved = find(&pages, &name).await?;
-    let pairs = [("kind", name_of(saved.kind)), ("base_url", &saved.base_url), ("key_is", "keep")];
+    let place = match saved.key_place {
+        Some(place) => place,
+        None => pages.desk().ask(GetSettings {}).await?.key_place,
+    };
+    let pairs = [
+        ("kind", name_of(saved.kind)),
+        ("base_url", &saved.base_url),
+        ("key_is", "keep"),
+        ("key_place", place.as_str()),
+    ];
     let fields = Fields(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec());
     Ok(form(&pages, &visitor, Some(saved), fields, None).await)
 }
@@ -176,6 +183,7 @@ async fn refuse(
 fn place_of(message: &str) -> &'static str {
     match message {
         _ if message.starts_with("the base URL") => "base_url",
+        _ if message.contains("keyring") => "key_place",
         _ if message.starts_with("a provider's name") => "name",
         _ => "key",
     }
@@ -201,7 +209,8 @@ fn request(name: String, fields: &Fields) -> Result<SetProvider, Problem> {
         None if fields.get("key_is") == "none" => NewKey::Forget,
         None => NewKey::Keep,
     };
-    Ok(SetProvider { name, kind: Some(kind), base_url: fields.filled("base_url"), key })
+    let key_place = fields.get("key_place").parse().ok();
+    Ok(SetProvider { name, kind: Some(kind), base_url: fields.filled("base_url"), key, key_place })
 }
 
 #[derive(Template)]

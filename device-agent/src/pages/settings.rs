@@ -22,7 +22,7 @@ use crate::settings::{KeepAwake, Notifications, Theme};
 use crate::visible;
 
 /// The form's fields, by the names that the agent calls them.
-const FIELDS: &[&str] = &["device-name", "slots", "pages-port", "theme", "keep-awake"];
+const FIELDS: &[&str] = &["device-name", "slots", "pages-port", "theme", "keep-awake", "secrets"];
 
 /// What was just done.
 #[derive(Debug, Default, Deserialize)]
@@ -93,6 +93,7 @@ impl Show {
             "slots" => "Runs at once",
             "pages-port" => "Port of these pages",
             "keep-awake" => "Kept awake during runs",
+            "secrets" => "Secrets",
             _ => "Theme",
         }
     }
@@ -141,6 +142,7 @@ pub(super) async fn show(
     let said = match place.said.as_str() {
         "saved" => Some("Saved."),
         "enabled" => Some("The agent starts when you log in."),
+        "moved" => Some("Every key is there now."),
         "disabled" => Some("The agent does not start by itself any more."),
         _ => None,
     };
@@ -214,6 +216,25 @@ pub(super) async fn set_notifications(State(pages): State<Pages>, fields: Fields
     let ticked = |name| Some(fields.get(name) == "yes");
     pages.desk().ask(SetNotifications { on: ticked("approvals"), hide_details: ticked("hide-details") }).await?;
     Ok(Redirect::to("/settings?said=saved"))
+}
+
+/// `POST /settings/secrets`: moves every key.
+pub(super) async fn move_keys(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let moved = match fields.get("secrets").parse() {
+        Ok(place) => pages.desk().ask(ChangeSettings { key_place: Some(place), ..ChangeSettings::default() }).await,
+        Err(why) => Err(No { code: NoCode::Invalid, message: format!("secrets: {why}") }),
+    };
+    match moved {
+        Ok(_) => {
+            pages.live().changed(Topic::Status);
+            Ok(Redirect::to("/settings?said=moved#secrets").into_response())
+        }
+        Err(no) => again(&pages, &visitor, None, no).await,
+    }
 }
 
 #[derive(Template)]

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
 use super::keyring::{Entry, KeyringError};
-use super::{Holds, Kept, Secret, SecretError, Wanted, read_private, write_private};
+use super::{Holds, Kept, Place, Secret, SecretError, Wanted, read_private, write_private};
 
 /// The folder. Every call does file work and may block. Clones share their lock.
 pub struct Cabinet<T> {
@@ -111,12 +111,14 @@ impl<T: Serialize + DeserializeOwned + Holds> Cabinet<T> {
         }
     }
 
-    /// Saves what `make` makes of what was there, with its key where keys are wanted; one change at a time. `anew`: it
-    /// needs nothing of what was there, so that it also mends what is damaged.
+    /// Saves what `make` makes of what was there, one change at a time. Its key is kept at `place`; without one where the
+    /// key before it was, or where keys are wanted. `anew`: it needs nothing of what was there, so that it also mends what
+    /// is damaged.
     pub fn change<E: From<FileError>>(
         &self,
         name: &str,
         anew: bool,
+        place: Option<Place>,
         make: impl FnOnce(Option<T>) -> Result<T, E>,
     ) -> Result<T, E> {
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,9 +129,10 @@ impl<T: Serialize + DeserializeOwned + Holds> Cabinet<T> {
             Err(error) => return Err(error.into()),
         };
         let before = saved.as_ref().and_then(entry);
+        let place = place.or_else(|| Some(saved.as_ref()?.key()?.place())).unwrap_or_else(|| self.wanted.get());
         let mut made = make(saved)?;
         if let Some(key) = made.key_mut() {
-            key.move_to(self.wanted.get()).map_err(FileError::from)?;
+            key.move_to(place).map_err(FileError::from)?;
         }
         let written = self.write(name, &made);
         // A key leaves its old place last: what ends before that leaves it there twice, and never nowhere.
@@ -156,7 +159,8 @@ impl<T: Serialize + DeserializeOwned + Holds> Cabinet<T> {
     /// Moves every key to where keys are wanted, one after the other. What was moved before something fails stays moved.
     pub fn move_keys(&self) -> Result<(), FileError> {
         for name in self.names()? {
-            match self.change::<FileError>(&name, false, |saved| saved.ok_or_else(|| unknown(&name))) {
+            let wanted = Some(self.wanted.get());
+            match self.change::<FileError>(&name, false, wanted, |saved| saved.ok_or_else(|| unknown(&name))) {
                 // It was removed in the meantime.
                 Ok(_) | Err(FileError::Unknown(_)) => {}
                 Err(error) => return Err(error),
@@ -254,7 +258,7 @@ mod tests {
     }
 
     fn set(cabinet: &Cabinet<Vec<u32>>, name: &str, anew: bool, file: &[u32]) -> Result<Vec<u32>, FileError> {
-        cabinet.change(name, anew, |_| Ok(file.to_vec()))
+        cabinet.change(name, anew, None, |_| Ok(file.to_vec()))
     }
 
     #[test]
@@ -311,7 +315,7 @@ mod tests {
                             saved.push(0);
                             Ok::<_, FileError>(saved)
                         };
-                        cabinet.change("work", false, longer).expect("saved");
+                        cabinet.change("work", false, None, longer).expect("saved");
                     }
                 });
             }

@@ -33,6 +33,14 @@ impl Place {
         }
     }
 
+    /// As a sentence goes on with it.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::File => "in a file that only you can read",
+            Self::Keyring => "in the desktop's keyring",
+        }
+    }
+
     /// Whether it is the keyring.
     pub const fn is_keyring(self) -> bool {
         matches!(self, Self::Keyring)
@@ -45,7 +53,7 @@ impl std::str::FromStr for Place {
     /// What was written instead is not repeated: whoever mistakes the setting writes a key there.
     fn from_str(text: &str) -> Result<Self, String> {
         let known = [Self::File, Self::Keyring].into_iter().find(|place| place.as_str() == text);
-        known.ok_or_else(|| "secrets: choose file or keyring".to_owned())
+        known.ok_or_else(|| "choose file or keyring".to_owned())
     }
 }
 

@@ -50,7 +50,7 @@ async fn a_choice_that_is_none_keeps_every_field_and_changes_nothing() {
 #[tokio::test]
 async fn a_form_without_the_sessions_token_changes_nothing() {
     let room = Room::new().await;
-    for path in ["/settings", "/settings/autostart"] {
+    for path in ["/settings", "/settings/autostart", "/settings/secrets"] {
         assert_eq!(room.post_without_token(path, &form(&[("enabled", "yes")])).await.status, 403, "{path}");
     }
     assert_eq!(room.store.settings().slots().await.expect("readable"), None);

@@ -5,6 +5,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use deskgate_tests::device::Said;
 use deskgate_tests::keyring::Keyring;
 use deskgate_tests::model::{KEY, ModelServer};
+use deskgate_tests::visitor::Visitor;
 use deskgate_tests::{Backend, Device, Folder};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -75,6 +76,58 @@ async fn keys_move_to_the_keyring_and_back_and_a_move_that_ends_in_the_middle_lo
     assert!(is_in_file(&device) && keyring.entries().await == 0, "nothing stays there");
     says_good_day(&backend).await;
     assert!(!device.log().all().contains(KEY), "no key is logged");
+}
+
+#[tokio::test]
+async fn one_key_moves_by_its_form_or_command_and_its_place_is_named_wherever_it_is_shown() {
+    let Some(model) = ModelServer::start(answers()).await else { return };
+    let device = Device::built_in().await;
+    configure(&device, &model, "openai", "/v1", KEY).await;
+    let key_file = model.key_file(KEY);
+    let key_file = key_file.to_str().expect("a plain name");
+    let visitor = Visitor::of(&device).await;
+    let provider = device.cli(&["provider", "list"]).await.ok()["providers"][0].clone();
+    let form = |place: &'static str| {
+        [("kind", "openai"), ("base_url", text(&provider, "/base_url")), ("key", ""), ("key_place", place)]
+    };
+
+    let away = visitor.send("/providers/work", &form("keyring")).await;
+    assert_eq!(away.status, reqwest::StatusCode::UNPROCESSABLE_ENTITY, "{}", away.text);
+    assert!(
+        away.text.contains("no keyring that answers") && away.text.contains("href=\"#key_place\""),
+        "{}",
+        away.text
+    );
+    assert!(away.text.contains("value=\"keyring\" checked") && is_in_file(&device), "no silent fall back");
+    let crm = ["mcp", "set", "crm", "--url", "https://tools.example.com/mcp", "--key-file", key_file];
+    let away = device.cli(&[&crm[..], &["--key-place", "keyring"]].concat()).await;
+    assert!(away.exit == 6 && !device.home().join("mcp/crm.json").exists(), "{}", away.stderr);
+
+    let keyring = Keyring::start(&device).await;
+    assert_eq!(visitor.send("/providers/work", &form("keyring")).await.done(), "/providers");
+    assert!(!is_in_file(&device) && keyring.entries().await == 1);
+    device.cli(&crm).await.ok();
+    let servers = || async { device.cli(&["mcp", "list"]).await.ok()["servers"][0].clone() };
+    assert_eq!(servers().await["key_place"], "file", "the other one stays where it is");
+    assert!(visitor.page("/providers").await.text.contains("saved in the desktop&#39;s keyring"));
+    assert!(visitor.page("/providers/work").await.text.contains("It is in the desktop&#39;s keyring"));
+    assert!(visitor.page("/mcp").await.text.contains("saved in a file that only you can read"));
+    assert!(visitor.page("/settings").await.text.contains("1 in the desktop's keyring"));
+    configure(&device, &model, "openai", "/v1", KEY).await;
+    assert!(!is_in_file(&device) && keyring.entries().await == 1, "a key that is replaced stays where it was");
+    let moved = device.plain_cli(&["mcp", "set", "crm", "--key-place", "keyring"]).await;
+    assert!(moved.stdout.contains("with a key in the desktop's keyring"), "{}", moved.stdout);
+    assert_eq!((servers().await["key_place"].clone(), keyring.entries().await), (json!("keyring"), 2));
+
+    keyring.lock().await;
+    let locked = visitor.send("/settings/secrets", &[("secrets", "file")]).await;
+    assert_eq!(locked.status, reqwest::StatusCode::CONFLICT, "{}", locked.text);
+    assert!(locked.text.contains("locked") && !is_in_file(&device), "{}", locked.text);
+    assert!(visitor.page("/health").await.text.contains("The keyring cannot be read"));
+    let mut keyring = keyring;
+    keyring.unlock().await;
+    assert_eq!(visitor.send("/settings/secrets", &[("secrets", "file")]).await.done(), "/settings?said=moved#secrets");
+    assert!(is_in_file(&device) && keyring.entries().await == 0, "every key is back");
 }
 
 #[tokio::test]
