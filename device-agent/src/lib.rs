@@ -50,6 +50,7 @@ use local::desk::{Desk, Engine};
 use local::health::Health;
 use local::launch::Launch;
 use local::orders::{Leaving, Order};
+use local::retention::{self, EndedRuns, Runs};
 use mcp::Servers;
 use mcp::connections::Connections;
 use pages::Pages;
@@ -170,6 +171,7 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
     let close = CancellationToken::new();
     let pages = AbortOnDropHandle::new(tokio::spawn(serve_pages(desk.clone(), close.clone())));
     let _looking = AbortOnDropHandle::new(tokio::spawn(local::health::follow(desk.clone())));
+    let _forgetting = AbortOnDropHandle::new(tokio::spawn(retention::follow(desk.clone())));
     let _notifying = AbortOnDropHandle::new(tokio::spawn(local::notices::follow(desk.clone())));
     let office = AbortOnDropHandle::new(tokio::spawn(local::desk::serve(listener, desk, close.clone())));
     let mut agent = Agent { home: home.clone(), store, key, accounts, servers, engines, keep_awake, ordered, signals };
@@ -245,7 +247,28 @@ struct Reached {
     gateway: Option<Gateway>,
 }
 
+/// The ended runs of the gateway in this process.
+struct OwnRuns(deskgate_gateway::store::Store);
+
+impl EndedRuns for OwnRuns {
+    fn count(&self, ago: Duration) -> retention::Answer<'_, (u64, u64)> {
+        Box::pin(async move {
+            let (kept, going) = self.0.ended_runs(ago).await.map_err(|error| error.to_string())?;
+            Ok((kept.unsigned_abs(), going.unsigned_abs()))
+        })
+    }
+
+    fn keep(&self, retention: Duration) -> retention::Answer<'_, ()> {
+        Box::pin(async move { self.0.shorten_retention(retention).await.map(drop).map_err(|error| error.to_string()) })
+    }
+}
+
 impl Reached {
+    fn ended_runs(&self) -> Option<Runs> {
+        let gateway = self.gateway.as_ref()?;
+        Some(Arc::new(OwnRuns(gateway.store().clone())))
+    }
+
     fn broken(&self) -> CancellationToken {
         self.gateway.as_ref().map_or_else(CancellationToken::new, Gateway::broken)
     }
@@ -274,6 +297,7 @@ impl Agent {
                 dispatcher: dispatching.clone(),
                 link: handle.clone(),
                 kept_awake,
+                ended_runs: reached.ended_runs(),
             }));
             let wish = self.keep_awake.clone();
             let sleep = dispatcher::sleep::follow(shown, wish, dispatching.clone(), handle.clone());
@@ -297,6 +321,12 @@ impl Agent {
                         }
                         reached = self.reach(&wanted).await?;
                         in_force = wanted;
+                        let ended_runs = reached.ended_runs();
+                        self.engines.send_modify(|engine| {
+                            if let Some(engine) = engine {
+                                engine.ended_runs = ended_runs;
+                            }
+                        });
                         handle.redirect(reached.connector.clone(), reached.credentials.clone());
                         let _ = done.send(());
                     }
@@ -395,10 +425,16 @@ impl Agent {
     /// the same address.
     async fn start_gateway(&self, listen: SocketAddr) -> Result<Gateway, AgentError> {
         let settings = self.store.settings();
+        let keep = settings.keep().await?;
+        let built_in = |listen| {
+            let mut settings = Settings::built_in(self.home.gateway(), listen);
+            settings.limits.retention = retention::days(keep.runs);
+            settings
+        };
         let known = if listen.port() == 0 { settings.builtin_port().await? } else { None };
         if let Some(port) = known {
             let listen = SocketAddr::new(listen.ip(), port);
-            match Gateway::start(Settings::built_in(self.home.gateway(), listen)).await {
+            match Gateway::start(built_in(listen)).await {
                 Ok(gateway) => return Ok(gateway),
                 Err(StartError::Listen { .. }) => {
                     tracing::warn!(port, "the port of the last time is taken; choosing another")
@@ -406,7 +442,7 @@ impl Agent {
                 Err(error) => return Err(Box::new(error).into()),
             }
         }
-        let gateway = Gateway::start(Settings::built_in(self.home.gateway(), listen)).await.map_err(Box::new)?;
+        let gateway = Gateway::start(built_in(listen)).await.map_err(Box::new)?;
         if listen.port() == 0 {
             settings.set_builtin_port(gateway.addresses().http.port()).await?;
         }

@@ -18,6 +18,7 @@ use super::launch::{Launch, is_page};
 use super::line::view;
 use super::no::{failed, refused};
 use super::orders::Order;
+use super::retention::Runs;
 use super::services;
 use super::{AgentStatus, Ask, Asker, LineView, NewKey, No, NoCode, OpenPages, OpenedPages, Reply, Request, Stop};
 use crate::assistant::accounts::Accounts;
@@ -40,6 +41,8 @@ pub struct Engine {
     pub link: LinkHandle,
     /// Whether runs keep the computer awake.
     pub kept_awake: watch::Receiver<KeptAwake>,
+    /// The ended runs of a built-in gateway.
+    pub ended_runs: Option<Runs>,
 }
 
 /// What the answers are made from.
@@ -116,6 +119,8 @@ impl Desk {
             Request::TestConnection(ask) => give(ask, self.test(ask).await),
             Request::GetSettings(ask) => give(ask, self.settings().await),
             Request::ChangeSettings(ask) => give(ask.clone(), self.change_settings(ask).await),
+            Request::ReviewRetention(ask) => give(ask, self.review_retention(ask).await),
+            Request::SetRetention(ask) => give(ask, self.set_retention(ask).await),
             Request::GetAutostart(ask) => give(ask, self.autostart(None).await),
             Request::SetAutostart(ask) => give(ask, self.autostart(Some(ask.enabled)).await),
             Request::CreateService(ask) => {

@@ -16,6 +16,7 @@
 //! | `no` | what went wrong, as an answer |
 //! | [`notices`] | shows a notification for each call that waits |
 //! | [`opener`] | opens the pages in the person's browser |
+//! | [`retention`] | for how long things are kept, and what would go |
 //! | [`orders`] | what the agent is told as a whole, and who waits for it |
 //!
 //! Each request is a type and names the type of its answer ([`Ask`]). Only this user and root are
@@ -37,6 +38,7 @@ pub mod notices;
 pub mod opener;
 pub mod orders;
 pub mod providers;
+pub mod retention;
 pub mod services;
 pub mod settings;
 pub mod status;
@@ -71,6 +73,7 @@ pub use health::{GetHealth, GetLog, Ignore, IgnoreProblem, MakeBundle};
 pub use mcp::{AcceptMcpTools, ListMcpServers, LookAtMcpServer, RemoveMcpServer, ReviewMcpServers, SetMcpServer};
 pub use notices::{GetNotifications, SetNotifications};
 pub use providers::{ListProviders, NewKey, RemoveProvider, SetProvider};
+pub use retention::{Amount, Retention, ReviewRetention, SetRetention};
 pub use services::{
     CheckService, CreateService, EditService, FollowCheck, ListServices, LookAtFolder, PublishService, ShowService,
 };
@@ -132,6 +135,10 @@ requests! {
     GetSettings => SettingsView;
     /// Choose something about the agent itself.
     ChangeSettings => SettingsView;
+    /// How much is kept, and what would go if it were kept for so long.
+    ReviewRetention => Retention;
+    /// Keep things for so long, and delete what is older.
+    SetRetention => Retention;
     /// Whether the agent starts at login.
     GetAutostart => autostart::State;
     /// Have the agent started at login, or not any more.

@@ -13,7 +13,7 @@ use super::no::{failed, invalid, refused};
 use crate::autostart::{Autostart, AutostartError, State};
 use crate::config::Home;
 use crate::secrets::Place;
-use crate::settings::{KeepAwake, Theme};
+use crate::settings::{Keep, KeepAwake, Theme};
 
 /// The most runs at once. Each holds a connection to a model, and may run commands.
 const MOST_SLOTS: u32 = 64;
@@ -60,6 +60,8 @@ pub struct SettingsView {
     pub secrets: Vec<SecretPlace>,
     /// Where new keys of providers and servers are kept. One in the keyring has only the name of its entry in its file.
     pub key_place: Place,
+    /// For how many days what is over is kept.
+    pub keep: Keep,
     /// The agent's folder.
     pub home: PathBuf,
     /// The agent's version.
@@ -139,6 +141,7 @@ impl Desk {
             keep_awake: saved.keep_awake().await?,
             secrets: blocking(move || desk.secret_places()).await?,
             key_place: saved.key_place().await?,
+            keep: saved.keep().await?,
             home: self.own.clone(),
             version: VERSION.to_owned(),
         })

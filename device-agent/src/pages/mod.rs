@@ -30,6 +30,7 @@ mod overview;
 mod plot;
 mod providers;
 mod publication;
+mod retention;
 mod runs;
 mod service_form;
 mod services;
@@ -188,6 +189,7 @@ pub fn router(pages: Pages) -> Router {
         .route("/settings", get(settings::show).post(settings::change))
         .route("/settings/autostart", post(settings::set_autostart))
         .route("/settings/notifications", post(settings::set_notifications))
+        .route("/settings/retention", get(retention::ask).post(retention::set))
         .route("/settings/secrets", post(settings::move_keys))
         .route("/settings/sign-out", get(settings::ask_sign_out))
         .route("/sign-in", get(sign_in::show).post(sign_in::enter))

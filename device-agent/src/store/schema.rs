@@ -202,6 +202,11 @@ CREATE TABLE tool_list (
     UNIQUE (server, digest)
 ) STRICT;
 ",
+    "
+-- When the gateway had settled a run, by the clock of the transcripts.
+ALTER TABLE past_run ADD COLUMN settled_at INTEGER NOT NULL DEFAULT 0;
+UPDATE past_run SET settled_at = (SELECT now FROM transcript_clock);
+",
 ];
 
 /// Takes the steps that are missing, all or none. Refuses a file that a newer program wrote.

@@ -28,6 +28,7 @@ mod project;
 mod reconciliation;
 mod refusals;
 mod replicas;
+mod retention;
 mod settlements;
 mod sleep;
 mod stops;
