@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::remote::Account;
 use crate::secrets::keyring::Entry;
-use crate::secrets::{Cabinet, FileError, Holds, Kept, Secret, SecretError, Wanted, is_short_name};
+use crate::secrets::{Cabinet, FileError, Holds, Kept, Secret, SecretError, TAKEN_NAME, Wanted, is_short_name};
 pub use crate::secrets::{KeyChange, Place};
 
 /// The name that stands for the assistant without an account.
@@ -92,6 +92,9 @@ pub enum AccountError {
         "a provider's name has 1 to 32 characters from a-z, 0-9 and -; and \"{SCRIPTED}\" is the one without an account"
     )]
     Name,
+    /// Its name is an address of the management pages.
+    #[error("a provider's name cannot be {TAKEN_NAME:?}: that is the address of the page for a new one")]
+    TakenName,
     /// A new one needs a kind.
     #[error("a new provider needs its kind: anthropic or openai")]
     KindMissing,
@@ -155,6 +158,9 @@ impl Accounts {
     /// Adds an account or changes it; what is not said stays. A saved key never moves to another place.
     pub fn set(&self, name: &str, change: Change) -> Result<Configured, AccountError> {
         check_name(name)?;
+        if name == TAKEN_NAME {
+            return Err(AccountError::TakenName);
+        }
         let written = self.0.change(name, change.kind.is_some(), change.key_place, |saved| change.of(saved))?;
         Ok(shown(name, &written))
     }

@@ -179,31 +179,28 @@ fn show(view: &ServerView) -> String {
     for user in &view.users {
         let pins = [("published", &user.published), ("draft", &user.draft)];
         for (what, pin) in pins.into_iter().filter_map(|(what, pin)| Some((what, pin.as_ref()?))) {
-            text += &format!("{} ({what}): {}\n", user.service, stands(pin));
+            text += &format!("{} ({what}): {}\n", user.service, stands(view, pin));
         }
     }
-    // What several are pinned to is compared once.
+    // What is different from several lists is told once.
     let mut told: Vec<&Change> = Vec::new();
-    for pin in view.pins() {
-        let Pin::Changed { changes: Some(changes) } = pin else { continue };
-        for change in changes {
-            if !told.contains(&change) {
-                told.push(change);
-            }
+    for change in view.others.iter().filter_map(|other| other.changes.as_ref()).flatten() {
+        if !told.contains(&change) {
+            told.push(change);
         }
     }
     told.into_iter().for_each(|change| text += &difference(change));
     text
 }
 
-fn stands(pin: &Pin) -> &'static str {
+fn stands(view: &ServerView, pin: &Pin) -> &'static str {
     match pin {
         Pin::Moved => "saved with another address; take it over: deskgate service edit SERVICE --mcp NAME",
         Pin::Unpinned => "not pinned yet: deskgate service check SERVICE",
         Pin::NotCompared => "pinned, and not compared yet",
         Pin::Same => "pinned to these tools",
-        Pin::Changed { changes: Some(_) } => "pinned to another list",
-        Pin::Changed { changes: None } => "pinned to another list, which was not kept",
+        Pin::Changed { .. } if view.changes(pin).is_some() => "pinned to another list",
+        Pin::Changed { .. } => "pinned to another list, which was not kept",
     }
 }
 

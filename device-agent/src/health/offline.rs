@@ -64,6 +64,11 @@ pub async fn look(home: &Home, gateway: impl FnOnce(&Path) -> Result<(), String>
             "Another process works in this folder and does not answer. It is starting, stopping, or hangs.",
             &format!("Try again in a moment. If it stays so, its log may say why: {}", home.log().display()),
         ),
+        // It is no problem: that is what a start is for.
+        Err(Error::OlderSchema) => down(
+            "Nobody answers for this folder. Its database is of an earlier version, so services were not looked at.",
+            "Start it, which brings the database up to date: deskgate start",
+        ),
         Err(error) => {
             findings.push(Finding::new(
                 Code::JournalUnwritable,
@@ -112,7 +117,7 @@ async fn read(home: &Home) -> Result<Kept, Error> {
     if !home.database().exists() {
         return Ok(Kept { services: Some(Vec::new()), mode: Some(Mode::default()), ..Kept::default() });
     }
-    let store = Store::open(home.database()).await?;
+    let store = Store::look(home.database()).await?;
     let settings = store.settings();
     Ok(Kept {
         services: Some(store.services().list().await?),

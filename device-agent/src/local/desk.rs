@@ -132,8 +132,13 @@ impl Desk {
             Request::ListServices(ask) => give(ask, self.services(asker)?.list().await.map_err(No::from)),
             Request::ShowService(ask) => give(ask, self.services(asker)?.show(ask.draft_id).await.map_err(No::from)),
             Request::LookAtFolder(ask) => give(ask.clone(), services::folder(ask).await),
-            Request::CheckService(ask) => give(ask, self.services(asker)?.check(ask.draft_id).await.map_err(No::from)),
-            Request::FollowCheck(ask) => give(ask, Ok(self.checking.beyond(ask.draft_id, ask.known).await)),
+            Request::CheckService(ask) => {
+                let checked = self.services(asker)?.check_for(ask.follower, ask.draft_id).await;
+                give(ask, checked.map_err(No::from))
+            }
+            Request::FollowCheck(ask) => {
+                give(ask, Ok(self.checking.beyond(ask.draft_id, ask.follower, ask.known).await))
+            }
             Request::PublishService(ask) => {
                 give(ask, self.services(asker)?.publish(ask.draft_id).await.map_err(No::from))
             }

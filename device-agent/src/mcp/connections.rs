@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::secrets::KeyChange;
 use crate::secrets::keyring::Entry;
-use crate::secrets::{Cabinet, FileError, Holds, Kept, Place, Secret, SecretError, Wanted, is_short_name};
+use crate::secrets::{Cabinet, FileError, Holds, Kept, Place, Secret, SecretError, TAKEN_NAME, Wanted, is_short_name};
 
 /// The most bytes of an address.
 const URL_LIMIT: usize = 2000;
@@ -74,6 +74,9 @@ pub enum ConnectionError {
     /// Its name.
     #[error("an MCP server's name has 1 to 24 characters from a-z, 0-9 and -")]
     Name,
+    /// Its name is an address of the management pages.
+    #[error("an MCP server's name cannot be {TAKEN_NAME:?}: that is the address of the page for a new one")]
+    TakenName,
     /// A new one needs an address.
     #[error("a new MCP server needs its address: --url https://…")]
     UrlMissing,
@@ -159,6 +162,9 @@ impl Connections {
     /// Adds a server or changes it; what is not said stays. A saved key never moves to another place.
     pub fn set(&self, name: &str, change: Change) -> Result<Configured, ConnectionError> {
         check_name(name)?;
+        if name == TAKEN_NAME {
+            return Err(ConnectionError::TakenName);
+        }
         let written = self.0.change(name, change.url.is_some(), change.key_place, |saved| change.of(saved))?;
         Ok(shown(name, &written))
     }

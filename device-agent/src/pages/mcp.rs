@@ -306,13 +306,13 @@ pub(super) async fn ask_accept(
     };
     let mut changes: Vec<&Change> = Vec::new();
     let mut unknown = false;
-    for user in &changed {
-        match &user.draft {
-            Some(Pin::Changed { changes: Some(found) }) => {
+    for pin in changed.iter().filter_map(|user| user.draft.as_ref()) {
+        match view.changes(pin) {
+            Some(found) => {
                 let new: Vec<_> = found.iter().filter(|change| !changes.contains(change)).collect();
                 changes.extend(new);
             }
-            _ => unknown = true,
+            None => unknown = true,
         }
     }
     let question = AcceptQuestion {

@@ -293,7 +293,7 @@ async fn read(
 async fn saved(pages: &Pages, draft_id: DraftId, fields: &Fields) -> Result<Response, Trouble> {
     pages.live().changed(Topic::Status);
     if fields.get("then") == "check" {
-        pages.desk().ask(CheckService { draft_id }).await?;
+        pages.desk().ask(CheckService { draft_id, follower: None }).await?;
         return Ok(Redirect::to(&format!("/services/{draft_id}#checks")).into_response());
     }
     Ok(Redirect::to(&format!("/services/{draft_id}")).into_response())
@@ -301,7 +301,7 @@ async fn saved(pages: &Pages, draft_id: DraftId, fields: &Fields) -> Result<Resp
 
 /// `POST /services/{id}/check`: the draft as it is saved. Takes as long as the checks do.
 pub(super) async fn check(State(pages): State<Pages>, Path(draft_id): Path<DraftId>) -> Result<Redirect, Trouble> {
-    pages.desk().ask(CheckService { draft_id }).await?;
+    pages.desk().ask(CheckService { draft_id, follower: None }).await?;
     pages.live().changed(Topic::Status);
     Ok(Redirect::to(&format!("/services/{draft_id}#checks")))
 }

@@ -220,6 +220,9 @@ pub fn is_short_name(text: &str, most: usize) -> bool {
     (1..=most).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
 }
 
+/// The one name that nothing can have: `/…/new` is the page for a new one.
+pub const TAKEN_NAME: &str = "new";
+
 impl KeyChange {
     /// The key from now on. A saved one was given for a place and never moves: `moved` is the error where it would.
     pub fn of<K, E>(

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-pub use cabinet::{Cabinet, FileError, KeyChange, is_short_name};
+pub use cabinet::{Cabinet, FileError, KeyChange, TAKEN_NAME, is_short_name};
 pub use kept::{Holds, Kept, Place, Wanted};
 use keyring::KeyringError;
 
