@@ -14,6 +14,7 @@ mod conversations;
 mod daemon;
 mod doctor;
 mod export;
+mod find;
 mod identity;
 mod key;
 mod key_file;
@@ -103,6 +104,8 @@ enum Command {
     /// Conversations with this device's services
     #[command(subcommand)]
     Conversations(conversations::Conversations),
+    /// Find a run, conversation, application, service, approval or key by its identifier or name
+    Find(find::Find),
     /// What the desktop tells of by itself
     #[command(subcommand)]
     Notifications(notifications::Notifications),
@@ -202,6 +205,7 @@ async fn run(command: Command, out: Output, itself: Itself) -> Result<(), Failur
         Command::Runs(command) => runs::run(Agent::find()?, command, out).await,
         Command::Approvals(command) => approvals::run(Agent::find()?, command, out).await,
         Command::Conversations(command) => conversations::run(Agent::find()?, command, out).await,
+        Command::Find(find) => find::run(Agent::find()?, find, out).await,
         Command::Notifications(command) => notifications::run(Agent::find()?, command, out).await,
         Command::Doctor(doctor) => doctor::run(Agent::find()?, doctor, itself.look, out).await,
         Command::Log(log) => doctor::log(Agent::find()?, log, out).await,

@@ -111,6 +111,7 @@ impl Desk {
         match request {
             Request::GetStatus(ask) => give(ask, self.status().await),
             Request::Stop(ask) => give(ask, self.stop(ask).await),
+            Request::Find(ask) => give(ask.clone(), self.find(ask).await),
             Request::OpenPages(ask) => give(ask.clone(), self.open_pages(&ask)),
             Request::GetIdentity(ask) => give(ask, self.identity().await),
             Request::GetConnection(ask) => give(ask, self.connection().await),

@@ -6,6 +6,7 @@
 //! | [`approvals`] | those about approvals and unsettled runs |
 //! | [`desk`] | answers them, inside the agent |
 //! | [`export`] | an application's runs as JSON Lines |
+//! | [`find`] | finds things by identifier or name |
 //! | [`health`] | looks at the agent's health, and answers about it |
 //! | `keys` | moves keys, and says when they cannot be read |
 //! | [`launch`] | the codes that open the management pages |
@@ -27,6 +28,7 @@ pub mod connection;
 mod decisions;
 pub mod desk;
 pub mod export;
+pub mod find;
 pub mod health;
 mod keys;
 pub mod launch;
@@ -69,6 +71,7 @@ pub use approvals::{
 };
 
 pub use connection::{DiscardConnection, GetConnection, SaveConnection, TestConnection, Tested};
+pub use find::{Find, Found, Thing, ThingKind};
 pub use health::{GetHealth, GetLog, Ignore, IgnoreProblem, MakeBundle};
 pub use mcp::{AcceptMcpTools, ListMcpServers, LookAtMcpServer, RemoveMcpServer, ReviewMcpServers, SetMcpServer};
 pub use notices::{GetNotifications, SetNotifications};
@@ -119,6 +122,8 @@ requests! {
     GetStatus => AgentStatus;
     /// End the agent. Answered when it has ended its work, with the runs that waited for a decision and were cut off.
     Stop => Vec<RunId>;
+    /// Find something by its identifier or name.
+    Find => Found;
     /// A link that opens the management pages, once and within a minute.
     OpenPages => OpenedPages;
     /// The public half of the device's identity, signed afresh.

@@ -57,6 +57,8 @@ pub(super) struct Frame {
     /// `None` while the agent is between two lines.
     pub(super) status: Option<AgentStatus>,
     pub(super) approvals: usize,
+    /// What was looked for.
+    pub(super) search: String,
     theme: Theme,
 }
 
@@ -75,6 +77,7 @@ impl Frame {
             token: visitor.token.clone(),
             status: status.ok(),
             approvals: approvals.map_or(0, |waiting| waiting.len()),
+            search: String::new(),
             theme: theme.unwrap_or_default(),
         }
     }

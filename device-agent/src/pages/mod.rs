@@ -32,6 +32,7 @@ mod providers;
 mod publication;
 mod retention;
 mod runs;
+mod search;
 mod service_form;
 mod services;
 mod sessions;
@@ -182,6 +183,7 @@ pub fn router(pages: Pages) -> Router {
         .route("/runs/{id}", get(runs::show))
         .route("/runs/{id}/reconcile", post(runs::reconcile))
         .route("/runs/{id}/stop", get(runs::ask_stop).post(runs::stop))
+        .route("/search", get(search::show))
         .route("/services/{id}", get(services::show).post(services::edit))
         .route("/services/{id}/check", post(services::check))
         .route("/services/{id}/publish", get(publication::ask_publish).post(publication::publish))

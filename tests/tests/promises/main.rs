@@ -29,6 +29,7 @@ mod reconciliation;
 mod refusals;
 mod replicas;
 mod retention;
+mod search;
 mod settlements;
 mod sleep;
 mod stops;
