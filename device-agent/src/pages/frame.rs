@@ -3,7 +3,7 @@
 use super::Pages;
 use super::door::Visitor;
 use super::words::{Line, Shape};
-use crate::local::{AgentStatus, GetStatus, ListApprovals, Problem};
+use crate::local::{AgentStatus, Code, GetStatus, ListApprovals, Problem};
 use crate::settings::{Mode, Theme};
 
 /// A place in the side bar.
@@ -139,6 +139,16 @@ impl Frame {
     /// Text that may hold others' words, as it is.
     pub(super) fn seen(&self, text: &str) -> String {
         crate::visible::block(text, "").trim_end().to_owned()
+    }
+
+    /// The page of what a problem is about, where something can be done about it.
+    pub(super) fn page_of(problem: &Problem) -> String {
+        match (problem.code, &problem.about) {
+            (Code::RunsUnsettled, Some(run_id)) => format!("/runs/{run_id}"),
+            (Code::RunsUnsettled, None) => "/runs?state=awaiting_reconciliation".to_owned(),
+            (Code::ApprovalExpires, Some(approval_id)) => format!("/approvals#{approval_id}"),
+            _ => "/health".to_owned(),
+        }
     }
 
     /// The worst problem that lasts, and how many more there are.

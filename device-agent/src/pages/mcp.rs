@@ -12,6 +12,7 @@ use super::door::Visitor;
 use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::live::Topic;
+use super::removal::Removal;
 use super::words::{Shape, When};
 use super::wrong::{Wrong, come_back, failed};
 use super::{Pages, Trouble};
@@ -339,15 +340,6 @@ pub(super) async fn accept(
     Ok(Redirect::to(&format!("/mcp/{name}?said=accepted")))
 }
 
-#[derive(Template)]
-#[template(path = "mcp-remove.html")]
-struct RemoveQuestion {
-    frame: Frame,
-    name: String,
-    /// The services that name it.
-    services: Vec<String>,
-}
-
 /// `GET /mcp/{name}/remove`: the question before it.
 pub(super) async fn ask_remove(
     State(pages): State<Pages>,
@@ -355,9 +347,8 @@ pub(super) async fn ask_remove(
     Path(name): Path<String>,
 ) -> Result<Response, Trouble> {
     let view = find(&pages, &name).await?;
-    let frame = Frame::new(&pages, &visitor, Section::Applications, format!("Remove {name}?")).await;
     let services = view.users.into_iter().map(|user| user.service).collect();
-    Ok(super::html(StatusCode::OK, &RemoveQuestion { frame, name, services }))
+    Ok(Removal::ask(&pages, &visitor, ("server", "/mcp"), name, services).await)
 }
 
 /// `POST /mcp/{name}/remove`

@@ -30,6 +30,7 @@ mod overview;
 mod plot;
 mod providers;
 mod publication;
+mod removal;
 mod retention;
 mod runs;
 mod search;
@@ -51,10 +52,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use askama::Template;
-use axum::Router;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use deskgate_protocol::canonical::Sha256Digest;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -62,6 +63,8 @@ use tokio_util::sync::CancellationToken;
 use crate::local::desk::Desk;
 use crate::local::{No, NoCode};
 use crate::store::{self, Settings};
+use door::Visitor;
+use frame::{Frame, Section};
 use live::Live;
 use sessions::Sessions;
 
@@ -149,6 +152,7 @@ pub fn router(pages: Pages) -> Router {
         .route("/applications/{id}/disable", get(applications::ask_disable).post(applications::disable))
         .route("/applications/{id}/export.jsonl", get(export::download))
         .route("/applications/{id}/keys/new", get(keys::ask_new).post(keys::create))
+        .route("/applications/{id}/keys/stored", post(keys::stored))
         .route("/applications/{id}/keys/{key}/revoke", get(keys::ask_revoke).post(keys::revoke))
         .route("/applications/{id}/keys/{key}/roll", get(keys::ask_roll).post(keys::roll))
         .route("/applications/{id}/remove", get(applications::ask_remove).post(applications::remove))
@@ -232,11 +236,29 @@ impl<E: Into<No>> From<E> for Trouble {
     }
 }
 
+/// What the door shows in the place of a page that there is not.
+#[derive(Clone, Debug)]
+struct Told {
+    title: &'static str,
+    message: String,
+}
+
 #[derive(Template)]
 #[template(path = "trouble.html")]
-struct TroublePage<'a> {
-    title: &'a str,
-    message: &'a str,
+struct TroublePage {
+    frame: Frame,
+    message: String,
+    /// Whether it may pass by itself.
+    passes: bool,
+}
+
+impl TroublePage {
+    /// The answer in words, with what stands around every page.
+    async fn of(pages: &Pages, visitor: &Visitor, status: StatusCode, told: Told) -> Response {
+        let frame = Frame::new(pages, visitor, Section::Help, told.title).await;
+        let passes = status == StatusCode::SERVICE_UNAVAILABLE;
+        html(status, &Self { frame, message: told.message, passes })
+    }
 }
 
 impl IntoResponse for Trouble {
@@ -250,6 +272,7 @@ impl IntoResponse for Trouble {
             NoCode::VersionMismatch => (StatusCode::BAD_GATEWAY, "The gateway has another version"),
             NoCode::Failed => (StatusCode::INTERNAL_SERVER_ERROR, "The agent failed"),
         };
-        html(status, &TroublePage { title, message: &self.0.message })
+        let told = Told { title, message: self.0.message };
+        (status, Extension(told.clone()), told.message).into_response()
     }
 }

@@ -9,6 +9,7 @@ use deskgate_protocol::secret::SecretKind;
 use super::door::Visitor;
 use super::fields::Fields;
 use super::frame::{Frame, Section};
+use super::removal::Removal;
 use super::{Pages, Trouble};
 use crate::local::{
     Configured, GetSettings, Kind, ListProviders, ListServices, NewKey, No, NoCode, RemoveProvider, SetProvider,
@@ -213,15 +214,6 @@ fn request(name: String, fields: &Fields) -> Result<SetProvider, Problem> {
     Ok(SetProvider { name, kind: Some(kind), base_url: fields.filled("base_url"), key, key_place })
 }
 
-#[derive(Template)]
-#[template(path = "provider-remove.html")]
-struct RemoveQuestion {
-    frame: Frame,
-    name: String,
-    /// The services that name it.
-    services: Vec<String>,
-}
-
 /// `GET /providers/{name}/remove`: the question before it.
 pub(super) async fn ask_remove(
     State(pages): State<Pages>,
@@ -229,7 +221,6 @@ pub(super) async fn ask_remove(
     Path(name): Path<String>,
 ) -> Result<Response, Trouble> {
     let name = find(&pages, &name).await?.name;
-    let frame = Frame::new(&pages, &visitor, Section::Applications, format!("Remove {name}?")).await;
     let provider = Provider::Account(name.clone());
     let mut services = pages.desk().ask(ListServices {}).await?;
     services.retain(|service| {
@@ -237,7 +228,7 @@ pub(super) async fn ask_remove(
         [Some(&service.draft), published].into_iter().flatten().any(|definition| definition.provider == provider)
     });
     let services = services.into_iter().map(|service| service.draft.name).collect();
-    Ok(super::html(StatusCode::OK, &RemoveQuestion { frame, name, services }))
+    Ok(Removal::ask(&pages, &visitor, ("provider", "/providers"), name, services).await)
 }
 
 /// `POST /providers/{name}/remove`

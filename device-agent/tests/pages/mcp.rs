@@ -18,13 +18,13 @@ fn form<'a>(change: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
 }
 
 /// A list of one tool, as its server gave it.
-fn list(description: &str) -> Kept {
+pub(crate) fn list(description: &str) -> Kept {
     let tools = json!([{ "name": "add_note", "description": description, "schema": { "type": "object" } }]).to_string();
     Kept { digest: Sha256Digest::of(tools.as_bytes()), tools, seen_at: Timestamp::now() }
 }
 
 /// A draft that is pinned to a list.
-async fn pinned_to(room: &Room, list: &Kept) -> DraftId {
+pub(crate) async fn pinned_to(room: &Room, list: &Kept) -> DraftId {
     let now = Timestamp::now();
     let draft = Definition {
         name: "Tickets".to_owned(),

@@ -19,6 +19,7 @@ async fn stored(page: &Page) -> String {
     page.tick("text=I have stored it", true).await;
     page.click("button >> text=Close").await;
     page.sees("#keys").await;
+    assert!(!page.url().await.contains('?'), "nothing of the form stays in the address");
     assert!(!page.text("body").await.contains(&key), "it is shown once");
     key
 }
