@@ -8,6 +8,7 @@
 pub mod acme;
 pub mod addresses;
 pub mod admin;
+pub mod callbacks;
 pub mod config;
 pub mod control;
 pub mod descriptors;
@@ -21,6 +22,8 @@ pub mod ops;
 pub mod output;
 pub mod pulse;
 mod root;
+pub mod seal;
+pub mod signing;
 pub mod socket;
 pub mod store;
 pub mod tasks;

@@ -321,6 +321,7 @@ fn settings(config: &Config, migrate: bool) -> Result<Settings, Failure> {
     let control_token = config.control_token_file().map(|path| token::load(&path)).transpose().map_err(not_set_up)?;
     Ok(Settings {
         state_dir: config.state_dir(),
+        seal_file: config.seal_file(),
         listen: config.listen().map_err(not_set_up)?,
         tls: config.tls_files().map_err(not_set_up)?,
         acme: config.acme().map_err(not_set_up)?,

@@ -17,8 +17,8 @@ use x509_cert::der::Decode;
 use super::KeepError;
 use super::order::{self, Fresh};
 use super::proof::Proofs;
-use super::seal::{Seal, SealError};
 use crate::config::Acme;
+use crate::seal::Seal;
 use crate::store::Store;
 use crate::store::certificates::{Issued, NewCertificate, Standing, Subject};
 use crate::tls::{self, Tls};
@@ -44,18 +44,14 @@ pub struct Keeper {
 
 impl Keeper {
     /// Shows the certificate that is kept, if there is one.
-    ///
-    /// # Errors
-    /// The sealing key cannot be used.
-    pub async fn new(settings: Acme, store: Store) -> Result<Self, SealError> {
-        let seal = Seal::load_or_create(&settings.seal_file)?;
+    pub async fn new(settings: Acme, store: Store, seal: Seal) -> Self {
         let tls = Tls::issued(Arc::new(Proofs::new(store.clone(), &settings.domains)));
         let subject = Subject { directory_url: settings.directory_url.clone(), domains: settings.domains.join(",") };
         let mut keeper = Self { settings, subject, store, seal, tls, shown: None, told: None, ordering: false };
         if let Err(error) = keeper.look().await {
             keeper.complain(&error.to_string());
         }
-        Ok(keeper)
+        keeper
     }
 
     /// What is shown.

@@ -6,16 +6,13 @@
 //! | `order` | one order at the authority; the only file that names its client |
 //! | `proof` | what the authority is shown when it asks about a domain |
 //! | `lately` | an answer that anybody may ask for, looked up once for many |
-//! | `seal` | seals private keys before they go into the database |
 
 mod keeper;
 mod lately;
 mod order;
 mod proof;
-mod seal;
 
 pub use keeper::Keeper;
-pub use seal::SealError;
 
 /// Why a certificate cannot be kept or shown.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +22,7 @@ enum KeepError {
     Store(#[from] crate::store::Error),
     /// The private key cannot be opened.
     #[error(transparent)]
-    Seal(#[from] SealError),
+    Seal(#[from] crate::seal::SealError),
     /// What was issued is no certificate in PEM.
     #[error("what was issued cannot be read: {0}")]
     Pem(#[from] rustls_pki_types::pem::Error),

@@ -8,8 +8,8 @@ use instant_acme::{
 };
 
 use super::proof::BELIEVED;
-use super::seal::{Seal, SealError};
 use crate::config::Acme;
+use crate::seal::{Seal, SealError};
 use crate::store::{self, Store};
 
 /// Time for the whole of it.

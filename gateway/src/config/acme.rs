@@ -16,8 +16,6 @@ pub struct Acme {
     pub directory_url: String,
     /// The root to trust when asking it, PEM, instead of the system's.
     pub ca_file: Option<PathBuf>,
-    /// The key that seals what is private before it goes into the database.
-    pub seal_file: PathBuf,
     /// When what is done.
     pub clocks: AcmeClocks,
 }
@@ -79,9 +77,8 @@ impl Config {
             address if address.contains('@') && !address.contains(':') => format!("mailto:{address}"),
             _ => return Err(self.needed("server.acme.contact", "an e-mail address")),
         };
-        let seal_file = self.path("server.acme.seal_file").unwrap_or_else(|| self.state_dir().join("acme_seal"));
         let (domains, ca_file) = (self.domains()?, self.path("server.acme.ca_file"));
-        Ok(Some(Acme { domains, contact, directory_url, ca_file, seal_file, clocks: AcmeClocks::default() }))
+        Ok(Some(Acme { domains, contact, directory_url, ca_file, clocks: AcmeClocks::default() }))
     }
 
     fn domains(&self) -> Result<Vec<String>, ConfigError> {
@@ -130,7 +127,6 @@ mod tests {
         assert_eq!(acme.domains, ["a.example.com", "b.example.com"]);
         assert_eq!(acme.contact, "mailto:a@b.c");
         assert!(acme.directory_url.starts_with("https://acme-v02.api.letsencrypt.org/"));
-        assert!(acme.seal_file.starts_with("/var/lib/deskgate"));
     }
 
     #[test]

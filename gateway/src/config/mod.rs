@@ -28,6 +28,8 @@ use secrets::has_password;
 pub use secrets::read_secret;
 pub use settings::{SETTINGS, Setting, example};
 
+use crate::seal;
+
 /// Every setting's value with its origin.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -130,6 +132,11 @@ impl Config {
     /// Where the gateway keeps what it must not lose.
     pub fn state_dir(&self) -> PathBuf {
         PathBuf::from(self.text("state_dir"))
+    }
+
+    /// The key that seals what is private in the database.
+    pub fn seal_file(&self) -> PathBuf {
+        self.path("seal_file").unwrap_or_else(|| self.state_dir().join(seal::FILE))
     }
 
     /// Where its sockets are.

@@ -26,6 +26,11 @@ pub const SETTINGS: &[Setting] = &[
     ),
     setting("run_dir", "/run/deskgate", "Where its sockets are."),
     setting(
+        "seal_file",
+        "",
+        "The key that seals signing secrets and private keys before they go into the database; the same on every replica. Empty: seal in state_dir, which is made.",
+    ),
+    setting(
         "server.listen",
         "127.0.0.1:8484",
         "The address of the public API. Beyond loopback it needs server.tls, or proxies that do TLS in server.trusted_proxies.",
@@ -58,11 +63,6 @@ pub const SETTINGS: &[Setting] = &[
         "The authority's directory. The default is Let's Encrypt.",
     ),
     setting("server.acme.ca_file", "", "The root that vouches for a private authority, PEM. Empty: the system's."),
-    setting(
-        "server.acme.seal_file",
-        "",
-        "The key that seals private keys before they go into the database; the same on every replica. Empty: acme_seal in state_dir, which is made.",
-    ),
     setting(
         "server.trusted_proxies",
         "",

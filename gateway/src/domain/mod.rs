@@ -15,6 +15,7 @@
 //! | [`feeds`] | one reader for all open streams |
 //! | [`places`] | how many of a kind may be there at once |
 //! | [`vigil`] | ends what a revoked key left open |
+//! | [`destinations`] | where callbacks may go |
 //! | [`devices`] | who may open a session, and what happens to the runs it holds |
 //! | [`desktop`] | what a device may ask about its own applications and services |
 //! | [`refusal`] | why not, for a person |
@@ -24,6 +25,7 @@ pub mod admission;
 pub mod bodies;
 pub mod conversations;
 pub mod desktop;
+pub mod destinations;
 pub mod devices;
 pub mod events;
 mod failures;

@@ -1,6 +1,7 @@
 //! Why a gateway did not start, and what the program's exit code says about it.
 
 use crate::exit::{Exit, Failure};
+use crate::seal::SealError;
 use crate::store::OpenError;
 use crate::store::cluster::ClusterError;
 use crate::store::migrate::MigrateError;
@@ -24,10 +25,9 @@ pub enum StartError {
     /// The certificate or its key.
     #[error(transparent)]
     Tls(#[from] tls::TlsError),
-    /// The key that seals what an authority issued.
-    #[cfg(feature = "acme")]
+    /// The key that seals what is private in the database.
     #[error(transparent)]
-    Seal(#[from] crate::acme::SealError),
+    Seal(#[from] SealError),
     /// A listener.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -44,9 +44,7 @@ impl From<StartError> for Failure {
         let exit = match &error {
             StartError::Cluster(error) if error.needs_a_person() => Exit::NotSetUp,
             StartError::Cluster(_) => Exit::CannotReach,
-            StartError::HostKey(_) | StartError::Token(_) | StartError::Tls(_) => Exit::NotSetUp,
-            #[cfg(feature = "acme")]
-            StartError::Seal(_) => Exit::NotSetUp,
+            StartError::HostKey(_) | StartError::Token(_) | StartError::Tls(_) | StartError::Seal(_) => Exit::NotSetUp,
             StartError::Database(OpenError::Migrate(MigrateError::Ahead { .. }) | OpenError::Behind { .. }) => {
                 Exit::VersionMismatch
             }

@@ -10,13 +10,15 @@ use crate::config::Acme;
 use crate::domain::Limits;
 use crate::domain::devices::Clocks;
 use crate::networks::{ForwardedHeader, Networks};
-use crate::tls;
+use crate::{seal, tls};
 
 /// What a gateway is started with.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Where keys, the control token and the private database are kept.
     pub state_dir: PathBuf,
+    /// The key that seals what is private in the database; made if it is not there.
+    pub seal_file: PathBuf,
     /// The public API's address; port 0 takes a free one.
     pub listen: SocketAddr,
     /// Certificate and key of the public API; without them it is plain HTTP.
@@ -77,6 +79,7 @@ impl Settings {
     /// A gateway inside another process: loopback, a private cluster, no sockets.
     pub fn built_in(state_dir: PathBuf, listen: SocketAddr) -> Self {
         Self {
+            seal_file: state_dir.join(seal::FILE),
             state_dir,
             listen,
             tls: None,

@@ -23,6 +23,7 @@ use crate::domain::events::Streams;
 use crate::http::server::{self, Entrance};
 use crate::ops::Ops;
 use crate::pulse::Pulse;
+use crate::seal::Seal;
 use crate::store::admissions::Admissions;
 use crate::store::cluster::{self, Cluster};
 use crate::store::{Database, OpenError, Store};
@@ -61,6 +62,7 @@ impl Gateway {
 
     async fn start_on(settings: Settings, cluster_url: Option<String>) -> Result<Self, StartError> {
         let files = settings.tls.clone().map(Tls::load).transpose()?;
+        let seal = Seal::load_or_create(&settings.seal_file)?;
         let (wake, outgoing) = Wake::new();
         let (database, migrate) = database(&settings, cluster_url.as_deref())?;
         let store = database.open(migrate, wake.clone()).await?;
@@ -75,9 +77,8 @@ impl Gateway {
         let broken = CancellationToken::new();
         let (doors, works) = (Tasks::new(broken.clone()), Tasks::new(broken.clone()));
         let draining = CancellationToken::new();
-        // The last that can fail: what is spawned afterwards is stopped by whoever has the gateway.
         let tls = match (files, settings.acme.clone()) {
-            (None, Some(acme)) => issued(acme, &store, &works).await?,
+            (None, Some(acme)) => issued(acme, &store, &works, seal.clone()).await,
             (files, _) => files,
         };
         let admissions = Admissions::start(&store, &works, settings.limits.concurrent_commits);
@@ -128,17 +129,17 @@ fn database(settings: &Settings, cluster_url: Option<&str>) -> Result<(Database,
 
 /// The certificate that an authority issues, looked after from now on.
 #[cfg(feature = "acme")]
-async fn issued(acme: Acme, store: &Store, works: &Tasks) -> Result<Option<Tls>, StartError> {
-    let keeper = Keeper::new(acme, store.clone()).await?;
+async fn issued(acme: Acme, store: &Store, works: &Tasks, seal: Seal) -> Option<Tls> {
+    let keeper = Keeper::new(acme, store.clone(), seal).await;
     let tls = keeper.tls().clone();
     works.spawn("certificate", keeper.run(works.stopping()));
-    Ok(Some(tls))
+    Some(tls)
 }
 
 /// Built without the feature, the configuration refuses such a setting.
 #[cfg(not(feature = "acme"))]
-async fn issued(_: Acme, _: &Store, _: &Tasks) -> Result<Option<Tls>, StartError> {
-    Ok(None)
+async fn issued(_: Acme, _: &Store, _: &Tasks, _: Seal) -> Option<Tls> {
+    None
 }
 
 /// A gateway that is being started: what every door is made from.

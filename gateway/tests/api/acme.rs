@@ -21,9 +21,21 @@ const NOWHERE: &str = "GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n
 const DOMAIN: &str = "gateway.example.com";
 
 async fn start(dir: &TempDir, database: &Database, acme: Option<Acme>, listen: SocketAddr) -> Gateway {
+    start_sealed(dir, database, acme, listen, dir).await
+}
+
+/// With the sealing key that another one has.
+async fn start_sealed(
+    dir: &TempDir,
+    database: &Database,
+    acme: Option<Acme>,
+    listen: SocketAddr,
+    sealed_like: &TempDir,
+) -> Gateway {
     let mut settings = Settings::built_in(dir.path().to_owned(), listen);
     settings.database = Some(DatabaseSettings { url: database.url(), listen_url: None, ca_file: None, migrate: true });
     settings.acme = acme;
+    settings.seal_file = sealed_like.path().join(deskgate_gateway::seal::FILE);
     settings.ops_listen = Some(([127, 0, 0, 1], 0).into());
     Gateway::start(settings).await.expect("the gateway starts")
 }
@@ -52,7 +64,7 @@ async fn a_certificate_is_ordered_renewed_and_served_on_while_the_authority_is_d
     let (mut authority, database) = (Authority::start().await, Database::new().await);
     let dir = tempfile::tempdir().expect("a temporary directory");
     let domains = ["api.example.com", DOMAIN];
-    let settings = authority.settings(&domains, dir.path().join("seal"));
+    let settings = authority.settings(&domains);
     let gateway = start(&dir, &database, Some(settings.clone()), authority.looks_at).await;
     let first = authority.root().await;
     for domain in domains {
@@ -87,7 +99,7 @@ async fn a_replica_that_the_authority_does_not_reach_orders_through_one_that_it_
     let (authority, database) = (Authority::start().await, Database::new().await);
     let dirs = [(); 3].map(|()| tempfile::tempdir().expect("a temporary directory"));
     let anywhere: SocketAddr = ([127, 0, 0, 1], 0).into();
-    let settings = authority.settings(&[DOMAIN], dirs[0].path().join("seal"));
+    let settings = authority.settings(&[DOMAIN]);
 
     // The reachable one looks once, while somebody else has the turn, and never again.
     let mut idle = settings.clone();
@@ -98,22 +110,20 @@ async fn a_replica_that_the_authority_does_not_reach_orders_through_one_that_it_
     assert_eq!(turn.expect("taken"), Some(0));
     bystander.stop().await;
     let reachable = start(&dirs[0], &database, Some(idle), authority.looks_at).await;
-    let ordering = start(&dirs[1], &database, Some(settings.clone()), anywhere).await;
+    let ordering = start_sealed(&dirs[1], &database, Some(settings.clone()), anywhere, &dirs[0]).await;
     database.execute("UPDATE acme_certificates SET next_turn = now()").await;
     let root = authority.root().await;
     until("a certificate", async || serves(&ordering, DOMAIN, &root).await).await;
     assert!(!serves(&reachable, DOMAIN, &root).await, "this one has not looked since, and ordered nothing");
 
-    let third = start(&dirs[2], &database, Some(settings.clone()), anywhere).await;
+    let third = start_sealed(&dirs[2], &database, Some(settings.clone()), anywhere, &dirs[0]).await;
     assert!(serves(&third, DOMAIN, &root).await, "one that comes later has it at once");
     assert_eq!(database.value("SELECT max(version) FROM acme_certificates").await, "1", "and orders no other");
 
-    let mut sealed_otherwise = settings;
-    sealed_otherwise.seal_file = dirs[2].path().join("another seal");
     third.stop().await;
-    let stranger = start(&dirs[2], &database, Some(sealed_otherwise), anywhere).await;
+    let stranger = start(&dirs[2], &database, Some(settings), anywhere).await;
     let said = says(&stranger).await;
-    assert!(said.contains("sealed with another key") && said.contains("server.acme.seal_file"), "{said}");
+    assert!(said.contains("sealed with another key") && said.contains("seal_file"), "{said}");
     for gateway in [reachable, ordering, stranger] {
         gateway.stop().await;
     }
@@ -124,7 +134,7 @@ async fn a_domain_that_leads_elsewhere_is_refused_and_the_authoritys_reason_is_t
     let (authority, database) = (Authority::start().await, Database::new().await);
     let dir = tempfile::tempdir().expect("a temporary directory");
     authority.lead("elsewhere.example.com", "127.0.0.2").await;
-    let mut settings = authority.settings(&["elsewhere.example.com"], dir.path().join("seal"));
+    let mut settings = authority.settings(&["elsewhere.example.com"]);
     settings.clocks.first_pause = Duration::from_secs(3600);
     settings.clocks.longest_pause = Duration::from_secs(3600);
     let gateway = start(&dir, &database, Some(settings), authority.looks_at).await;
@@ -151,7 +161,7 @@ async fn a_domain_that_leads_elsewhere_is_refused_and_the_authoritys_reason_is_t
 async fn a_proof_is_shown_to_an_authority_only_and_only_when_one_was_ordered() {
     let (authority, database) = (Authority::start().await, Database::new().await);
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let settings = authority.settings(&[DOMAIN], dir.path().join("seal"));
+    let settings = authority.settings(&[DOMAIN]);
     let gateway = start(&dir, &database, Some(settings), authority.looks_at).await;
     let (root, address) = (authority.root().await, gateway.addresses().http);
     until("a certificate", async || serves(&gateway, DOMAIN, &root).await).await;
@@ -189,7 +199,7 @@ async fn a_proof_is_shown_to_an_authority_only_and_only_when_one_was_ordered() {
 async fn any_number_who_ask_for_a_proof_cost_one_look_and_all_see_it() {
     let (authority, database) = (Authority::start().await, Database::new().await);
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let settings = authority.settings(&[DOMAIN], dir.path().join("seal"));
+    let settings = authority.settings(&[DOMAIN]);
     let gateway = start(&dir, &database, Some(settings), authority.looks_at).await;
     let (root, address) = (authority.root().await, gateway.addresses().http);
     until("a certificate", async || serves(&gateway, DOMAIN, &root).await).await;
@@ -221,7 +231,7 @@ async fn any_number_who_ask_for_a_proof_cost_one_look_and_all_see_it() {
 async fn a_certificate_is_issued_at_the_first_order_while_somebody_asks_for_its_proof_without_end() {
     let (authority, database) = (Authority::start().await, Database::new().await);
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let mut settings = authority.settings(&[DOMAIN], dir.path().join("seal"));
+    let mut settings = authority.settings(&[DOMAIN]);
     settings.clocks.first_pause = Duration::from_secs(3600);
     settings.clocks.longest_pause = Duration::from_secs(3600);
     let address = authority.looks_at;
@@ -261,7 +271,7 @@ async fn a_certificate_that_cannot_be_kept_is_tried_again_and_then_counts_as_a_f
     let dir = tempfile::tempdir().expect("a temporary directory");
     let anywhere: SocketAddr = ([127, 0, 0, 1], 0).into();
     start(&dir, &database, None, anywhere).await.stop().await;
-    let mut settings = authority.settings(&[DOMAIN], dir.path().join("seal"));
+    let mut settings = authority.settings(&[DOMAIN]);
     settings.clocks.first_pause = Duration::from_secs(3600);
     settings.clocks.longest_pause = Duration::from_secs(3600);
     refuse(&database, 1000).await;
@@ -284,7 +294,7 @@ async fn a_certificate_that_cannot_be_kept_is_tried_again_and_then_counts_as_a_f
 async fn a_certificate_that_comes_after_the_rows_were_deleted_is_shown() {
     let (mut authority, database) = (Authority::start().await, Database::new().await);
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let settings = authority.settings(&[DOMAIN], dir.path().join("seal"));
+    let settings = authority.settings(&[DOMAIN]);
     let gateway = start(&dir, &database, Some(settings), authority.looks_at).await;
     let first = authority.root().await;
     until("the first certificate", async || serves(&gateway, DOMAIN, &first).await).await;
@@ -301,8 +311,7 @@ async fn a_certificate_that_comes_after_the_rows_were_deleted_is_shown() {
 async fn a_gateway_whose_sealing_key_cannot_be_used_leaves_nothing_running() {
     let database = Database::new().await;
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let seal_file = dir.path().join("seal");
-    std::fs::write(&seal_file, "no key").expect("written");
+    std::fs::write(dir.path().join(deskgate_gateway::seal::FILE), "no key").expect("written");
     let mut settings = Settings::built_in(dir.path().to_owned(), ([127, 0, 0, 1], 0).into());
     settings.database = Some(DatabaseSettings { url: database.url(), listen_url: None, ca_file: None, migrate: true });
     settings.acme = Some(Acme {
@@ -310,7 +319,6 @@ async fn a_gateway_whose_sealing_key_cannot_be_used_leaves_nothing_running() {
         contact: String::new(),
         directory_url: "https://localhost/dir".to_owned(),
         ca_file: None,
-        seal_file,
         clocks: AcmeClocks::default(),
     });
     let error = Gateway::start(settings).await.err().expect("refused");

@@ -156,12 +156,12 @@ async fn a_stream_that_is_not_read_is_reset(over_tls: bool) {
 
 #[tokio::test]
 async fn a_stream_whose_reader_has_no_room_is_reset_and_its_connection_goes_on() {
-    a_stream_that_is_not_read_is_reset(false).await;
+    Box::pin(a_stream_that_is_not_read_is_reset(false)).await;
 }
 
 #[tokio::test]
 async fn a_stream_over_tls_whose_reader_has_no_room_is_reset_and_its_connection_goes_on() {
-    a_stream_that_is_not_read_is_reset(true).await;
+    Box::pin(a_stream_that_is_not_read_is_reset(true)).await;
 }
 
 #[tokio::test]
@@ -201,12 +201,12 @@ async fn with_nothing_under_way_a_connection_ends(over_tls: bool) {
 
 #[tokio::test]
 async fn a_connection_with_nothing_under_way_is_ended_in_good_order() {
-    with_nothing_under_way_a_connection_ends(false).await;
+    Box::pin(with_nothing_under_way_a_connection_ends(false)).await;
 }
 
 #[tokio::test]
 async fn a_connection_over_tls_with_nothing_under_way_is_ended_in_good_order() {
-    with_nothing_under_way_a_connection_ends(true).await;
+    Box::pin(with_nothing_under_way_a_connection_ends(true)).await;
 }
 
 #[tokio::test]

@@ -1,7 +1,6 @@
 //! A certificate authority that others wrote: Let's Encrypt's Pebble, with a DNS of its own.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -100,14 +99,13 @@ impl Authority {
         }
     }
 
-    /// What a gateway is told of it. Its seal is its own.
-    pub(crate) fn settings(&self, domains: &[&str], seal_file: PathBuf) -> Acme {
+    /// What a gateway is told of it.
+    pub(crate) fn settings(&self, domains: &[&str]) -> Acme {
         Acme {
             domains: domains.iter().map(|&domain| domain.to_owned()).collect(),
             contact: "mailto:ops@example.com".to_owned(),
             directory_url: format!("https://localhost:{}/dir", self.directory.port()),
             ca_file: Some(self.certificate.files().certificate),
-            seal_file,
             clocks: AcmeClocks {
                 look: Duration::from_millis(100),
                 first_pause: Duration::from_millis(500),

@@ -1,6 +1,6 @@
-//! Seals what is private before it goes into the database, with a key from a file.
+//! Seals what is private and must be read again before it goes into the database, with a key from a file.
 //!
-//! Whoever has a copy of the database then has no certificate's key.
+//! Whoever has a copy of the database then has no certificate's key, and can sign for nobody.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+
+/// Its name in the gateway's folder.
+pub const FILE: &str = "seal";
 
 /// Bytes of a key.
 const KEY: usize = 32;
@@ -40,16 +43,20 @@ pub enum SealError {
         path: PathBuf,
     },
     /// Sealed with another key, or changed.
-    #[error("what the database keeps was sealed with another key. Give every replica the same server.acme.seal_file")]
+    #[error("what the database keeps was sealed with another key. Give every replica the same seal_file")]
     OtherKey,
 }
 
-/// Seals and opens.
-pub(super) struct Seal(LessSafeKey);
+/// Seals and opens. Clones have the same key.
+#[derive(Clone)]
+pub struct Seal(LessSafeKey);
 
 impl Seal {
     /// Reads the key, or makes it.
-    pub(super) fn load_or_create(path: &Path) -> Result<Self, SealError> {
+    ///
+    /// # Errors
+    /// See [`SealError`].
+    pub fn load_or_create(path: &Path) -> Result<Self, SealError> {
         match Self::load(path) {
             Err(SealError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                 let key: [u8; KEY] = std::array::from_fn(|_| rand::random());
@@ -74,7 +81,7 @@ impl Seal {
     }
 
     /// Seals a secret for one place, such as a row; it opens nowhere else.
-    pub(super) fn close(&self, secret: &[u8], place: &str) -> Vec<u8> {
+    pub fn close(&self, secret: &[u8], place: &str) -> Vec<u8> {
         // At random, so that replicas need not agree; so few are sealed that none comes twice.
         let nonce: [u8; NONCE_LEN] = std::array::from_fn(|_| rand::random());
         let mut text = secret.to_vec();
@@ -85,7 +92,10 @@ impl Seal {
     }
 
     /// Opens what was sealed for this place.
-    pub(super) fn open(&self, sealed: &[u8], place: &str) -> Result<Vec<u8>, SealError> {
+    ///
+    /// # Errors
+    /// It was sealed with another key or for another place, or was changed.
+    pub fn open(&self, sealed: &[u8], place: &str) -> Result<Vec<u8>, SealError> {
         let (nonce, text) = sealed.split_first_chunk::<NONCE_LEN>().ok_or(SealError::OtherKey)?;
         let mut text = text.to_vec();
         let nonce = Nonce::assume_unique_for_key(*nonce);

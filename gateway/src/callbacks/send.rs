@@ -1,0 +1,425 @@
+//! One request to one destination: to an address that was checked, in HTTP/1.1 over TLS, within its time.
+//!
+//! Nothing of a usual client is wanted here: no proxy, no redirect, no cookie, no pool, no compression. What the
+//! other side answers is not trusted either: little of it is read, and not for long.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::future::select_ok;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::header::{HOST, HeaderMap, HeaderValue};
+use hyper::{Method, Request, Response};
+use hyper_util::rt::TokioIo;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::guard::Guard;
+use crate::domain::destinations::Destination;
+
+/// How long each part may take.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    /// To look the name up.
+    resolve: Duration,
+    /// To connect, TLS included.
+    connect: Duration,
+    /// To read what is said beyond the head, which has decided already.
+    read: Duration,
+    /// For all of it.
+    all: Duration,
+}
+
+const PATIENCE: Patience = Patience {
+    resolve: Duration::from_secs(5),
+    connect: Duration::from_secs(5),
+    read: Duration::from_secs(2),
+    all: Duration::from_secs(15),
+};
+
+/// Between the beginnings of two connections to one name (RFC 8305, section 5).
+const STAGGER: Duration = Duration::from_millis(250);
+/// Of the answer's body.
+const MOST_ANSWER: usize = 1024;
+/// Of the answer's head.
+const MOST_HEAD: usize = 16 * 1024;
+/// Lines of the answer's head.
+const MOST_HEADERS: usize = 64;
+
+/// Why a request has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendError {
+    /// The name is not known, or nobody could be asked.
+    DnsFailed,
+    /// The name leads to an address that is not public.
+    HostNotPublic,
+    /// No address of it takes a connection.
+    ConnectFailed,
+    /// Or not in time.
+    ConnectTimeout,
+    /// Its certificate is not good for the name.
+    CertificateInvalid,
+    /// TLS failed otherwise.
+    TlsFailed,
+    /// The answer did not come in time.
+    Timeout,
+    /// The connection broke before the answer, or what came is no HTTP.
+    BadAnswer,
+}
+
+impl SendError {
+    /// The word for it in the API and the tables.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::DnsFailed => "dns_failed",
+            Self::HostNotPublic => "host_not_public",
+            Self::ConnectFailed => "connect_failed",
+            Self::ConnectTimeout => "connect_timeout",
+            Self::CertificateInvalid => "certificate_invalid",
+            Self::TlsFailed => "tls_failed",
+            Self::Timeout => "timeout",
+            Self::BadAnswer => "bad_answer",
+        }
+    }
+}
+
+/// What became of a request.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// The answer, or why there is none.
+    pub answer: Result<Answer, SendError>,
+    /// From the look-up of the name to the end.
+    pub took: Duration,
+}
+
+/// What was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The status code.
+    pub status: u16,
+    /// `Retry-After` as it came, if it can be a header's text.
+    pub retry_after: Option<String>,
+    /// The beginning of the body.
+    pub body: Vec<u8>,
+}
+
+/// Sends. Clones share their bounds.
+#[derive(Clone)]
+pub struct Sender {
+    guard: Guard,
+    tls: TlsConnector,
+    patience: Patience,
+}
+
+/// The authority in the settings cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {problem}")]
+pub struct NoRoots {
+    path: String,
+    problem: String,
+}
+
+impl Sender {
+    /// Trusts the system's authorities, and those in `ca_file` (PEM) beside them.
+    ///
+    /// # Errors
+    /// `ca_file` cannot be read or holds no certificate.
+    pub fn new(ca_file: Option<&Path>) -> Result<Self, NoRoots> {
+        let mut roots = RootCertStore::empty();
+        // One that cannot be read is not trusted; the others are.
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if let Some(path) = ca_file {
+            let wrong = |problem: String| NoRoots { path: path.display().to_string(), problem };
+            let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+            let own = read.map_err(|error| wrong(error.to_string()))?;
+            if own.is_empty() {
+                return Err(wrong("it holds no certificate in PEM".to_owned()));
+            }
+            for certificate in own {
+                roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
+            }
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("ring offers the default protocol versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self { guard: Guard::new(), tls: TlsConnector::from(Arc::new(config)), patience: PATIENCE })
+    }
+
+    /// Posts once. `headers` are sent as they are, and `Host` and `Content-Length` with them.
+    pub async fn post(&self, to: &Destination, headers: HeaderMap, body: Bytes) -> Sent {
+        let began = Instant::now();
+        let sending = async {
+            let resolving = timeout(self.patience.resolve, self.guard.addresses(to.host()));
+            let addresses = resolving.await.unwrap_or(Err(SendError::DnsFailed))?;
+            self.exchange(to, &addresses, headers, body).await
+        };
+        let answer = timeout(self.patience.all, sending).await.unwrap_or(Err(SendError::Timeout));
+        Sent { answer, took: began.elapsed() }
+    }
+
+    /// Asks at one of these addresses, which were checked.
+    async fn exchange(
+        &self,
+        to: &Destination,
+        addresses: &[SocketAddr],
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Answer, SendError> {
+        let connecting = timeout(self.patience.connect, self.connect(to, addresses));
+        let stream = connecting.await.unwrap_or(Err(SendError::ConnectTimeout))?;
+        let bad = |_| SendError::BadAnswer;
+        let mut connecting = http1::Builder::new();
+        connecting.max_headers(MOST_HEADERS).max_buf_size(MOST_HEAD);
+        let (mut sender, connection) = connecting.handshake(TokioIo::new(stream)).await.map_err(bad)?;
+        // It ends with this exchange, whatever the other side does.
+        let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
+        let answer = sender.send_request(request(to, headers, body)?).await.map_err(bad)?;
+        let status = answer.status().as_u16();
+        let retry_after = answer.headers().get("retry-after");
+        let retry_after = retry_after.and_then(|value| value.to_str().ok()).map(str::to_owned);
+        Ok(Answer { status, retry_after, body: beginning(answer, self.patience.read).await })
+    }
+
+    async fn connect(&self, to: &Destination, addresses: &[SocketAddr]) -> Result<TlsStream<TcpStream>, SendError> {
+        let begun = (0u32..).zip(interleaved(addresses)).map(|(place, address)| {
+            Box::pin(async move {
+                sleep(STAGGER * place).await;
+                TcpStream::connect(address).await
+            })
+        });
+        let (stream, _) = select_ok(begun).await.map_err(|_| SendError::ConnectFailed)?;
+        // A small answer to a small question; nothing is gained by waiting for more to send.
+        let _ = stream.set_nodelay(true);
+        let name = ServerName::try_from(to.host().as_str().to_owned()).map_err(|_| SendError::TlsFailed)?;
+        self.tls.connect(name, stream).await.map_err(|error| {
+            match error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) {
+                Some(rustls::Error::InvalidCertificate(_)) => SendError::CertificateInvalid,
+                _ => SendError::TlsFailed,
+            }
+        })
+    }
+}
+
+/// IPv6 and IPv4 by turns, beginning with what the resolver put first (RFC 8305, section 4).
+fn interleaved(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
+    let first_is_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
+    let (first, second): (Vec<_>, Vec<_>) =
+        addresses.iter().copied().partition(|address| address.is_ipv6() == first_is_v6);
+    let (mut first, mut second) = (first.into_iter(), second.into_iter());
+    let mut order = Vec::with_capacity(addresses.len());
+    while order.len() < addresses.len() {
+        order.extend(first.next().into_iter().chain(second.next()));
+    }
+    order
+}
+
+fn request(to: &Destination, headers: HeaderMap, body: Bytes) -> Result<Request<Full<Bytes>>, SendError> {
+    let mut request = Request::builder()
+        .method(Method::POST)
+        .uri(to.target())
+        .body(Full::new(body))
+        .map_err(|_| SendError::BadAnswer)?;
+    *request.headers_mut() = headers;
+    let host = HeaderValue::from_str(to.host().as_str()).map_err(|_| SendError::BadAnswer)?;
+    request.headers_mut().insert(HOST, host);
+    Ok(request)
+}
+
+/// What is said at the beginning of an answer's body; what comes late or breaks off is left.
+async fn beginning(answer: Response<Incoming>, patience: Duration) -> Vec<u8> {
+    let mut body = answer.into_body();
+    let mut read = Vec::new();
+    let reading = async {
+        while read.len() < MOST_ANSWER
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            if let Some(data) = frame.data_ref() {
+                read.extend_from_slice(&data[..data.len().min(MOST_ANSWER - read.len())]);
+            }
+        }
+    };
+    let _ = timeout(patience, reading).await;
+    read
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+
+    use super::*;
+
+    const BODY: &[u8] = b"{\"type\":\"webhook.test\"}";
+    /// So short that nobody waits long for a receiver that never ends, and long enough for one that answers.
+    const SHORT: Patience = Patience {
+        resolve: Duration::from_secs(5),
+        connect: Duration::from_millis(500),
+        read: Duration::from_millis(100),
+        all: Duration::from_secs(5),
+    };
+
+    /// Somebody who can be sent to at an address of this machine, as nobody outside these tests can.
+    struct Receiver {
+        listener: TcpListener,
+        tls: TlsAcceptor,
+        sender: Sender,
+        to: Destination,
+    }
+
+    impl Receiver {
+        /// With a certificate for this name.
+        async fn named(name: &str) -> Self {
+            let rcgen::CertifiedKey { cert, signing_key } =
+                rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            let ca_file = folder.path().join("ca.pem");
+            std::fs::write(&ca_file, cert.pem()).unwrap();
+            let provider = Arc::new(rustls::crypto::ring::default_provider());
+            let config = rustls::ServerConfig::builder_with_provider(provider)
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_no_client_auth()
+                .with_single_cert(vec![cert.der().clone()], signing_key.serialize_der().try_into().unwrap())
+                .unwrap();
+            Self {
+                listener: TcpListener::bind(("127.0.0.1", 0)).await.unwrap(),
+                tls: TlsAcceptor::from(Arc::new(config)),
+                sender: Sender { patience: SHORT, ..Sender::new(Some(&ca_file)).unwrap() },
+                to: Destination::parse("https://hooks.example.com/in?x=1").unwrap(),
+            }
+        }
+
+        /// What is heard of one that answers so. It gets the request, and ends the connection after its answer
+        /// unless it says something for ever.
+        async fn answers(&self, first: &[u8], for_ever: &[u8]) -> (Result<Answer, SendError>, String) {
+            let at = [self.listener.local_addr().unwrap()];
+            let headers = HeaderMap::from_iter(
+                [("webhook-id", "evt_1")].map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value))),
+            );
+            let receiving = async {
+                let (stream, _) = self.listener.accept().await.unwrap();
+                let mut stream = self.tls.accept(stream).await.ok()?;
+                let mut heard = Vec::new();
+                while !heard.ends_with(BODY) {
+                    stream.read_buf(&mut heard).await.unwrap();
+                }
+                let _ = stream.write_all(first).await;
+                while !for_ever.is_empty() && stream.write_all(for_ever).await.is_ok() && stream.flush().await.is_ok() {
+                    // As slowly as may be, and still faster than the patience for one part.
+                    sleep(Duration::from_millis(20)).await;
+                }
+                let _ = stream.shutdown().await;
+                Some(String::from_utf8(heard).unwrap())
+            };
+            let sending = self.sender.exchange(&self.to, &at, headers, Bytes::from_static(BODY));
+            let (answer, heard) = tokio::join!(sending, receiving);
+            (answer, heard.unwrap_or_default())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_post_arrives_as_it_was_meant_and_its_answer_is_told() {
+        let receiver = Receiver::named("hooks.example.com").await;
+        let said = b"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 5\r\n\r\nlater";
+        let (answer, heard) = receiver.answers(said, b"").await;
+        let expected = Answer { status: 503, retry_after: Some("7".to_owned()), body: b"later".to_vec() };
+        assert_eq!(answer, Ok(expected));
+        assert!(heard.starts_with("POST /in?x=1 HTTP/1.1\r\n"), "{heard}");
+        for line in ["host: hooks.example.com", "webhook-id: evt_1", &format!("content-length: {}", BODY.len())] {
+            assert!(heard.lines().any(|heard| heard.eq_ignore_ascii_case(line)), "{line} in {heard}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_redirect_is_an_answer_and_nothing_else() {
+        let receiver = Receiver::named("hooks.example.com").await;
+        let at = receiver.listener.local_addr().unwrap();
+        let said = format!("HTTP/1.1 307 Go\r\nLocation: https://{at}/other\r\nContent-Length: 0\r\n\r\n");
+        let (answer, _) = receiver.answers(said.as_bytes(), b"").await;
+        assert_eq!(answer.unwrap().status, 307);
+        let again = timeout(Duration::from_millis(100), receiver.listener.accept()).await;
+        assert!(again.is_err(), "nobody came again");
+    }
+
+    #[tokio::test]
+    async fn of_an_endless_answer_only_the_beginning_is_read() {
+        let receiver = Receiver::named("hooks.example.com").await;
+        let head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 100000000000\r\n\r\n";
+        let (answer, _) = receiver.answers(head, &[b'x'; 4096]).await;
+        assert_eq!(answer.unwrap().body, [b'x'; MOST_ANSWER]);
+        // A drip confirms with its head, and is not waited for.
+        let (answer, _) = receiver.answers(head, b"y").await;
+        let answer = answer.unwrap();
+        assert!(answer.status == 200 && (1..MOST_ANSWER).contains(&answer.body.len()), "{answer:?}");
+    }
+
+    #[tokio::test]
+    async fn a_head_without_end_is_no_answer() {
+        let receiver = Receiver::named("hooks.example.com").await;
+        for (first, for_ever) in [
+            ("HTTP/1.1 200 OK\r\n", format!("X: {}\r\n", "y".repeat(1000))),
+            ("HTTP/1.1 200 OK\r\nX: ", "y".repeat(5000)),
+            ("HTTP/1.1 200 OK\r\n", "X: y\r\n".repeat(MOST_HEADERS + 1) + "\r\n"),
+            ("", "HTTP/1.1 100 Continue\r\n\r\n".repeat(1000)),
+        ] {
+            let (answer, _) = timeout(SHORT.all, receiver.answers(first.as_bytes(), for_ever.as_bytes()))
+                .await
+                .unwrap_or((Err(SendError::Timeout), String::new()));
+            let error = answer.expect_err(first);
+            assert!([SendError::BadAnswer, SendError::Timeout].contains(&error), "{error:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_http_or_ends_before_its_head_is_no_answer() {
+        let receiver = Receiver::named("hooks.example.com").await;
+        for said in [&b""[..], b"HTTP/1.1 2", b"SSH-2.0-OpenSSH_9.2\r\n", b"\0\0\0\0\r\n\r\n"] {
+            let (answer, heard) = receiver.answers(said, b"").await;
+            assert_eq!(answer, Err(SendError::BadAnswer));
+            assert!(heard.ends_with("}"), "it was sent");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_certificate_for_another_name_ends_it_before_anything_is_sent() {
+        let receiver = Receiver::named("other.example.com").await;
+        let (answer, heard) = receiver.answers(b"HTTP/1.1 200 OK\r\n\r\n", b"").await;
+        assert_eq!((answer, heard), (Err(SendError::CertificateInvalid), String::new()));
+    }
+
+    #[tokio::test]
+    async fn one_that_takes_a_connection_and_says_nothing_costs_its_time_and_no_more() {
+        let receiver = Receiver::named("hooks.example.com").await;
+        let at = [receiver.listener.local_addr().unwrap()];
+        let sent = receiver.sender.exchange(&receiver.to, &at, HeaderMap::new(), Bytes::new()).await;
+        assert_eq!(sent, Err(SendError::ConnectTimeout));
+        drop(receiver.listener);
+        let sent = receiver.sender.exchange(&receiver.to, &at, HeaderMap::new(), Bytes::new()).await;
+        assert_eq!(sent, Err(SendError::ConnectFailed));
+    }
+
+    #[test]
+    fn both_families_are_tried_by_turns() {
+        let at = |text: &str| SocketAddr::new(text.parse().unwrap(), 443);
+        let [a6, b6, a4, b4, c4] = ["2003::1", "2003::2", "8.8.8.1", "8.8.8.2", "8.8.8.3"].map(at);
+        assert_eq!(interleaved(&[a6, b6, a4, b4, c4]), [a6, a4, b6, b4, c4]);
+        assert_eq!(interleaved(&[a4, b4, a6]), [a4, a6, b4]);
+        assert_eq!(interleaved(&[]), []);
+    }
+}
