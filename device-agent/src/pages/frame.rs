@@ -159,3 +159,32 @@ impl Frame {
         Some((worst, problems.len() - 1))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use deskgate_protocol::Timestamp;
+
+    use super::*;
+    use crate::local::Severity;
+
+    #[test]
+    fn a_problem_leads_to_the_page_where_something_can_be_done_about_it() {
+        let page = |code: Code, about: Option<&str>| {
+            Frame::page_of(&Problem {
+                code,
+                severity: Severity::Warn,
+                title: String::new(),
+                about: about.map(str::to_owned),
+                text: String::new(),
+                next: String::new(),
+                since: Timestamp::now(),
+                hides: Vec::new(),
+                ignored: false,
+            })
+        };
+        assert_eq!(page(Code::RunsUnsettled, Some("run_1")), "/runs/run_1");
+        assert_eq!(page(Code::RunsUnsettled, None), "/runs?state=awaiting_reconciliation");
+        assert_eq!(page(Code::ApprovalExpires, Some("apr_1")), "/approvals#apr_1");
+        assert_eq!(page(Code::FileLoose, Some("home")), "/health");
+    }
+}

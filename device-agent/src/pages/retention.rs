@@ -11,6 +11,7 @@ use super::door::Visitor;
 use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::settings;
+use super::words::Count;
 use crate::local::{Amount, No, NoCode, Retention, ReviewRetention, SetRetention};
 use crate::settings::Keep;
 

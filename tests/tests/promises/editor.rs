@@ -118,7 +118,7 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
     assert!(changed.contains("What this draft changes") && changed.contains("Reads slowly."), "{changed}");
     assert!(changed.contains("PASS") && !changed.contains("was PASS"), "it was checked as it is: {changed}");
     let was = value(&changed, "was");
-    let unchecked = [&with(&other, "description", "Reads slower.")[..], &[("was", was.as_str())]].concat();
+    let unchecked = [&with(&other, "expiry", "3")[..], &[("was", was.as_str())]].concat();
     visitor.send(&page, &unchecked).await.done();
     let outdated = visitor.page(&page).await.text;
     assert!(outdated.contains("was PASS") && outdated.contains("changed since"), "{outdated}");
