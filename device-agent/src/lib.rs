@@ -175,7 +175,7 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
     let _notifying = AbortOnDropHandle::new(tokio::spawn(local::notices::follow(desk.clone())));
     let office = AbortOnDropHandle::new(tokio::spawn(local::desk::serve(listener, desk, close.clone())));
     let mut agent = Agent { home: home.clone(), store, key, accounts, servers, engines, keep_awake, ordered, signals };
-    let ended = agent.work().await;
+    let ended = Box::pin(agent.work()).await;
     agent.engines.send_replace(None);
     // An order that came too late is answered by the end of its channel.
     drop(agent);

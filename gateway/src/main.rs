@@ -322,6 +322,8 @@ fn settings(config: &Config, migrate: bool) -> Result<Settings, Failure> {
     Ok(Settings {
         state_dir: config.state_dir(),
         seal_file: config.seal_file(),
+        callbacks_ca_file: text("callbacks.ca_file").map(PathBuf::from),
+        allowlist_is_the_desktops: false,
         listen: config.listen().map_err(not_set_up)?,
         tls: config.tls_files().map_err(not_set_up)?,
         acme: config.acme().map_err(not_set_up)?,

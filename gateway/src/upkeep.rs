@@ -59,6 +59,12 @@ pub struct Round {
     pub activity_forgotten: usize,
     /// Counts of runs of long ago.
     pub counts_forgotten: usize,
+    /// Deliveries that nobody will be told.
+    pub deliveries_discarded: usize,
+    /// Deliveries that ended long ago.
+    pub deliveries_purged: usize,
+    /// Listeners that ended long ago.
+    pub listeners_forgotten: usize,
     /// Counts that were added up with others.
     pub counts_folded: usize,
 }
@@ -82,6 +88,9 @@ pub async fn run_once(store: &Store, retention: Duration) -> Result<Round, Error
         openings_forgotten: store.forget_openings(retention).await?,
         activity_forgotten: store.forget_activity().await?,
         counts_forgotten: store.forget_counts().await?,
+        deliveries_discarded: store.discard_deliveries(retention).await?,
+        deliveries_purged: store.purge_deliveries().await?,
+        listeners_forgotten: store.forget_listeners().await?,
         counts_folded: store.fold_counts().await?,
     };
     if round != Round::default() {

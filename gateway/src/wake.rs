@@ -86,6 +86,8 @@ pub enum Telling {
 pub struct Wake {
     watchers: Arc<Mutex<HashMap<Topic, watch::Sender<()>>>>,
     said: broadcast::Sender<Arc<Said>>,
+    /// Whatever it was.
+    anything: watch::Sender<()>,
     /// To the other replicas; dropped when full, since it is only a hint.
     outgoing: mpsc::Sender<Telling>,
 }
@@ -101,7 +103,15 @@ impl Wake {
     /// A switchboard, and the changes that are to be told to other replicas.
     pub fn new() -> (Self, mpsc::Receiver<Telling>) {
         let (outgoing, receiver) = mpsc::channel(OUTGOING);
-        (Self { watchers: Arc::default(), said: broadcast::Sender::new(SAID), outgoing }, receiver)
+        (
+            Self {
+                watchers: Arc::default(),
+                said: broadcast::Sender::new(SAID),
+                anything: watch::Sender::new(()),
+                outgoing,
+            },
+            receiver,
+        )
     }
 
     /// Tells everybody, here and on other replicas.
@@ -109,6 +119,17 @@ impl Wake {
         self.changed_elsewhere(topic);
         // A full queue means the others look for themselves within a second.
         let _ = self.outgoing.try_send(Telling::Changed(topic));
+        self.stirred();
+    }
+
+    /// Tells those in this process who wait for anything at all.
+    pub fn stirred(&self) {
+        self.anything.send_replace(());
+    }
+
+    /// Changes of whatever it may be, in this process, from now on: what is queued with events shows by them.
+    pub fn anything(&self) -> watch::Receiver<()> {
+        self.anything.subscribe()
     }
 
     /// Passes on a piece of a message, here and to other replicas.

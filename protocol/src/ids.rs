@@ -111,6 +111,10 @@ identifiers! {
     ActivityId = "act_";
     /// A stored event; receivers deduplicate by it.
     EventId = "evt_";
+    /// One event on its way to one receiver.
+    DeliveryId = "dlv_";
+    /// Where deliveries go: an application's callback, or a listener.
+    DestinationId = "dst_";
     /// A paired device.
     DeviceId = "dev_";
     /// A gateway: all replicas on one database are one gateway.

@@ -10,6 +10,7 @@
 //! | [`time`] | timestamps as callers see them |
 //! | [`run`] | run states, the one transition table, outcomes, stored events |
 //! | [`conversation`] [`operation`] | conversations, and the control operations on them and on runs |
+//! | [`delivery`] | what receivers are told, and every attempt to tell them |
 //! | [`service`] | the public face of a service |
 //! | [`identity`] | the device identity file, fingerprints, challenge and proof |
 //! | [`control`] | the frames of the control channel, one closed enum for each direction |
@@ -21,6 +22,7 @@
 pub mod canonical;
 pub mod control;
 pub mod conversation;
+pub mod delivery;
 pub mod frame;
 pub mod identity;
 pub mod ids;

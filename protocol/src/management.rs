@@ -5,6 +5,7 @@
 
 mod activity;
 mod applications;
+mod callbacks;
 mod conversations;
 mod operations;
 mod overview;
@@ -25,6 +26,12 @@ pub use applications::{
     Application, ApplicationState, CompleteDisabling, CreateApplication, CreatedApplication, DisableApplication,
     DisablingPreview, ListApplications, ListRemoved, Outstanding, PreviewDisabling, RemoveApplication,
     RemovedApplication, ShowApplication,
+};
+pub use callbacks::{
+    Allowlist, Callback, CallbackOff, CallbackWithSecret, CloseListener, DeliveryAttempt, DeliveryDetail, DeliveryPage,
+    DestinationKind, Forward, ForwardOutcome, Forwards, ListCallbacks, ListDeliveries, OpenListener, OpenedListener,
+    OwnDelivery, PollListener, RecoverDeliveries, Recovery, ResendDelivery, RollCallbackSecret, SetAllowlist,
+    SetCallback, ShowAllowlist, ShowCallback, ShowDelivery, TestCallback, TriggerDelivery,
 };
 pub use conversations::{
     ConversationDetail, ConversationPage, ListConversations, OwnConversation, ResetConversation, ShowConversation,
@@ -117,6 +124,36 @@ calls! {
     ResetConversation => ControlOperation;
     /// How a stop or a reset stands.
     ShowOperation => ControlOperation;
+    /// An application's callback, if it has one.
+    ShowCallback => Option<Callback>;
+    /// The callbacks of the device's applications, oldest first.
+    ListCallbacks => Vec<Callback>;
+    /// Where an application's events are sent, and which.
+    SetCallback => CallbackWithSecret;
+    /// A new secret; the old one signs too for a chosen time.
+    RollCallbackSecret => CallbackWithSecret;
+    /// Whether a callback arrives.
+    TestCallback => OwnDelivery;
+    /// A sample of an event.
+    TriggerDelivery => Vec<OwnDelivery>;
+    /// Deliveries of the device's applications, newest first.
+    ListDeliveries => DeliveryPage;
+    /// One delivery with its attempts.
+    ShowDelivery => DeliveryDetail;
+    /// Sends one again.
+    ResendDelivery => OwnDelivery;
+    /// Sends again what failed since a time.
+    RecoverDeliveries => Recovery;
+    /// The hosts that callbacks may go to.
+    ShowAllowlist => Allowlist;
+    /// Other hosts that callbacks may go to.
+    SetAllowlist => Allowlist;
+    /// Listens to an application's events at the desktop.
+    OpenListener => OpenedListener;
+    /// Takes what a listener is to post.
+    PollListener => Forwards;
+    /// Ends a listener.
+    CloseListener => ();
 }
 
 /// Creates a key.
@@ -257,11 +294,14 @@ pub enum Scope {
     /// Reset conversations.
     #[serde(rename = "conversations:control")]
     ConversationsControl,
+    /// Read what became of deliveries.
+    #[serde(rename = "deliveries:read")]
+    DeliveriesRead,
 }
 
 impl Scope {
     /// Every scope, as a first key has them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::EndpointsRead,
         Self::RunsWrite,
         Self::RunsRead,
@@ -269,6 +309,7 @@ impl Scope {
         Self::ConversationsWrite,
         Self::ConversationsRead,
         Self::ConversationsControl,
+        Self::DeliveriesRead,
     ];
 
     /// The word callers and people use.
@@ -281,6 +322,7 @@ impl Scope {
             Self::ConversationsWrite => "conversations:write",
             Self::ConversationsRead => "conversations:read",
             Self::ConversationsControl => "conversations:control",
+            Self::DeliveriesRead => "deliveries:read",
         }
     }
 }
@@ -303,7 +345,7 @@ impl std::str::FromStr for Scope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "not a scope; scopes are endpoints:read, runs:write, runs:read, runs:control, conversations:write, \
-     conversations:read and conversations:control"
+     conversations:read, conversations:control and deliveries:read"
 )]
 pub struct UnknownScope;
 
@@ -393,6 +435,8 @@ pub enum ManagementErrorCode {
     NotFound,
     /// It cannot be done in the present state.
     Conflict,
+    /// It is the gateway's administrator's to change, on the server.
+    AdministratorOnly,
     /// The gateway has no database at the moment; nothing was changed.
     Unavailable,
 }

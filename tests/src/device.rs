@@ -203,7 +203,7 @@ impl Device {
     pub fn begin_cli(&self, arguments: &[&str]) -> Process {
         let mut command = self.command();
         command.args(arguments);
-        Process::start(command, &self.folder().join(format!("{}.out", arguments.join("-"))))
+        Process::start(command, &self.folder().join(format!("{}.out", arguments.join("-").replace('/', "_"))))
     }
 
     /// `deskgate status`.

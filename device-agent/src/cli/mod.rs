@@ -2,22 +2,26 @@
 //! socket.
 
 mod access;
+mod allowlist;
 mod app;
 mod approvals;
 mod autostart;
 mod bundle;
 mod call;
+mod callback;
 mod checks;
 mod connection;
 mod consent;
 mod conversations;
 mod daemon;
+mod deliveries;
 mod doctor;
 mod export;
 mod find;
 mod identity;
 mod key;
 mod key_file;
+mod listen;
 mod man;
 mod mcp;
 mod notifications;
@@ -106,6 +110,17 @@ enum Command {
     Conversations(conversations::Conversations),
     /// Find a run, conversation, application, service, approval or key by its identifier or name
     Find(find::Find),
+    /// Where applications' events are sent
+    #[command(subcommand)]
+    Callback(callback::Callback),
+    /// The hosts that callbacks may go to
+    #[command(subcommand)]
+    Allowlist(allowlist::Allowlist),
+    /// What receivers were told, and every attempt to tell them
+    #[command(subcommand)]
+    Deliveries(deliveries::Deliveries),
+    /// Post an application's events to an address of this computer, as its callback would get them
+    Listen(listen::Listen),
     /// What the desktop tells of by itself
     #[command(subcommand)]
     Notifications(notifications::Notifications),
@@ -206,6 +221,10 @@ async fn run(command: Command, out: Output, itself: Itself) -> Result<(), Failur
         Command::Approvals(command) => approvals::run(Agent::find()?, command, out).await,
         Command::Conversations(command) => conversations::run(Agent::find()?, command, out).await,
         Command::Find(find) => find::run(Agent::find()?, find, out).await,
+        Command::Callback(command) => callback::run(Agent::find()?, command, out).await,
+        Command::Allowlist(command) => allowlist::run(Agent::find()?, command, out).await,
+        Command::Deliveries(command) => deliveries::run(Agent::find()?, command, out).await,
+        Command::Listen(listen) => listen::run(Agent::find()?, listen, out).await,
         Command::Notifications(command) => notifications::run(Agent::find()?, command, out).await,
         Command::Doctor(doctor) => doctor::run(Agent::find()?, doctor, itself.look, out).await,
         Command::Log(log) => doctor::log(Agent::find()?, log, out).await,

@@ -52,6 +52,8 @@ pub enum Code {
     RunsUnsettled,
     /// A request for approval expires soon.
     ApprovalExpires,
+    /// Nothing is sent to a callback any more, because nothing arrived there.
+    CallbackOff,
     /// Runs wait in the queue while access is paused.
     AccessPaused,
     /// The computer may fall asleep during a run.
@@ -101,7 +103,7 @@ const fn entry(
 
 impl Code {
     /// Every code, the most important first.
-    pub const ALL: [Entry; 21] = {
+    pub const ALL: [Entry; 22] = {
         use Code::*;
         use Severity::*;
         [
@@ -136,6 +138,7 @@ impl Code {
             entry(PagesDown, Fail, "The management pages are not up", "The management pages are up", &[], 10),
             entry(RunsUnsettled, Warn, "Runs wait for your word", "No run waits for your word", &[], 0),
             entry(ApprovalExpires, Warn, "A request expires soon", "No request is about to expire", &[], 0),
+            entry(CallbackOff, Warn, "A callback was switched off", "No callback was switched off", LINE, 0),
             entry(AccessPaused, Warn, "Runs wait while access is paused", "Access keeps no run waiting", LINE, 10),
             entry(SleepNotPrevented, Warn, "Sleep can stop runs", "Sleep stops no run", &[], 30),
             entry(DiskNearlyFull, Warn, "The disk is nearly full", "The disk has room", &[], 10),

@@ -13,7 +13,7 @@ use crate::settings::Mode;
 use crate::store::{Error, Store};
 
 /// What only a running agent knows.
-const NOT_ASKED: [Code; 14] = [
+const NOT_ASKED: [Code; 15] = [
     Code::HostKeyNotTrusted,
     Code::VersionMismatch,
     Code::DeviceNotAccepted,
@@ -25,6 +25,7 @@ const NOT_ASKED: [Code; 14] = [
     Code::RunsUnsettled,
     Code::ApprovalExpires,
     Code::AccessPaused,
+    Code::CallbackOff,
     Code::SleepNotPrevented,
     Code::ClockBehind,
     Code::JournalUnwritable,

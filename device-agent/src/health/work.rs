@@ -1,6 +1,7 @@
 //! What the runs say: those that wait for the owner, and what stands in the way of the others.
 
 use deskgate_protocol::Timestamp;
+use deskgate_protocol::management::{Callback, CallbackOff};
 
 use super::{Code, Finding};
 use crate::dispatcher::{Standing, Status};
@@ -70,6 +71,24 @@ pub fn expiring(waiting: &[Approval], now: Timestamp) -> Vec<Finding> {
 pub fn held_back() -> Finding {
     let text = "External access is paused, and runs wait in the queue.";
     Finding::new(Code::AccessPaused, text, "Enable it when you are ready: deskgate access enable")
+}
+
+/// Callbacks that were switched off by what came of them.
+pub fn switched_off(callbacks: &[Callback]) -> Vec<Finding> {
+    let finding = |callback: &Callback| {
+        let why = match callback.off? {
+            CallbackOff::Gone => "the receiver answered that it is gone (410)",
+            CallbackOff::Failing => "every attempt failed for five days",
+            CallbackOff::Owner | CallbackOff::Application => return None,
+        };
+        let text = format!("Nothing is sent to {} any more: {why}.", callback.url);
+        let next = format!(
+            "See what came of it: deskgate deliveries list. Then: deskgate callback enable {}",
+            callback.app_id
+        );
+        Some(Finding::about(Code::CallbackOff, callback.app_id.to_string(), text, next))
+    };
+    callbacks.iter().filter_map(finding).collect()
 }
 
 /// Pages that are not there.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deskgate_protocol::Timestamp;
-use deskgate_protocol::management::{GetAccess, ListRuns};
+use deskgate_protocol::management::{GetAccess, ListCallbacks, ListRuns};
 use deskgate_protocol::run::RunState;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, watch};
@@ -225,6 +225,7 @@ impl Desk {
     async fn ask_gateway(&self, services: &[Service], tried_at: Option<Timestamp>) -> Option<Vec<Finding>> {
         let newest = self.manage(ListRuns { limit: RUNS, ..ListRuns::default() }).await.ok()?;
         let mut findings = services::from_runs(services, &newest.runs, tried_at, Timestamp::now());
+        findings.extend(work::switched_off(&self.manage(ListCallbacks {}).await.ok()?));
         if !self.manage(GetAccess {}).await.ok()?.enabled {
             let states = vec![RunState::Queued, RunState::WaitingForDevice];
             let held = self.manage(ListRuns { limit: 1, states, ..ListRuns::default() }).await.ok()?;
@@ -264,7 +265,7 @@ fn not_asked(memory: &Memory, services: &[Service]) -> BTreeSet<Code> {
     let definitions = || services.iter().filter_map(|service| Some(&service.published.as_ref()?.definition));
     let mut codes = BTreeSet::new();
     if memory.gateway.is_none() {
-        codes.extend([Code::AccessPaused, Code::ClockBehind]);
+        codes.extend([Code::AccessPaused, Code::CallbackOff, Code::ClockBehind]);
     }
     if memory.sandboxes.is_none() && definitions().any(|definition| definition.tools.contains(&ToolName::Bash)) {
         codes.insert(Code::SandboxMissing);

@@ -81,7 +81,7 @@ impl From<CallError> for No {
             CallError::Refused(no) => match no.code {
                 ManagementErrorCode::Invalid => NoCode::Invalid,
                 ManagementErrorCode::NotFound => NoCode::NotFound,
-                ManagementErrorCode::Conflict => NoCode::Refused,
+                ManagementErrorCode::Conflict | ManagementErrorCode::AdministratorOnly => NoCode::Refused,
                 ManagementErrorCode::Unavailable => NoCode::CannotReach,
             },
         };

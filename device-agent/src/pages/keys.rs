@@ -91,6 +91,7 @@ fn allows(scope: Scope) -> &'static str {
         Scope::ConversationsWrite => "create conversations, and send messages together with runs:write",
         Scope::ConversationsRead => "read conversations",
         Scope::ConversationsControl => "reset conversations",
+        Scope::DeliveriesRead => "read deliveries",
     }
 }
 

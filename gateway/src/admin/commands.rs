@@ -9,7 +9,7 @@ use clap::Subcommand;
 use deskgate_protocol::DeviceId;
 use serde_json::json;
 
-use super::{Answer, Ask, DeviceView, Invitation, No};
+use super::{Answer, Ask, DeviceView, Invitation, No, sendings};
 use crate::exit::{Exit, Failure};
 use crate::output::{Output, table};
 use crate::socket::{self, CallError};
@@ -25,6 +25,12 @@ pub enum Admin {
     Token(Token),
     /// The SSH host key's fingerprint, for the desktop user to compare
     HostKey,
+    /// The hosts that callbacks may go to
+    #[command(subcommand)]
+    Allowlist(sendings::Allowlist),
+    /// What receivers of callbacks were told
+    #[command(subcommand)]
+    Delivery(sendings::Delivery),
 }
 
 /// `deskgate-gateway admin device …`
@@ -119,6 +125,8 @@ pub async fn run(socket: &Path, command: Admin, out: Output) -> Result<(), Failu
             Ok(())
         }
         Admin::Token(Token::Rotate { to, overlap_hours }) => rotate(socket, to.as_deref(), overlap_hours, out).await,
+        Admin::Allowlist(command) => sendings::allowlist(socket, command, out).await,
+        Admin::Delivery(command) => sendings::delivery(socket, command, out).await,
         Admin::HostKey => match ask(socket, Ask::HostKey).await? {
             Answer::HostKey { key: Some((fingerprint, public_key)) } => {
                 let value = json!({ "fingerprint": fingerprint, "public_key": public_key });
@@ -166,7 +174,7 @@ pub async fn reload(socket: &Path, out: Output) -> Result<(), Failure> {
     }
 }
 
-async fn ask(socket: &Path, ask: Ask) -> Result<Answer, Failure> {
+pub(super) async fn ask(socket: &Path, ask: Ask) -> Result<Answer, Failure> {
     let answer = socket::call(socket, &ask).await.map_err(|error| match error {
         CallError::NotRunning { .. } => Failure::new(
             Exit::CannotReach,
@@ -191,14 +199,14 @@ async fn ask(socket: &Path, ask: Ask) -> Result<Answer, Failure> {
     }
 }
 
-async fn done(socket: &Path, request: Ask) -> Result<(), Failure> {
+pub(super) async fn done(socket: &Path, request: Ask) -> Result<(), Failure> {
     match ask(socket, request).await? {
         Answer::Done => Ok(()),
         other => Err(unexpected(&other)),
     }
 }
 
-fn unexpected(answer: &Answer) -> Failure {
+pub(super) fn unexpected(answer: &Answer) -> Failure {
     // An answer of another kind holds no secret but a token, which is not shown.
     let kind = match answer {
         Answer::Token { .. } => "a token",

@@ -2,6 +2,7 @@
 //!
 //! | file | what it does |
 //! |---|---|
+//! | `sendings` | hosts that callbacks may go to, and deliveries: both sides of those commands |
 //! | [`office`] | answers on the socket, inside the running gateway |
 //! | [`commands`] | what each command asks and prints |
 //! | [`check`] | configuration and surroundings, before anything runs |
@@ -9,8 +10,10 @@
 pub mod check;
 pub mod commands;
 pub mod office;
+mod sendings;
 
-use deskgate_protocol::{DeviceId, Timestamp};
+use deskgate_protocol::management::{DeliveryDetail, DeliveryPage, ListDeliveries, RecoverDeliveries, Recovery};
+use deskgate_protocol::{DeliveryId, DeviceId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// What the command line asks the running gateway.
@@ -49,6 +52,32 @@ pub enum Ask {
     HostKey,
     /// Read again what can change without a restart.
     Reload,
+    /// The hosts that callbacks may go to.
+    Allowlist,
+    /// Allow one more.
+    AllowlistAdd {
+        /// Its exact name.
+        host: String,
+    },
+    /// Allow one no more.
+    AllowlistRemove {
+        /// Its exact name.
+        host: String,
+    },
+    /// Deliveries of all applications, newest first.
+    DeliveryList(ListDeliveries),
+    /// One delivery with its attempts.
+    DeliveryShow {
+        /// Which.
+        delivery_id: DeliveryId,
+    },
+    /// Send one again.
+    DeliveryResend {
+        /// Which.
+        delivery_id: DeliveryId,
+    },
+    /// Send again what failed since a time.
+    DeliveryRecover(RecoverDeliveries),
 }
 
 /// What the running gateway answers.
@@ -83,6 +112,17 @@ pub enum Answer {
         /// `SHA256:…` and the key's text.
         key: Option<(String, String)>,
     },
+    /// Hosts that callbacks may go to, sorted.
+    Hosts {
+        /// Their names.
+        hosts: Vec<String>,
+    },
+    /// Deliveries, newest first.
+    Deliveries(DeliveryPage),
+    /// One delivery with its attempts.
+    Delivery(Box<DeliveryDetail>),
+    /// How much is sent again, or would be.
+    Recovered(Recovery),
     /// Not done, and why.
     No {
         /// For programs.

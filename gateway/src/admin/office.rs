@@ -10,7 +10,7 @@ use deskgate_protocol::{DeviceId, VERSION};
 use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 
-use super::{Answer, Ask, DeviceView, Invitation, No, Paired, Status};
+use super::{Answer, Ask, DeviceView, Invitation, No, Paired, Status, sendings};
 use crate::addresses::Addresses;
 use crate::domain::devices::{PairError, pair};
 use crate::store::devices::{Device, Presence};
@@ -72,6 +72,7 @@ impl Office {
             Ask::TokenRotate { overlap_s, .. } => self.rotate(Duration::from_secs(overlap_s)).await,
             Ask::Reload => self.reload(),
             Ask::HostKey => Ok(Answer::HostKey { key: self.host_key.clone() }),
+            ask => sendings::answer(&self.store, ask).await,
         }
     }
 

@@ -2,8 +2,16 @@
 //!
 //! | file | what it does |
 //! |---|---|
+//! | [`rounds`] | takes what is due, sends it, writes down what came of it |
+//! | `lanes` | how much of one destination is under way at once |
+//! | `attempt` | one attempt, from the letter to what came of it |
 //! | `guard` | where a host name leads, and only if all of that is public |
 //! | [`send`] | one request to one destination: to an address that was checked, within its time |
+//!
+//! Every replica makes the rounds; a delivery belongs to the one whose claim was first, until the claim's lease is over.
 
+mod attempt;
 mod guard;
+mod lanes;
+pub mod rounds;
 pub mod send;

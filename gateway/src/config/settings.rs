@@ -105,6 +105,11 @@ pub const SETTINGS: &[Setting] = &[
         "A group whose members may administer, by name or number; the gateway must belong to it. Never one that the tunnel's account is in. Empty: root and the gateway's own user only.",
     ),
     setting(
+        "callbacks.ca_file",
+        "",
+        "PEM certificates of authorities that receivers of callbacks may be vouched for by, beside the system's.",
+    ),
+    setting(
         "database.url",
         "",
         "PostgreSQL 15 or newer, without a password. Empty: a private cluster in state_dir. DATABASE_URL is read too.",

@@ -16,6 +16,7 @@ use super::wire::{self, BoxedStream};
 use super::{handshake, session};
 use crate::domain::Limits;
 use crate::domain::admission::AdmissionDesk;
+use crate::domain::desktop::Callbacks;
 use crate::domain::devices::Clocks;
 use crate::store::Store;
 
@@ -32,6 +33,8 @@ pub struct Door {
     pub admission: AdmissionDesk,
     /// How long ended runs are kept, among others.
     pub limits: Limits,
+    /// What is done for callbacks.
+    pub callbacks: Callbacks,
     /// What backends use, without `/api/v1`.
     pub public_url: String,
     /// Cancelled when the gateway stops.

@@ -39,6 +39,21 @@ pub(super) async fn answer(desktop: Desktop, request: ManagementRequest) -> Mana
         Ask::ShowConversation(request) => reply(&request, desktop.conversation(request).await),
         Ask::ResetConversation(request) => reply(&request, desktop.reset_conversation(request).await),
         Ask::ShowOperation(request) => reply(&request, desktop.operation(request).await),
+        Ask::ShowCallback(request) => reply(&request, desktop.callback(request).await),
+        Ask::ListCallbacks(request) => reply(&request, desktop.callbacks().await),
+        Ask::SetCallback(request) => reply(&request.clone(), desktop.set_callback(request).await),
+        Ask::RollCallbackSecret(request) => reply(&request, desktop.roll_callback_secret(request).await),
+        Ask::TestCallback(request) => reply(&request, desktop.test_callback(request).await),
+        Ask::TriggerDelivery(request) => reply(&request, desktop.trigger(request).await),
+        Ask::ListDeliveries(request) => reply(&request, desktop.deliveries(request).await),
+        Ask::ShowDelivery(request) => reply(&request, desktop.show_delivery(request).await),
+        Ask::ResendDelivery(request) => reply(&request, desktop.resend(request).await),
+        Ask::RecoverDeliveries(request) => reply(&request, desktop.recover(request).await),
+        Ask::ShowAllowlist(request) => reply(&request, desktop.allowlist().await),
+        Ask::SetAllowlist(request) => reply(&request.clone(), desktop.set_allowlist(request).await),
+        Ask::OpenListener(request) => reply(&request.clone(), desktop.open_listener(request).await),
+        Ask::PollListener(request) => reply(&request.clone(), desktop.poll_listener(request).await),
+        Ask::CloseListener(request) => reply(&request, desktop.close_listener(request).await),
     }
 }
 

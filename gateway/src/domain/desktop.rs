@@ -1,7 +1,10 @@
 //! What a device may ask about its own applications, keys, services and runs.
 
 mod applications;
+mod callbacks;
+mod deliveries;
 mod export;
+mod listeners;
 mod lists;
 mod orders;
 mod overview;
@@ -17,6 +20,8 @@ use deskgate_protocol::run::RunEvent;
 use deskgate_protocol::secret::ApplicationKey;
 use deskgate_protocol::service::{DESCRIPTION_LIMIT, check_name};
 use deskgate_protocol::{DeviceId, KeyId};
+
+pub use callbacks::Callbacks;
 
 use super::admission::AdmissionDesk;
 use super::runs::seen;
@@ -36,6 +41,7 @@ pub struct Desktop {
     admission: AdmissionDesk,
     public_url: String,
     retention: Duration,
+    callbacks: Callbacks,
 }
 
 type Answer<T> = Result<T, ManagementError>;
@@ -48,15 +54,16 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 impl Desktop {
     /// Answers `device_id`; `public_url` is what backends use, without `/api/v1`; `retention` is how long runs that
-    /// ended are kept; the owner's own runs pass `admission`.
+    /// ended are kept; the owner's own runs pass `admission`; `callbacks` is what is done for callbacks.
     pub fn new(
         store: Store,
         device_id: DeviceId,
         admission: AdmissionDesk,
         public_url: String,
         retention: Duration,
+        callbacks: Callbacks,
     ) -> Self {
-        Self { store, device_id, by: AskedBy::Agent, admission, public_url, retention }
+        Self { store, device_id, by: AskedBy::Agent, admission, public_url, retention, callbacks }
     }
 
     /// The same for somebody at that device, who is noted for what they change.

@@ -14,8 +14,10 @@
 //! | [`events`] | what a stream of a run's events shows, from where, and until when |
 //! | [`feeds`] | one reader for all open streams |
 //! | [`places`] | how many of a kind may be there at once |
+//! | `samples` | events that never happened, for receivers to be tried with |
 //! | [`vigil`] | ends what a revoked key left open |
 //! | [`destinations`] | where callbacks may go |
+//! | [`deliveries`] | what receivers are told, in which words, and when again |
 //! | [`devices`] | who may open a session, and what happens to the runs it holds |
 //! | [`desktop`] | what a device may ask about its own applications and services |
 //! | [`refusal`] | why not, for a person |
@@ -24,6 +26,7 @@ pub mod access;
 pub mod admission;
 pub mod bodies;
 pub mod conversations;
+pub mod deliveries;
 pub mod desktop;
 pub mod destinations;
 pub mod devices;
@@ -36,6 +39,7 @@ pub mod rates;
 pub mod refusal;
 pub mod run_list;
 pub mod runs;
+mod samples;
 pub mod vigil;
 
 use std::num::NonZeroU32;

@@ -17,8 +17,16 @@ use crate::domain::access::Authenticated;
 use crate::domain::bodies::MAX_BODY;
 
 /// What can be relied on beyond the calls of the first version.
-const FEATURES: [&str; 7] =
-    ["wait", "run_lists", "idempotency_key_lookup", "events", "message_deltas", "conversations", "control_operations"];
+const FEATURES: [&str; 8] = [
+    "wait",
+    "run_lists",
+    "idempotency_key_lookup",
+    "events",
+    "message_deltas",
+    "conversations",
+    "control_operations",
+    "deliveries",
+];
 
 /// What this gateway can do.
 #[derive(Debug, Serialize, ToSchema)]

@@ -18,7 +18,7 @@
 //! | `html` | pages for people |
 //! | `accept` | which form of an answer a caller wants |
 //! | `rates` | what a key has left, in every answer |
-//! | `endpoints` `runs` `run_list` `events` `conversations` `operations` `capabilities` | the resources |
+//! | `endpoints` `runs` `run_list` `events` `conversations` `operations` `deliveries` `capabilities` | the resources |
 
 mod accept;
 mod body;
@@ -27,6 +27,7 @@ mod capabilities;
 mod connection;
 mod conversations;
 mod cursor;
+mod deliveries;
 mod endpoints;
 pub mod error;
 mod events;
@@ -120,6 +121,7 @@ fn calls() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(conversations::say))
         .routes(routes!(conversations::reset))
         .routes(routes!(operations::read))
+        .routes(routes!(deliveries::list))
 }
 
 /// Every call, and the pages that explain them.

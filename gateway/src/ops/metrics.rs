@@ -33,6 +33,10 @@ pub(super) async fn metrics(State(ops): State<Ops>) -> impl IntoResponse {
         Ok(devices) => census(&devices, &mut text),
         Err(error) => tracing::debug!(%error, "the metrics of the tables are left out"),
     }
+    if let Ok((pending, oldest_s)) = ops.store.pending_deliveries().await {
+        text.one("deskgate_callback_pending", "gauge", "Deliveries that wait; counted up to 10,000.", pending as f64);
+        text.one("deskgate_callback_oldest_seconds", "gauge", "How long the oldest of them has waited.", oldest_s);
+    }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text.finish())
 }
 

@@ -1,5 +1,6 @@
 //! Why a gateway did not start, and what the program's exit code says about it.
 
+use crate::callbacks::send::NoRoots;
 use crate::exit::{Exit, Failure};
 use crate::seal::SealError;
 use crate::store::OpenError;
@@ -28,6 +29,9 @@ pub enum StartError {
     /// The key that seals what is private in the database.
     #[error(transparent)]
     Seal(#[from] SealError),
+    /// The authorities that callbacks' certificates may come from.
+    #[error("callbacks.ca_file {0}")]
+    CallbackRoots(#[from] NoRoots),
     /// A listener.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -45,6 +49,7 @@ impl From<StartError> for Failure {
             StartError::Cluster(error) if error.needs_a_person() => Exit::NotSetUp,
             StartError::Cluster(_) => Exit::CannotReach,
             StartError::HostKey(_) | StartError::Token(_) | StartError::Tls(_) | StartError::Seal(_) => Exit::NotSetUp,
+            StartError::CallbackRoots(_) => Exit::NotSetUp,
             StartError::Database(OpenError::Migrate(MigrateError::Ahead { .. }) | OpenError::Behind { .. }) => {
                 Exit::VersionMismatch
             }

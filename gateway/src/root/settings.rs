@@ -48,6 +48,10 @@ pub struct Settings {
     pub admin_group: Option<u32>,
     /// The control token, when it is not the gateway's own.
     pub control_token: Option<ControlToken>,
+    /// Authorities that callbacks' certificates may come from beside the system's, PEM.
+    pub callbacks_ca_file: Option<PathBuf>,
+    /// Whether the hosts that callbacks may go to are the desktop's to change; otherwise the administrator's.
+    pub allowlist_is_the_desktops: bool,
     /// Where the database is; otherwise a private cluster.
     pub database: Option<DatabaseSettings>,
     /// What callers can meet.
@@ -95,6 +99,8 @@ impl Settings {
             admin_socket: None,
             admin_group: None,
             control_token: None,
+            callbacks_ca_file: None,
+            allowlist_is_the_desktops: true,
             database: None,
             limits: Limits::default(),
             clocks: Clocks::default(),

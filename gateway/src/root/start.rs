@@ -14,11 +14,15 @@ use super::{Gateway, Settings, StartError};
 use crate::acme::Keeper;
 use crate::addresses::Addresses;
 use crate::admin::office::{self, Office};
+use crate::callbacks::rounds;
+use crate::callbacks::send::Sender;
 use crate::config::Acme;
 use crate::control::door::Door;
 use crate::domain::access::Access;
 use crate::domain::admission::AdmissionDesk;
 use crate::domain::bodies::Bodies;
+use crate::domain::deliveries::Scribe;
+use crate::domain::desktop::Callbacks;
 use crate::domain::events::Streams;
 use crate::http::server::{self, Entrance};
 use crate::ops::Ops;
@@ -63,6 +67,7 @@ impl Gateway {
     async fn start_on(settings: Settings, cluster_url: Option<String>) -> Result<Self, StartError> {
         let files = settings.tls.clone().map(Tls::load).transpose()?;
         let seal = Seal::load_or_create(&settings.seal_file)?;
+        let sender = Sender::new(settings.callbacks_ca_file.as_deref())?;
         let (wake, outgoing) = Wake::new();
         let (database, migrate) = database(&settings, cluster_url.as_deref())?;
         let store = database.open(migrate, wake.clone()).await?;
@@ -81,6 +86,7 @@ impl Gateway {
             (None, Some(acme)) => issued(acme, &store, &works, seal.clone()).await,
             (files, _) => files,
         };
+        let scribe = Scribe::new(store.clone(), seal);
         let admissions = Admissions::start(&store, &works, settings.limits.concurrent_commits);
         let admission = AdmissionDesk::new(store.clone(), admissions, &settings.limits);
         let door = Door {
@@ -89,6 +95,7 @@ impl Gateway {
             clocks: settings.clocks,
             admission,
             limits: settings.limits,
+            callbacks: Callbacks { scribe: scribe.clone(), allowlist_is_yours: settings.allowlist_is_the_desktops },
             public_url: addresses.public_url.clone(),
             stop: draining.clone(),
         };
@@ -96,6 +103,8 @@ impl Gateway {
         works.spawn("listen", store::listen::run(database, wake, outgoing, works.stopping()));
         let upkeep = upkeep::run(store.clone(), settings.limits.retention, queue.clone(), works.stopping());
         works.spawn("upkeep", upkeep);
+        let clocks = rounds::Clocks { lease: rounds::Clocks::LEASE, retention: settings.limits.retention };
+        works.spawn("callbacks", rounds::run(store.clone(), scribe, sender, clocks, works.stopping()));
         let start = Start { settings, store, doors, works, draining, tls };
         if let Some(listener) = ops {
             start.operations(listener, queue);

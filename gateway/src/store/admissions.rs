@@ -14,6 +14,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::counts::{ADDED, COUNT};
+use super::deliveries::TOLD_OF_ACCEPTANCES;
 use super::devices::{PRESENCE, Presence};
 use super::{Error, Store, patiently};
 use crate::tasks::Tasks;
@@ -197,6 +198,12 @@ impl Store {
                 FROM admitted a JOIN submitted s USING (run_id)
             ), counted AS (
                 {COUNT} FROM admitted a GROUP BY a.device_id, a.app_id, a.created_at {ADDED}
+            ), queued AS (
+                INSERT INTO deliveries (delivery_id, destination_id, app_id, subject, event_id, run_id, sequence, type,
+                    event_at, traceparent)
+                SELECT new_delivery_id(), w.destination_id, s.app_id, s.subject, s.event_id, a.run_id, 1, 'run.accepted',
+                    a.created_at, s.traceparent
+                FROM admitted a JOIN submitted s USING (run_id) JOIN {TOLD_OF_ACCEPTANCES} w ON w.app_id = s.app_id
             )
             SELECT s.known_run_id, s.known_fingerprint, s.access_enabled, s.version, s.device_id, s.presence,
                 a.created_at, a.queue_expires_at, s.open

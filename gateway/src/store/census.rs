@@ -63,6 +63,18 @@ impl Store {
         self.relaxed_rows(&sql, &[&COUNTED]).await?.iter().map(device).collect()
     }
 
+    /// Deliveries that wait for callbacks that are on, counted up to 10,000, and seconds since the oldest of those was
+    /// queued.
+    pub async fn pending_deliveries(&self) -> Result<(u64, f64), Error> {
+        let sql = "-- census::deliveries
+            SELECT count(*), coalesce(extract(epoch FROM now() - min(p.created_at)), 0)::float8
+            FROM (SELECT d.created_at FROM destinations t JOIN deliveries d USING (destination_id)
+                WHERE d.state = 'pending' AND t.kind = 'callback' AND t.disabled_at IS NULL LIMIT 10000) p";
+        let rows = self.relaxed_rows(sql, &[]).await?;
+        let row = rows.first().ok_or_else(|| Error::Data("a count is missing".to_owned()))?;
+        Ok((row.try_get::<_, i64>(0)?.unsigned_abs(), row.try_get(1)?))
+    }
+
     /// The newest migration that was applied.
     pub async fn applied_migration(&self) -> Result<i32, Error> {
         let sql = "-- census::applied_migration

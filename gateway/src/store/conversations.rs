@@ -113,6 +113,14 @@ impl Store {
         row.as_ref().map(own).transpose()
     }
 
+    /// These conversations, whosever they are, in no order: for receivers that chose to hear of them.
+    pub async fn told_conversations(&self, conversations: &[ConversationId]) -> Result<Vec<Conversation>, Error> {
+        let sql = "-- conversations::told
+            SELECT * FROM conversations WHERE conversation_id = ANY($1)";
+        let ids: Vec<_> = conversations.iter().map(|id| id.uuid()).collect();
+        self.durable_rows(sql, &[&ids]).await?.iter().map(conversation).collect()
+    }
+
     /// A page of a caller's conversations, newest first.
     pub async fn conversations_of_caller(&self, sought: &Sought<'_>, limit: u32) -> Result<Page<Conversation>, Error> {
         let sql = "-- conversations::of_caller

@@ -112,6 +112,10 @@ impl Store {
             let sql = "-- disabling::close_services
                 UPDATE endpoints SET closed_at = now() WHERE app_id = $1";
             transaction.execute(sql, &[&app]).await?;
+            let sql = "-- disabling::close_destinations
+                UPDATE destinations SET disabled_at = now(), disabled_for = 'application'
+                WHERE app_id = $1 AND disabled_for IS DISTINCT FROM 'application'";
+            transaction.execute(sql, &[&app]).await?;
             transaction.commit().await?;
             client.give_back();
             Ok(true)

@@ -10,6 +10,7 @@ use tokio_postgres::types::ToSql;
 
 use super::admissions::{Accepted, Submission, digest};
 use super::counts::{ADDED, COUNT};
+use super::deliveries::TOLD_OF_ACCEPTANCES;
 use super::devices::PRESENCE;
 use super::{Error, Store, TWINS, patiently};
 use crate::wake::Topic;
@@ -106,7 +107,12 @@ impl Store {
                 INSERT INTO run_events (run_id, sequence, event_id, type, data, created_at)
                 SELECT $1, 1, $14, 'run.accepted', '{{}}', created_at FROM admitted
             ), counted AS (
-                {COUNT} FROM admitted a GROUP BY a.device_id, a.app_id, a.created_at {ADDED})
+                {COUNT} FROM admitted a GROUP BY a.device_id, a.app_id, a.created_at {ADDED}
+            ), queued AS (
+                INSERT INTO deliveries (delivery_id, destination_id, app_id, subject, event_id, run_id, sequence, type,
+                    event_at, traceparent)
+                SELECT new_delivery_id(), w.destination_id, $3, $4, $14, $1, 1, 'run.accepted', a.created_at, $12
+                FROM admitted a JOIN {TOLD_OF_ACCEPTANCES} w ON w.app_id = $3)
             SELECT t.version, t.device_id, t.presence, a.created_at, a.queue_expires_at FROM taken t, admitted a"
         );
         let Message { submission: s, conversation_id, expected_generation } = message;

@@ -16,6 +16,8 @@
 //! | [`devices`] | pairing, sessions, presence, access |
 //! | [`applications`] [`endpoints`] | what devices publish, and the keys to it |
 //! | `disabling` | the end of an application |
+//! | [`destinations`] [`deliveries`] | where events are sent, and what came of each |
+//! | `allowlist` | the hosts that may be sent to |
 //! | [`activity`] | who did what to applications |
 //! | [`upkeep`] | time passing: offers, queue time, leases |
 //! | [`certificates`] | certificates of the public listener that all replicas share |
@@ -27,6 +29,7 @@
 
 pub mod activity;
 pub mod admissions;
+mod allowlist;
 pub mod applications;
 pub mod attempts;
 pub mod census;
@@ -35,6 +38,8 @@ pub mod cluster;
 mod confirmations;
 pub mod conversations;
 pub mod counts;
+pub mod deliveries;
+pub mod destinations;
 pub mod devices;
 mod disabling;
 pub mod endpoints;

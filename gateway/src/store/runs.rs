@@ -63,6 +63,13 @@ impl Store {
         row.as_ref().map(stored_run).transpose()
     }
 
+    /// These runs, whosever they are, in no order: for receivers that chose to hear of them.
+    pub async fn told_runs(&self, runs: &[RunId]) -> Result<Vec<StoredRun>, Error> {
+        let sql = select("WHERE r.run_id = ANY($1) -- runs::told");
+        let ids: Vec<_> = runs.iter().map(|run_id| run_id.uuid()).collect();
+        self.durable_rows(&sql, &[&ids]).await?.iter().map(stored_run).collect()
+    }
+
     /// Those of these runs that are this device's, newest first, without positions in the queue.
     pub async fn whole_runs(&self, device_id: DeviceId, runs: &[RunId]) -> Result<Vec<StoredRun>, Error> {
         let sql = format!(

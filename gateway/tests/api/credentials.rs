@@ -136,6 +136,7 @@ async fn a_missing_scope_is_named_on_each_route() {
         (Scope::ConversationsWrite, "POST", "/api/v1/conversations/conv_1/messages".to_owned()),
         (Scope::RunsWrite, "POST", "/api/v1/conversations/conv_1/messages".to_owned()),
         (Scope::ConversationsControl, "POST", "/api/v1/conversations/conv_1/reset".to_owned()),
+        (Scope::DeliveriesRead, "GET", "/api/v1/deliveries".to_owned()),
     ];
     for (scope, method, path) in routes {
         let others = Scope::ALL.into_iter().filter(|other| *other != scope).collect();

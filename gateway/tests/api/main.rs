@@ -6,6 +6,7 @@ mod alike;
 mod approvals;
 mod arbitrary;
 mod bodies;
+mod callbacks;
 mod conversations;
 mod credentials;
 mod database;

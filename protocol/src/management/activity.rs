@@ -67,6 +67,24 @@ words! {
         AccessPaused = "access.paused",
         /// The stop of a run was asked for.
         RunStopped = "run.stopped",
+        /// Where an application's events are sent was set or changed.
+        CallbackSet = "callback.set",
+        /// Nothing is sent to a callback any more.
+        CallbackDisabled = "callback.disabled",
+        /// Something is sent to a callback again.
+        CallbackEnabled = "callback.enabled",
+        /// A callback's secret was replaced.
+        CallbackSecretRolled = "callback.secret_rolled",
+        /// The hosts that callbacks may go to were changed.
+        AllowlistChanged = "allowlist.changed",
+        /// A test or a sample was sent.
+        DeliveryTriggered = "delivery.triggered",
+        /// A delivery was sent again.
+        DeliveryResent = "delivery.resent",
+        /// What had failed was sent again.
+        DeliveriesRecovered = "deliveries.recovered",
+        /// Somebody began to listen to an application's events.
+        ListenerOpened = "listener.opened",
         /// The reset of a conversation was asked for.
         ConversationReset = "conversation.reset",
     }

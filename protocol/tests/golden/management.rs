@@ -1,6 +1,7 @@
 //! What the desktop asks of its gateway, and the replies.
 
 use deskgate_protocol::conversation::ConversationState;
+use deskgate_protocol::delivery::*;
 use deskgate_protocol::management::*;
 use deskgate_protocol::run::RunState;
 
@@ -98,8 +99,117 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
             => ConversationDetail { conversation: own_conversation(), messages: vec![young_run()] };
         ResetConversation: ResetConversation { conversation_id: id(8), expected_generation: 4 } => reset_operation();
         ShowOperation: ShowOperation { operation_id: id(9), wait_s: 30 } => reset_operation();
+        ShowCallback: ShowCallback { app_id } => Some(callback());
+        ListCallbacks: ListCallbacks {} => vec![callback(), young_callback()];
+        SetCallback: SetCallback {
+            app_id,
+            url: Some("https://hooks.example.com/deskgate".to_owned()),
+            types: Some(vec![CallbackEvent::RunSucceeded, CallbackEvent::ConversationReset]),
+            enabled: Some(true),
+            keep_answers: Some(false),
+        } => CallbackWithSecret { callback: young_callback(), secret: Some("whsec_only_shown_once".to_owned()) };
+        RollCallbackSecret: RollCallbackSecret { app_id, overlap_s: 86_400 }
+            => CallbackWithSecret { callback: callback(), secret: Some("whsec_only_shown_once".to_owned()) };
+        TestCallback: TestCallback { app_id } => own_delivery();
+        TriggerDelivery: TriggerDelivery { app_id, kind: CallbackEvent::RunFailed } => vec![own_delivery()];
+        ListDeliveries: ListDeliveries {
+            limit: 20,
+            before: Some(id(12)),
+            app_id: Some(app_id),
+            run_id: Some(run_id()),
+            state: Some(DeliveryState::Exhausted),
+        } => DeliveryPage { deliveries: vec![own_delivery()], next: Some(id(12)) };
+        ShowDelivery: ShowDelivery { delivery_id: id(12), wait_s: 20, seen: 1 }
+            => DeliveryDetail { delivery: own_delivery(), attempts: vec![attempt(), lost_attempt()] };
+        ResendDelivery: ResendDelivery { delivery_id: id(12) } => own_delivery();
+        RecoverDeliveries: RecoverDeliveries { app_id, since: moment(), only_count: true } => Recovery { deliveries: 7 };
+        ShowAllowlist: ShowAllowlist {}
+            => Allowlist { hosts: vec!["hooks.example.com".to_owned()], is_yours: false };
+        SetAllowlist: SetAllowlist { hosts: vec!["hooks.example.com".to_owned()] }
+            => Allowlist { hosts: vec!["hooks.example.com".to_owned()], is_yours: true };
+        OpenListener: OpenListener { app_id, types: vec![CallbackEvent::RunSucceeded] } => OpenedListener {
+            listener_id: id(13),
+            secret: "whsec_only_shown_once".to_owned(),
+            expires_at: moment(),
+        };
+        PollListener: PollListener { listener_id: id(13), limit: 8, wait_s: 20, outcomes: vec![forwarded()] }
+            => Forwards { forwards: vec![forward()] };
+        CloseListener: CloseListener { listener_id: id(13) } => ();
     });
     file.close();
+}
+
+fn callback() -> Callback {
+    Callback {
+        off_since: Some(moment()),
+        off: Some(CallbackOff::Failing),
+        failing_since: Some(moment()),
+        old_secret_until: Some(moment()),
+        pending: 3,
+        ..young_callback()
+    }
+}
+
+fn young_callback() -> Callback {
+    Callback {
+        app_id: app_id(),
+        url: "https://hooks.example.com/deskgate".to_owned(),
+        host_allowed: true,
+        types: CallbackEvent::ENDS.to_vec(),
+        keep_answers: false,
+        created_at: moment(),
+        updated_at: moment(),
+        off_since: None,
+        off: None,
+        failing_since: None,
+        old_secret_until: None,
+        pending: 0,
+    }
+}
+
+fn own_delivery() -> OwnDelivery {
+    OwnDelivery {
+        app_id: app_id(),
+        subject: Some("anna".to_owned()),
+        to: DestinationKind::Callback,
+        delivery: delivery(),
+    }
+}
+
+fn attempt() -> DeliveryAttempt {
+    DeliveryAttempt {
+        attempt: 1,
+        started_at: moment(),
+        url_host: "hooks.example.com".to_owned(),
+        duration_ms: Some(112),
+        status_code: Some(500),
+        error_code: None,
+        answer: Some("not now".to_owned()),
+    }
+}
+
+fn lost_attempt() -> DeliveryAttempt {
+    DeliveryAttempt { attempt: 2, duration_ms: None, status_code: None, answer: None, ..attempt() }
+}
+
+fn forwarded() -> ForwardOutcome {
+    ForwardOutcome {
+        delivery_id: id(12),
+        attempt: 1,
+        duration_ms: 12,
+        status_code: None,
+        error_code: Some(DeliveryErrorCode::ConnectFailed),
+    }
+}
+
+fn forward() -> Forward {
+    Forward {
+        delivery_id: id(12),
+        attempt: 1,
+        kind: CallbackEvent::RunSucceeded,
+        headers: vec![("webhook-id".to_owned(), "evt_00000000000000000000000000000007".to_owned())],
+        body: "{}".to_owned(),
+    }
 }
 
 fn application() -> Application {

@@ -1,6 +1,7 @@
 //! Records as callers and administrators see them.
 
 use deskgate_protocol::conversation::*;
+use deskgate_protocol::delivery::{Delivery, DeliveryState};
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::operation::*;
 use deskgate_protocol::service::{Endpoint, EndpointDevice};
@@ -26,6 +27,16 @@ fn records_are_written_and_read_as_ever() {
         ..reset_operation()
     };
     file.sample("ControlOperation, a failed reset".to_owned(), failed);
+    file.sample("Delivery".to_owned(), delivery());
+    let delivered = Delivery {
+        state: DeliveryState::Delivered,
+        status_code: Some(204),
+        error_code: None,
+        next_attempt_at: None,
+        finished_at: Some(moment()),
+        ..delivery()
+    };
+    file.sample("Delivery, delivered".to_owned(), delivered);
     file.sample("Endpoint".to_owned(), endpoint());
     let never_seen = EndpointDevice { connected: false, last_seen_at: None };
     file.sample("Endpoint, never seen".to_owned(), Endpoint { device: never_seen, ..endpoint() });

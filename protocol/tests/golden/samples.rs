@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{Refused, RefusedCode};
 use deskgate_protocol::conversation::{Conversation, ConversationState};
+use deskgate_protocol::delivery::{CallbackEvent, Delivery, DeliveryErrorCode, DeliveryState};
 use deskgate_protocol::management::*;
 use deskgate_protocol::operation::*;
 use deskgate_protocol::run::*;
@@ -143,6 +144,26 @@ pub(crate) fn old_run() -> Run {
         finished_at: Some(moment()),
         purge_at: Some(moment()),
         ..young_run()
+    }
+}
+
+pub(crate) fn delivery() -> Delivery {
+    Delivery {
+        delivery_id: id(12),
+        event_id: id(7),
+        run_id: Some(run_id()),
+        conversation_id: None,
+        sequence: Some(4),
+        kind: CallbackEvent::RunSucceeded,
+        url_host: "hooks.example.com".to_owned(),
+        state: DeliveryState::Pending,
+        attempt: 2,
+        status_code: None,
+        duration_ms: Some(5001),
+        error_code: Some(DeliveryErrorCode::ConnectTimeout),
+        next_attempt_at: Some(moment()),
+        created_at: moment(),
+        finished_at: None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use deskgate_protocol::control::*;
 use deskgate_protocol::conversation::*;
+use deskgate_protocol::delivery::*;
 use deskgate_protocol::management::*;
 use deskgate_protocol::operation::*;
 use deskgate_protocol::run::*;
@@ -27,14 +28,25 @@ fn every_word_is_written_and_read_as_ever() {
         ToolStatus { Ok Error }
         ApprovalResolution { Approved Denied Expired Withdrawn }
         Half { Gateway Device }
-        ManagementErrorCode { Invalid NotFound Conflict Unavailable }
+        ManagementErrorCode { Invalid NotFound Conflict AdministratorOnly Unavailable }
         AskedBy { Page Cli Agent }
         Actor { Page Cli Agent Key }
         ActivityKind { ApplicationCreated ApplicationDisabled DisablingCompleted ApplicationRemoved KeyCreated KeyRolled
-            KeyRevoked ServicePublished AccessEnabled AccessPaused RunStopped ConversationReset }
+            KeyRevoked ServicePublished AccessEnabled AccessPaused CallbackSet CallbackDisabled CallbackEnabled
+            CallbackSecretRolled AllowlistChanged DeliveryTriggered DeliveryResent DeliveriesRecovered ListenerOpened
+            RunStopped ConversationReset }
         KeyWarning { NewAddress Unused }
         ApplicationState { Active Disabling Disabled Removed }
-        Scope { EndpointsRead RunsWrite RunsRead RunsControl ConversationsWrite ConversationsRead ConversationsControl }
+        Scope { EndpointsRead RunsWrite RunsRead RunsControl ConversationsWrite ConversationsRead ConversationsControl
+            DeliveriesRead }
+        CallbackEvent { RunAccepted RunStarted RunAwaitingApproval RunApprovalResolved RunAwaitingReconciliation
+            RunReconciled RunRestarted RunCancelling RunSucceeded RunFailed RunCancelled RunExpired ConversationReset
+            WebhookTest }
+        DeliveryState { Pending Delivered Exhausted Discarded }
+        DeliveryErrorCode { HostNotAllowed HostNotPublic DnsFailed ConnectFailed ConnectTimeout CertificateInvalid
+            TlsFailed Timeout BadAnswer Misconfigured TooLarge }
+        CallbackOff { Gone Failing Owner Application }
+        DestinationKind { Callback Listener }
         Phase { Accepted Started Final }
         RunState { Queued WaitingForDevice Running AwaitingApproval AwaitingReconciliation Cancelling Succeeded Failed
             Cancelled Expired }

@@ -3,6 +3,7 @@
 mod applications;
 mod approvals;
 mod asked;
+mod callbacks;
 mod commands;
 mod conversations;
 mod crash;
@@ -14,6 +15,7 @@ mod draining;
 mod editor;
 mod execution;
 mod frames;
+mod guard;
 mod health;
 mod host_keys;
 mod keyring;

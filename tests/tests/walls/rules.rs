@@ -55,7 +55,7 @@ pub(crate) const PARTS: [Part; 3] = [
             ("callbacks", &["domain", "store", "wake", "clock", "tasks", "config", "seal", "signing", "meters"]),
             ("upkeep", &["domain", "store", "clock", "tasks", "config", "pulse"]),
             ("ops", &["domain", "store", "clock", "tasks", "config", "meters", "pulse", "tls"]),
-            ("domain", &["store", "wake", "clock", "meters", "networks"]),
+            ("domain", &["store", "wake", "clock", "meters", "networks", "seal", "signing"]),
             ("store", &["wake", "clock", "tasks", "meters"]),
             ("tunnel", &["domain::devices", "clock", "tasks"]),
             ("acme", &["store", "config", "tls", "seal"]),
@@ -205,8 +205,8 @@ pub(crate) const PARTS: [Part; 3] = [
             Keeper { crates: &["rmcp"], rooms: &["mcp"], rule: "only mcp names the protocol's SDK" },
             Keeper {
                 crates: &["reqwest"],
-                rooms: &["assistant", "mcp"],
-                rule: "only assistant and mcp name the HTTP client",
+                rooms: &["assistant", "mcp", "cli"],
+                rule: "only assistant and mcp name the HTTP client, and the command that posts to this computer",
             },
             Keeper {
                 crates: &["zbus"],

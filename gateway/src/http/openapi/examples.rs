@@ -168,6 +168,27 @@ pub(in crate::http) fn runs() -> Value {
     json!({ "data": [run], "next_cursor": "AQAAAAAAAAAABkQ", "has_more": true })
 }
 
+/// A page of deliveries: one that waits for its next attempt.
+pub(in crate::http) fn deliveries() -> Value {
+    json!({
+        "data": [{
+            "delivery_id": "dlv_01a1fdacd3b17e21a0b1c2d3e4f5a6b7",
+            "event_id": "evt_01a1fdacd2a77c0e8c6e5d1f0b9a8c7d",
+            "run_id": RUN,
+            "sequence": 4,
+            "type": "run.succeeded",
+            "url_host": "hooks.example.com",
+            "state": "pending",
+            "attempt": 1,
+            "status_code": 503,
+            "duration_ms": 212,
+            "next_attempt_at": "2026-11-21T09:15:04.310Z",
+            "created_at": "2026-11-21T09:14:58.907Z",
+        }],
+        "has_more": false,
+    })
+}
+
 fn links() -> Value {
     json!({ "self": format!("/api/v1/runs/{RUN}"), "events": format!("/api/v1/runs/{RUN}/events") })
 }

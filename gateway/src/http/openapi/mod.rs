@@ -50,6 +50,7 @@ pub(super) use reference::page;
         (name = "Runs", description = "Pieces of accepted work."),
         (name = "Conversations", description = "Runs that see what was said before."),
         (name = "Control operations", description = "Stops and resets, from being asked for to being confirmed."),
+        (name = "Deliveries", description = "Whether callbacks told somebody of an event; kept apart from what happened."),
     ),
 )]
 struct Base;

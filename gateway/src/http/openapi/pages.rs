@@ -3,6 +3,7 @@
 //! One named schema for each list: of a generic one, generators would make nameless entries.
 
 use deskgate_protocol::conversation::Conversation;
+use deskgate_protocol::delivery::Delivery;
 use deskgate_protocol::run::Run;
 use utoipa::ToSchema;
 
@@ -27,6 +28,8 @@ pages! {
     RunPage of Run;
     /// A page of a list of conversations, newest first.
     ConversationPage of Conversation;
+    /// A page of a list of deliveries, newest first.
+    DeliveryPage of Delivery;
 }
 
 /// One event of a stream; a stream is a sequence of these (HTML, section 9.2).

@@ -262,6 +262,25 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["certificates::keep_challenge", "certificates::challenge", "certificates::account"]);
     done(&["certificates::keep_account", "certificates::forget_account"]);
 
+    // Executed by the tests of callbacks.
+    done(&["destinations::create_callback", "destinations::change_callback", "destinations::callback"]);
+    done(&["destinations::callback_id", "destinations::roll_secret", "destinations::any"]);
+    done(&["destinations::open_listener", "destinations::keep_listener", "destinations::close_listener"]);
+    done(&["deliveries::claim", "deliveries::claim_for_listener", "deliveries::held_by_listener"]);
+    done(&["deliveries::settle", "deliveries::queue_by_hand", "deliveries::resend", "deliveries::of_caller"]);
+    done(&["deliveries::count_failed", "deliveries::recover", "deliveries::own", "deliveries::one"]);
+    done(&["deliveries::attempts", "runs::told", "conversations::told", "deliveries::discard"]);
+    done(&["disabling::close_destinations", "allowlist::hosts", "allowlist::take_away", "allowlist::add"]);
+    store.callbacks(desk.device_id).await.expect("callbacks");
+    store.purge_deliveries().await.expect("purge_deliveries");
+    store.forget_listeners().await.expect("forget_listeners");
+    store.pending_deliveries().await.expect("pending_deliveries");
+    assert!(store.allow_host("hooks.example.com").await.expect("allow_host"));
+    assert!(!store.allow_host("hooks.example.com").await.expect("allow_host"), "once");
+    assert!(store.disallow_host("hooks.example.com").await.expect("disallow_host"));
+    done(&["destinations::callbacks", "deliveries::purge", "destinations::forget_listeners", "census::deliveries"]);
+    done(&["allowlist::allow", "allowlist::disallow"]);
+
     let written = statements_of_the_source();
     assert!(written.len() > 30, "the search finds them: {written:?}");
     let missing: Vec<_> = written.difference(&executed).collect();

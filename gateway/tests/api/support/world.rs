@@ -1,12 +1,15 @@
 //! A gateway with a paired device, an application and a published service.
 
 use std::num::NonZeroU32;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use deskgate_gateway::domain::Limits;
 use deskgate_gateway::domain::admission::AdmissionDesk;
-use deskgate_gateway::domain::desktop::Desktop;
+use deskgate_gateway::domain::deliveries::Scribe;
+use deskgate_gateway::domain::desktop::{Callbacks, Desktop};
 use deskgate_gateway::domain::rates::Rate;
+use deskgate_gateway::seal::Seal;
 use deskgate_gateway::store::Store;
 use deskgate_gateway::store::admissions::Admissions;
 use deskgate_gateway::store::devices::{HeldRun, SessionKey};
@@ -54,7 +57,8 @@ impl Desk {
         let tasks = Tasks::new(CancellationToken::new());
         let admission = AdmissionDesk::new(store.clone(), Admissions::start(store, &tasks, 1), &Limits::default());
         let url = "http://gateway".to_owned();
-        let desktop = Desktop::new(store.clone(), device_id, admission, url, Duration::from_secs(3600));
+        let callbacks = Callbacks { scribe: Scribe::new(store.clone(), seal()), allowlist_is_yours: true };
+        let desktop = Desktop::new(store.clone(), device_id, admission, url, Duration::from_secs(3600), callbacks);
         let app = new_application(&desktop, "billing").await;
         let endpoint = publish(&desktop, &app, "invoices", 1, EndpointId::new()).await;
         let desk = Self { store: store.clone(), key, device_id, desktop, app, endpoint };
@@ -196,10 +200,20 @@ pub(crate) fn work(text: &str) -> Value {
     json!({ "input": { "text": text } })
 }
 
+/// One key for every gateway and desk of a test.
+pub(crate) fn seal() -> Seal {
+    static SEAL: LazyLock<Seal> = LazyLock::new(|| Seal::load_or_create(&SEAL_DIR.path().join("seal")).expect("made"));
+    SEAL.clone()
+}
+
+static SEAL_DIR: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a temporary directory"));
+
 async fn start(dir: &TempDir, url: String, limits: Limits) -> Gateway {
     let mut settings = Settings::built_in(dir.path().to_owned(), ([127, 0, 0, 1], 0).into());
     settings.database = Some(DatabaseSettings { url, listen_url: None, ca_file: None, migrate: true });
     settings.limits = limits;
+    seal();
+    settings.seal_file = SEAL_DIR.path().join("seal");
     settings.ops_listen = Some(([127, 0, 0, 1], 0).into());
     Gateway::start(settings).await.expect("the gateway starts")
 }

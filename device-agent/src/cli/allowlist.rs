@@ -1,0 +1,49 @@
+//! `allowlist`: the hosts that callbacks may go to.
+
+use clap::Subcommand;
+use deskgate_gateway::exit::Failure;
+use deskgate_gateway::output::Output;
+use deskgate_protocol::management::{Allowlist as Record, SetAllowlist, ShowAllowlist};
+
+use super::socket::Agent;
+
+/// `deskgate allowlist …`
+#[derive(Debug, Subcommand)]
+pub(super) enum Allowlist {
+    /// The hosts that callbacks may go to
+    Show,
+    /// Replace them; without any, no callback is sent anywhere
+    #[command(
+        after_help = "Only a built-in gateway takes its list from the desktop. Another one's is set on its server."
+    )]
+    Set {
+        /// Exact names, such as hooks.example.com; commas or spaces between them
+        #[arg(value_delimiter = ',')]
+        host: Vec<String>,
+    },
+}
+
+pub(super) async fn run(agent: Agent, command: Allowlist, out: Output) -> Result<(), Failure> {
+    let allowlist = match command {
+        Allowlist::Show => agent.manage(ShowAllowlist {}).await?,
+        Allowlist::Set { host } => {
+            agent
+                .manage(SetAllowlist { hosts: host.into_iter().filter(|host| !host.trim().is_empty()).collect() })
+                .await?
+        }
+    };
+    out.result("allowlist/1", &allowlist, || describe(&allowlist));
+    Ok(())
+}
+
+fn describe(allowlist: &Record) -> String {
+    let hosts = match allowlist.hosts.as_slice() {
+        [] => "No host is allowed: no callback is sent anywhere.".to_owned(),
+        hosts => hosts.join("\n"),
+    };
+    let whose = match allowlist.is_yours {
+        true => "",
+        false => "\nThis gateway's administrator sets the list, on its server.",
+    };
+    hosts + whose
+}

@@ -1,0 +1,180 @@
+//! `callback`: where an application's events are sent.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use deskgate_gateway::exit::{Exit, Failure};
+use deskgate_gateway::output::{Output, table};
+use deskgate_protocol::ApplicationId;
+use deskgate_protocol::delivery::{CallbackEvent, DeliveryState};
+use deskgate_protocol::management::{
+    Callback as Record, CallbackOff, CallbackWithSecret, ListCallbacks, RollCallbackSecret, SetCallback, ShowCallback,
+    ShowDelivery, TestCallback,
+};
+
+use super::runs::duration;
+use super::socket::Agent;
+use super::{app, deliveries};
+
+/// `deskgate callback …`
+#[derive(Debug, Subcommand)]
+pub(super) enum Callback {
+    /// Every application's callback
+    List,
+    /// One application's callback
+    Show {
+        /// The application: its name or identifier
+        app: String,
+    },
+    /// Set where an application's events are sent, or change it; what is not named stays as it is
+    Set(Set),
+    /// Send a test now, and say what came of it
+    Test {
+        /// The application: its name or identifier
+        app: String,
+        /// Wait at most so long for the first answer
+        #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
+        wait: Duration,
+    },
+    /// Replace the secret that signs; the new one is shown this once
+    Secret {
+        /// The application: its name or identifier
+        app: String,
+        /// Hours for which the old one signs too
+        #[arg(long, value_name = "HOURS", default_value_t = 24)]
+        overlap: u32,
+    },
+    /// Send nothing more; what was queued waits
+    Disable {
+        /// The application: its name or identifier
+        app: String,
+    },
+    /// Send again
+    Enable {
+        /// The application: its name or identifier
+        app: String,
+    },
+}
+
+/// `deskgate callback set …`
+#[derive(Debug, Args)]
+pub(super) struct Set {
+    /// The application: its name or identifier
+    app: String,
+    /// The address: https, a name, no port; its host must be on the gateway's list (deskgate allowlist)
+    #[arg(long)]
+    url: Option<String>,
+    /// An event to tell of, as in run.succeeded; may be repeated [default: the ends of runs]
+    #[arg(long, value_name = "EVENT")]
+    event: Vec<CallbackEvent>,
+    /// Whether to keep the first KiB of each answer
+    #[arg(long, value_name = "BOOL")]
+    keep_answers: Option<bool>,
+}
+
+pub(super) async fn run(agent: Agent, command: Callback, out: Output) -> Result<(), Failure> {
+    match command {
+        Callback::List => {
+            let callbacks = agent.manage(ListCallbacks {}).await?;
+            out.result("callbacks/1", &serde_json::json!({ "callbacks": callbacks }), || list(&callbacks));
+        }
+        Callback::Show { app } => {
+            let app_id = app::find(&agent, &app).await?;
+            let callback = agent.manage(ShowCallback { app_id }).await?;
+            out.result("callback/1", &serde_json::json!({ "callback": callback }), || {
+                callback.as_ref().map_or_else(none, describe)
+            });
+        }
+        Callback::Set(set) => {
+            let app_id = app::find(&agent, &set.app).await?;
+            let types = Some(set.event).filter(|events| !events.is_empty());
+            let change = SetCallback { app_id, url: set.url, types, enabled: None, keep_answers: set.keep_answers };
+            show(&agent.manage(change).await?, out);
+        }
+        Callback::Test { app, wait } => {
+            let app_id = app::find(&agent, &app).await?;
+            return test(&agent, app_id, wait, out).await;
+        }
+        Callback::Secret { app, overlap } => {
+            let app_id = app::find(&agent, &app).await?;
+            let overlap_s = overlap.saturating_mul(3600);
+            show(&agent.manage(RollCallbackSecret { app_id, overlap_s }).await?, out);
+        }
+        Callback::Disable { app } => switch(&agent, &app, false, out).await?,
+        Callback::Enable { app } => switch(&agent, &app, true, out).await?,
+    }
+    Ok(())
+}
+
+async fn switch(agent: &Agent, app: &str, enabled: bool, out: Output) -> Result<(), Failure> {
+    let app_id = app::find(agent, app).await?;
+    let change = SetCallback { app_id, url: None, types: None, enabled: Some(enabled), keep_answers: None };
+    show(&agent.manage(change).await?, out);
+    Ok(())
+}
+
+async fn test(agent: &Agent, app_id: ApplicationId, wait: Duration, out: Output) -> Result<(), Failure> {
+    let queued = agent.manage(TestCallback { app_id }).await?;
+    let wait_s = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX);
+    let delivery_id = queued.delivery.delivery_id;
+    let detail = agent.manage(ShowDelivery { delivery_id, wait_s, seen: 0 }).await?;
+    out.result("delivery/1", &detail, || deliveries::describe(&detail));
+    match (detail.delivery.delivery.state, detail.attempts.is_empty()) {
+        (DeliveryState::Delivered, _) => Ok(()),
+        (_, true) => Err(Failure::new(Exit::Pending, "it was not attempted yet; it stays queued")),
+        _ => Err(Failure::new(Exit::Failed, "the receiver did not confirm it; it is attempted again by the schedule")),
+    }
+}
+
+fn show(set: &CallbackWithSecret, out: Output) {
+    out.result("callback-set/1", set, || {
+        let secret = set.secret.as_ref().map(|secret| {
+            format!("\nSigning secret, shown this once; keep it in the receiver's credential store:\n{secret}")
+        });
+        describe(&set.callback) + &secret.unwrap_or_default()
+    });
+}
+
+fn none() -> String {
+    "It has no callback. Set one with: deskgate callback set APP --url https://…".to_owned()
+}
+
+fn describe(callback: &Record) -> String {
+    let events: Vec<_> = callback.types.iter().map(|kind| kind.as_str()).collect();
+    let mut text = format!("{}\nevents   {}\nstate    {}\n", callback.url, events.join(" "), state(callback));
+    if !callback.host_allowed {
+        text += "list     its host is not allowed, so every attempt fails; see: deskgate allowlist show\n";
+    }
+    if callback.keep_answers {
+        text += "answers  the first KiB of each is kept\n";
+    }
+    if let Some(until) = callback.old_secret_until {
+        text += &format!("secret   the old one signs too until {until}\n");
+    }
+    text + &format!("pending  {}", callback.pending)
+}
+
+fn state(callback: &Record) -> String {
+    let since = callback.off_since.map(|since| format!(" since {since}")).unwrap_or_default();
+    match callback.off {
+        None => match callback.failing_since {
+            None => "on".to_owned(),
+            Some(since) => format!("on; every attempt failed since {since}"),
+        },
+        Some(CallbackOff::Owner) => format!("off{since}"),
+        Some(CallbackOff::Gone) => format!("off{since}: the receiver answered 410, it is gone"),
+        Some(CallbackOff::Failing) => format!("off{since}: five days of nothing but failures"),
+        Some(CallbackOff::Application) => format!("off{since}: its application was disabled"),
+    }
+}
+
+fn list(callbacks: &[Record]) -> String {
+    if callbacks.is_empty() {
+        return "No application has a callback.".to_owned();
+    }
+    let row = |callback: &Record| {
+        let (url, pending) = (callback.url.clone(), callback.pending.to_string());
+        vec![callback.app_id.to_string(), url, pending, state(callback)]
+    };
+    table(&["APPLICATION", "ADDRESS", "PENDING", "STATE"], &callbacks.iter().map(row).collect::<Vec<_>>())
+}

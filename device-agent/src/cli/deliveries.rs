@@ -1,0 +1,168 @@
+//! `deliveries`: what receivers were told, and every attempt to tell them.
+
+use clap::Subcommand;
+use deskgate_gateway::exit::Failure;
+use deskgate_gateway::output::{Output, table};
+use deskgate_protocol::delivery::{CallbackEvent, DeliveryErrorCode, DeliveryState};
+use deskgate_protocol::management::{
+    DeliveryAttempt, DeliveryDetail, ListDeliveries, OwnDelivery, RecoverDeliveries, ResendDelivery, ShowDelivery,
+    TriggerDelivery,
+};
+use deskgate_protocol::{DeliveryId, RunId, Timestamp};
+use serde_json::json;
+
+use super::app;
+use super::consent::Consent;
+use super::runs::older;
+use super::socket::Agent;
+use crate::visible::line;
+
+/// `deskgate deliveries …`
+#[derive(Debug, Subcommand)]
+pub(super) enum Deliveries {
+    /// Deliveries, newest first
+    List {
+        /// At most so many
+        #[arg(long, default_value_t = 20)]
+        limit: u32,
+        /// Only deliveries older than this one
+        #[arg(long, value_name = "DELIVERY")]
+        before: Option<DeliveryId>,
+        /// Only in this state: pending, delivered, exhausted or discarded
+        #[arg(long, value_name = "STATE")]
+        state: Option<DeliveryState>,
+        /// Only of this application: its name or identifier, removed or not
+        #[arg(long, value_name = "APP")]
+        app: Option<String>,
+        /// Only of this run
+        #[arg(long, value_name = "RUN")]
+        run: Option<RunId>,
+    },
+    /// One delivery with its attempts
+    Show {
+        /// Which
+        delivery: DeliveryId,
+    },
+    /// Send one again, whatever came of it; the receiver knows it by the same event
+    Resend {
+        /// Which
+        delivery: DeliveryId,
+    },
+    /// Send again everything that an application's callback did not take since a time
+    Recover {
+        /// The application: its name or identifier
+        app: String,
+        /// Since when, as in 2026-11-21T09:00:00Z
+        #[arg(long, value_name = "TIME")]
+        since: Timestamp,
+        #[command(flatten)]
+        consent: Consent,
+    },
+    /// Send a sample of an event to an application's callback, and to whoever listens
+    Trigger {
+        /// The event, as in run.succeeded
+        event: CallbackEvent,
+        /// The application: its name or identifier
+        #[arg(long)]
+        app: String,
+    },
+}
+
+pub(super) async fn run(agent: Agent, command: Deliveries, out: Output) -> Result<(), Failure> {
+    match command {
+        Deliveries::List { limit, before, state, app, run } => {
+            let app_id = app::find_given(&agent, app).await?;
+            let page = agent.manage(ListDeliveries { limit, before, app_id, run_id: run, state }).await?;
+            out.result("deliveries/1", &page, || list(&page.deliveries) + &older(page.next));
+        }
+        Deliveries::Show { delivery } => {
+            let detail = agent.manage(ShowDelivery { delivery_id: delivery, wait_s: 0, seen: 0 }).await?;
+            out.result("delivery/1", &detail, || describe(&detail));
+        }
+        Deliveries::Resend { delivery } => {
+            let own = agent.manage(ResendDelivery { delivery_id: delivery }).await?;
+            out.result("delivery-resent/1", &own, || {
+                format!("{delivery} is sent again; see: deskgate deliveries show {delivery}")
+            });
+        }
+        Deliveries::Recover { app, since, consent } => {
+            let app_id = app::find(&agent, &app).await?;
+            let recover = RecoverDeliveries { app_id, since, only_count: true };
+            let count = agent.manage(recover).await?.deliveries;
+            if count > 0 {
+                consent.ask(&format!("{count} deliveries since {since} are sent again."))?;
+            }
+            let recovered = agent.manage(RecoverDeliveries { only_count: false, ..recover }).await?;
+            out.result("deliveries-recovered/1", &recovered, || {
+                format!("{} deliveries are sent again.", recovered.deliveries)
+            });
+        }
+        Deliveries::Trigger { event, app } => {
+            let app_id = app::find(&agent, &app).await?;
+            let queued = agent.manage(TriggerDelivery { app_id, kind: event }).await?;
+            out.result("deliveries-triggered/1", &json!({ "deliveries": queued }), || list(&queued));
+        }
+    }
+    Ok(())
+}
+
+fn list(deliveries: &[OwnDelivery]) -> String {
+    if deliveries.is_empty() {
+        return "There are no deliveries here.".to_owned();
+    }
+    let row = |own: &OwnDelivery| {
+        let delivery = &own.delivery;
+        let about = match (delivery.run_id, delivery.conversation_id) {
+            (Some(run_id), _) => run_id.to_string(),
+            (None, Some(conversation_id)) => conversation_id.to_string(),
+            (None, None) => "no run".to_owned(),
+        };
+        vec![
+            delivery.created_at.to_string(),
+            delivery.state.to_string(),
+            outcome(delivery.status_code, delivery.error_code),
+            delivery.attempt.to_string(),
+            delivery.kind.to_string(),
+            format!("{} {}", own.to, delivery.url_host),
+            about,
+            delivery.delivery_id.to_string(),
+        ]
+    };
+    let heading = ["QUEUED", "STATE", "LAST ANSWER", "ATTEMPTS", "EVENT", "TO", "ABOUT", "ID"];
+    table(&heading, &deliveries.iter().map(row).collect::<Vec<_>>())
+}
+
+/// One delivery with its attempts, for people.
+pub(super) fn describe(detail: &DeliveryDetail) -> String {
+    let OwnDelivery { to, delivery, .. } = &detail.delivery;
+    let mut text = format!(
+        "{}  {}\nevent    {}\nto       {to} {}\nstate    {}\n",
+        delivery.delivery_id, delivery.kind, delivery.event_id, delivery.url_host, delivery.state
+    );
+    if let Some(next) = delivery.next_attempt_at {
+        text += &format!("next     {next}\n");
+    }
+    let row = |attempt: &DeliveryAttempt| {
+        let took = attempt.duration_ms.map_or("unknown".to_owned(), |ms| format!("{ms} ms"));
+        let came = match attempt.duration_ms {
+            Some(_) => outcome(attempt.status_code, attempt.error_code),
+            None => "under way, or cut off".to_owned(),
+        };
+        vec![
+            attempt.attempt.to_string(),
+            attempt.started_at.to_string(),
+            took,
+            came,
+            attempt.answer.as_deref().map(line).unwrap_or_default(),
+        ]
+    };
+    text + &table(&["ATTEMPT", "BEGAN", "TOOK", "CAME", "ANSWER"], &detail.attempts.iter().map(row).collect::<Vec<_>>())
+}
+
+fn outcome(status: Option<u16>, error: Option<DeliveryErrorCode>) -> String {
+    match (status, error) {
+        (Some(status), _) => status.to_string(),
+        (None, Some(error)) => error.to_string(),
+        (None, None) => "-".to_owned(),
+    }
+}

@@ -1,0 +1,77 @@
+//! One attempt, from the letter to what came of it.
+
+use bytes::Bytes;
+use deskgate_protocol::delivery::DeliveryErrorCode;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+
+use super::send::{Sender, Sent};
+use crate::domain::deliveries::{Came, Letter, judge, refused};
+use crate::domain::destinations::Destination;
+use crate::store::deliveries::outcomes::Outcome;
+
+/// Posts to callbacks. [`Sender`] does.
+pub trait Post: Clone + Send + Sync + 'static {
+    /// Posts once.
+    fn post(&self, to: &Destination, headers: HeaderMap, body: Bytes) -> impl Future<Output = Sent> + Send;
+}
+
+impl Post for Sender {
+    async fn post(&self, to: &Destination, headers: HeaderMap, body: Bytes) -> Sent {
+        Sender::post(self, to, headers, body).await
+    }
+}
+
+/// Posts a letter, if it may go where it is addressed.
+pub(super) async fn attempt(post: impl Post, letter: Letter) -> Outcome {
+    let Letter { claimed, headers, body } = letter;
+    if !claimed.allowed {
+        return refused(&claimed, DeliveryErrorCode::HostNotAllowed);
+    }
+    let to = claimed.url.as_deref().and_then(|url| Destination::parse(url).ok());
+    let headers = headers
+        .into_iter()
+        .map(|(name, value)| Some((HeaderName::from_static(name), HeaderValue::from_str(&value).ok()?)));
+    let (Some(to), Some(headers)) = (to, headers.collect::<Option<HeaderMap>>()) else {
+        return refused(&claimed, DeliveryErrorCode::Misconfigured);
+    };
+    let Sent { answer, took } = post.post(&to, headers, Bytes::from(body)).await;
+    let came = match answer {
+        Ok(answer) => Came {
+            took,
+            status_code: Some(answer.status),
+            error_code: None,
+            retry_after: answer.retry_after,
+            answer: answer.body,
+        },
+        Err(error) => {
+            // The same words, in two closed lists; the test below holds them together.
+            let code = error.as_str().parse().unwrap_or(DeliveryErrorCode::BadAnswer);
+            Came { took, error_code: Some(code), ..Came::default() }
+        }
+    };
+    judge(&claimed, &came)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::send::SendError;
+    use super::*;
+
+    #[test]
+    fn every_error_of_sending_has_its_word_in_the_records() {
+        use SendError::*;
+        let all = [
+            DnsFailed,
+            HostNotPublic,
+            ConnectFailed,
+            ConnectTimeout,
+            CertificateInvalid,
+            TlsFailed,
+            Timeout,
+            BadAnswer,
+        ];
+        for error in all {
+            assert!(error.as_str().parse::<DeliveryErrorCode>().is_ok(), "{error:?}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Takes what is due, sends it, writes down what came of it.
+//!
+//! One task makes the rounds; each attempt is a task of its own. Outcomes that are there together are written together,
+//! and only what is written down makes room for more. Everything here may be lost at any moment: a delivery whose
+//! outcome was not written is due again when its lease is over.
+
+use std::time::Duration;
+
+use deskgate_protocol::DestinationId;
+use deskgate_protocol::delivery::DeliveryErrorCode;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+pub use super::attempt::Post;
+use super::attempt::attempt;
+use super::lanes::{Lanes, USUAL};
+use crate::domain::deliveries::Scribe;
+use crate::store::deliveries::outcomes::{Becomes, Outcome};
+use crate::store::{Error, Store};
+
+/// Attempts that are under way at once.
+const MOST: usize = 256;
+/// Hints can be lost, and what failed becomes due by itself, so the tables are looked at this often.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Between two looks while changes keep coming.
+const GATHER: Duration = Duration::from_millis(5);
+/// What is under way when the gateway stops may take so long; what takes longer is attempted again later.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// How deliveries are made.
+#[derive(Clone, Copy, Debug)]
+pub struct Clocks {
+    /// How long an attempt is waited for before the delivery is due again. Longer than any attempt takes.
+    pub lease: Duration,
+    /// How long deliveries that ended are kept.
+    pub retention: Duration,
+}
+
+impl Clocks {
+    /// The usual lease.
+    pub const LEASE: Duration = Duration::from_secs(30);
+}
+
+/// An attempt that ended, with where it went.
+type Ended = (DestinationId, Outcome);
+
+/// What one replica has under way.
+struct Rounds<P> {
+    store: Store,
+    scribe: Scribe,
+    post: P,
+    clocks: Clocks,
+    lanes: Lanes,
+    attempts: JoinSet<Ended>,
+    /// What came of attempts and is not written down yet.
+    unwritten: Vec<Ended>,
+    /// Whether any callback was on, and when that was asked.
+    is_on: Option<Instant>,
+    failing: bool,
+}
+
+/// Makes rounds until `stop`, then ends what is under way.
+pub async fn run<P: Post>(store: Store, scribe: Scribe, post: P, clocks: Clocks, stop: CancellationToken) {
+    let mut anything = store.wake().anything();
+    let mut rounds = Rounds {
+        store,
+        scribe,
+        post,
+        clocks,
+        lanes: Lanes::default(),
+        attempts: JoinSet::new(),
+        unwritten: Vec::new(),
+        is_on: None,
+        failing: false,
+    };
+    loop {
+        let looked = Instant::now();
+        // Seen before the look: what changes during it is looked at in the next one.
+        anything.borrow_and_update();
+        let is_on = rounds.look().await;
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = sleep_until(looked + LOOK_AGAIN) => {}
+            Some(ended) = rounds.attempts.join_next() => rounds.ended(ended),
+            // The sender lives as long as the store.
+            Ok(()) = anything.changed(), if is_on => {}
+        }
+        // Whatever comes within this moment is looked at, and written, together.
+        if stop.run_until_cancelled(sleep_until(looked + GATHER)).await.is_none() {
+            break;
+        }
+    }
+    let rest = async {
+        while let Some(ended) = rounds.attempts.join_next().await {
+            rounds.ended(ended);
+        }
+    };
+    // What takes longer than this is cut off; its record says that nobody knows.
+    let _ = timeout(DRAIN, rest).await;
+    rounds.gather();
+    if let Err(error) = rounds.write().await {
+        tracing::warn!(%error, "what came of the last deliveries was not written down");
+    }
+}
+
+impl<P: Post> Rounds<P> {
+    /// Writes down what came, and begins what is due. Tells whether there is anything to wait for at all.
+    async fn look(&mut self) -> bool {
+        self.gather();
+        let looked = async {
+            self.write().await?;
+            if self.is_on.is_none_or(|asked| asked.elapsed() >= LOOK_AGAIN) {
+                self.is_on = self.store.has_callbacks().await?.then(Instant::now);
+            }
+            if self.is_on.is_some() {
+                self.begin().await?;
+            }
+            Ok::<_, Error>(self.is_on.is_some())
+        };
+        match looked.await {
+            Ok(is_on) => {
+                self.failing = false;
+                is_on
+            }
+            Err(error) => {
+                if !self.failing {
+                    tracing::warn!(%error, "deliveries wait for the database");
+                }
+                self.failing = true;
+                false
+            }
+        }
+    }
+
+    async fn begin(&mut self) -> Result<(), Error> {
+        let free = MOST.saturating_sub(self.attempts.len());
+        if free == 0 {
+            return Ok(());
+        }
+        let limit = u32::try_from(free).unwrap_or(u32::MAX);
+        let rooms = self.lanes.rooms();
+        let claimed = self.store.claim_deliveries(limit, &rooms, USUAL, self.clocks.lease).await?;
+        if claimed.is_empty() {
+            return Ok(());
+        }
+        let to: Vec<DestinationId> = claimed.iter().map(|claimed| claimed.destination_id).collect();
+        let letters = self.scribe.letters(claimed).await?;
+        for (to, letter) in to.into_iter().zip(letters) {
+            self.lanes.begin(to);
+            match letter {
+                Ok(letter) => {
+                    let posting = attempt(self.post.clone(), letter);
+                    self.attempts.spawn(async move { (to, posting.await) });
+                }
+                Err(outcome) => self.unwritten.push((to, outcome)),
+            }
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, ended: Result<Ended, tokio::task::JoinError>) {
+        match ended {
+            Ok(ended) => self.unwritten.push(ended),
+            // A half-working gateway helps nobody: whoever owns this task stops it.
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => {}
+        }
+    }
+
+    /// Every attempt that has ended by now.
+    fn gather(&mut self) {
+        while let Some(ended) = self.attempts.try_join_next() {
+            self.ended(ended);
+        }
+    }
+
+    async fn write(&mut self) -> Result<(), Error> {
+        if self.unwritten.is_empty() {
+            return Ok(());
+        }
+        let outcomes: Vec<Outcome> = self.unwritten.iter().map(|(_, outcome)| outcome.clone()).collect();
+        let off = self.store.settle_deliveries(&outcomes, self.clocks.retention).await?;
+        for off in off {
+            tracing::warn!(app_id = %off.app_id, why = %off.why, "nothing is sent to this callback any more");
+        }
+        for (to, outcome) in self.unwritten.drain(..) {
+            self.lanes.end(to, outcome.becomes == Becomes::Delivered);
+            self.store.meters().callback_attempted(counted(&outcome));
+            tracing::debug!(delivery_id = %outcome.delivery_id, attempt = outcome.attempt,
+                state = %outcome.becomes.state(), status = outcome.status_code,
+                code = outcome.error_code.map(DeliveryErrorCode::as_str), "attempted");
+        }
+        Ok(())
+    }
+}
+
+/// How an attempt is counted.
+fn counted(outcome: &Outcome) -> &'static str {
+    match (outcome.becomes, outcome.error_code) {
+        (Becomes::Delivered, _) => "delivered",
+        (_, Some(DeliveryErrorCode::HostNotAllowed | DeliveryErrorCode::HostNotPublic)) => "blocked",
+        (Becomes::Again(_), _) => "retry",
+        (Becomes::Exhausted | Becomes::Discarded, _) => "exhausted",
+    }
+}

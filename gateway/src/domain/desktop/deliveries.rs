@@ -1,0 +1,118 @@
+//! Deliveries as a desktop user sees them, and what they may ask to be sent.
+
+use std::time::Duration;
+
+use deskgate_protocol::delivery::{CallbackEvent, DeliveryState};
+use deskgate_protocol::management::{
+    DeliveryDetail, DeliveryPage, ListDeliveries, OwnDelivery, RecoverDeliveries, Recovery, ResendDelivery,
+    ShowDelivery, TestCallback, TriggerDelivery,
+};
+use deskgate_protocol::{ApplicationId, DeliveryId};
+use serde_json::json;
+use tokio::time::{Instant, timeout_at};
+
+use super::{Answer, Desktop, LONGEST_WAIT, conflict, invalid, not_found};
+use crate::domain::samples;
+use crate::store::deliveries::records::OwnSought;
+
+/// Hints can be lost, so whoever waits looks for itself this often.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+impl Desktop {
+    /// Sends a `webhook.test` to a callback.
+    pub async fn test_callback(&self, request: TestCallback) -> Answer<OwnDelivery> {
+        self.active(request.app_id).await?;
+        let data = json!({ "message": "This is a test. Nothing happened." }).to_string();
+        let mut queued = self.queue(request.app_id, CallbackEvent::WebhookTest, &data, false).await?;
+        queued.pop().ok_or_else(|| nowhere("callback that is on"))
+    }
+
+    /// Sends a sample to whoever is told of the application's events.
+    pub async fn trigger(&self, request: TriggerDelivery) -> Answer<Vec<OwnDelivery>> {
+        self.active(request.app_id).await?;
+        let data = samples::data(request.kind);
+        let queued = self.queue(request.app_id, request.kind, &data, true).await?;
+        if queued.is_empty() { Err(nowhere("callback that is on, and nobody listens")) } else { Ok(queued) }
+    }
+
+    async fn queue(
+        &self,
+        app_id: ApplicationId,
+        kind: CallbackEvent,
+        data: &str,
+        with_listeners: bool,
+    ) -> Answer<Vec<OwnDelivery>> {
+        let ids = self.store.queue_by_hand(self.owner(), app_id, kind, data, with_listeners).await?;
+        let mut queued = Vec::with_capacity(ids.len());
+        for delivery_id in ids {
+            queued.push(self.delivery(delivery_id).await?.delivery);
+        }
+        Ok(queued)
+    }
+
+    /// A page of deliveries, newest first.
+    pub async fn deliveries(&self, request: ListDeliveries) -> Answer<DeliveryPage> {
+        let ListDeliveries { limit, before, app_id, run_id, state } = request;
+        let limit = limit.clamp(1, 100);
+        let sought = OwnSought { device_id: Some(self.device_id), before, app_id, run_id, state };
+        let mut deliveries = self.store.own_deliveries(&sought, limit).await?;
+        let has_more = deliveries.len() > limit as usize;
+        deliveries.truncate(limit as usize);
+        let next = deliveries.last().filter(|_| has_more).map(|last| last.delivery.delivery_id);
+        Ok(DeliveryPage { deliveries, next })
+    }
+
+    /// One delivery with its attempts. With `wait_s`, waits until something came of more of them than were seen.
+    pub async fn show_delivery(&self, request: ShowDelivery) -> Answer<DeliveryDetail> {
+        let deadline = Instant::now() + Duration::from_secs(request.wait_s.into()).min(LONGEST_WAIT);
+        let mut anything = self.store.wake().anything();
+        loop {
+            anything.borrow_and_update();
+            let detail = self.delivery(request.delivery_id).await?;
+            let known = detail.attempts.iter().filter(|attempt| attempt.duration_ms.is_some()).count();
+            let over = detail.delivery.delivery.state != DeliveryState::Pending;
+            if over || known > request.seen as usize || Instant::now() >= deadline {
+                return Ok(detail);
+            }
+            let look_again = (Instant::now() + LOOK_AGAIN).min(deadline);
+            let _ = timeout_at(look_again, anything.changed()).await;
+        }
+    }
+
+    /// Sends one again.
+    pub async fn resend(&self, request: ResendDelivery) -> Answer<OwnDelivery> {
+        let delivery_id = request.delivery_id;
+        self.delivery(delivery_id).await?;
+        if !self.store.resend_delivery(Some(self.owner()), delivery_id).await? {
+            return Err(conflict("nothing is sent where this went; enable it first, or listen again".to_owned()));
+        }
+        Ok(self.delivery(delivery_id).await?.delivery)
+    }
+
+    /// Sends again what an application's callback did not take since a time, or counts it.
+    pub async fn recover(&self, request: RecoverDeliveries) -> Answer<Recovery> {
+        let RecoverDeliveries { app_id, since, only_count } = request;
+        if since.0.as_second() < 0 {
+            return Err(invalid("since: nothing was sent before 1970".to_owned()));
+        }
+        let callback = self.store.callback(self.device_id, app_id).await?;
+        let callback = callback.ok_or_else(|| super::callbacks::no_callback(app_id))?;
+        if only_count {
+            let deliveries = self.store.count_failed_deliveries(Some(self.device_id), app_id, since).await?;
+            return Ok(Recovery { deliveries });
+        }
+        if callback.off.is_some() {
+            return Err(conflict("the callback is off; enable it first".to_owned()));
+        }
+        Ok(Recovery { deliveries: self.store.recover_deliveries(Some(self.owner()), app_id, since).await? })
+    }
+
+    async fn delivery(&self, delivery_id: DeliveryId) -> Answer<DeliveryDetail> {
+        let found = self.store.own_delivery(Some(self.device_id), delivery_id).await?;
+        found.ok_or_else(|| not_found(format!("there is no delivery {delivery_id}")))
+    }
+}
+
+fn nowhere(what: &str) -> super::ManagementError {
+    conflict(format!("this application has no {what}"))
+}

@@ -1,0 +1,214 @@
+//! Takes what is due. One statement takes a delivery and writes down that an attempt begins, so an attempt in which
+//! the gateway dies stands in the record without an outcome, and the next begins when its lease is over.
+
+use std::time::Duration;
+
+use deskgate_protocol::delivery::CallbackEvent;
+use deskgate_protocol::{ConversationId, DeliveryId, DestinationId, EventId, RunId, Timestamp};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use crate::store::runs::word;
+use crate::store::{Error, Store};
+
+/// A delivery that is ours to attempt, until its lease is over.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    /// Its identifier.
+    pub delivery_id: DeliveryId,
+    /// Where it goes.
+    pub destination_id: DestinationId,
+    /// Which attempt begins.
+    pub attempt: u32,
+    /// Its place in the schedule, counted from 1.
+    pub turn: u32,
+    /// The event.
+    pub event_id: EventId,
+    /// What happened.
+    pub kind: CallbackEvent,
+    /// When.
+    pub event_at: Timestamp,
+    /// The event's place in its run.
+    pub sequence: Option<u64>,
+    /// What it tells of.
+    pub about: About,
+    /// The moment of the claim.
+    pub at: Timestamp,
+    /// The caller's trace.
+    pub traceparent: Option<String>,
+    /// The address, if it is a callback's.
+    pub url: Option<String>,
+    /// Whether its host may be sent to, in the moment of the claim.
+    pub allowed: bool,
+    /// The secrets that sign, sealed, the newest first.
+    pub sealed_secrets: Vec<Vec<u8>>,
+    /// Whether the beginning of the answer is kept.
+    pub keep_answers: bool,
+}
+
+impl Claimed {
+    /// The run it tells of.
+    pub fn run_id(&self) -> Option<RunId> {
+        match self.about {
+            About::Run(run_id) => Some(run_id),
+            _ => None,
+        }
+    }
+
+    /// The conversation it tells of.
+    pub fn conversation_id(&self) -> Option<ConversationId> {
+        match self.about {
+            About::Conversation(conversation_id) => Some(conversation_id),
+            _ => None,
+        }
+    }
+}
+
+/// What a delivery tells of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum About {
+    /// A run.
+    Run(RunId),
+    /// A conversation.
+    Conversation(ConversationId),
+    /// Nothing that is stored: this JSON.
+    Said(String),
+}
+
+/// How many deliveries a destination may have.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Which destination.
+    pub destination_id: DestinationId,
+    /// How many more.
+    pub free: u32,
+}
+
+/// What is due at callbacks that are on. Destinations with something pending are found by steps from one to the next
+/// along the index, so one with a long queue costs no more than one with a short one.
+const DUE: &str = "-- deliveries::claim
+    WITH RECURSIVE waiting AS (
+        (SELECT destination_id FROM deliveries WHERE state = 'pending' ORDER BY destination_id LIMIT 1)
+        UNION ALL
+        SELECT (SELECT n.destination_id FROM deliveries n
+            WHERE n.state = 'pending' AND n.destination_id > w.destination_id ORDER BY n.destination_id LIMIT 1)
+        FROM waiting w WHERE w.destination_id IS NOT NULL
+    ), due AS MATERIALIZED (
+        SELECT d.delivery_id FROM waiting w
+        JOIN destinations t ON t.destination_id = w.destination_id AND t.kind = 'callback' AND t.disabled_at IS NULL
+        LEFT JOIN unnest($3::uuid[], $4::int[]) AS known(destination_id, free)
+            ON known.destination_id = w.destination_id
+        CROSS JOIN LATERAL (
+            SELECT delivery_id, due_at FROM deliveries
+            WHERE destination_id = w.destination_id AND state = 'pending' AND due_at <= now()
+            ORDER BY due_at LIMIT coalesce(known.free, $5) FOR UPDATE SKIP LOCKED) d
+        ORDER BY d.due_at LIMIT $1)";
+
+/// What is due at one listener.
+const DUE_AT_LISTENER: &str = "-- deliveries::claim_for_listener
+    WITH due AS MATERIALIZED (
+        SELECT delivery_id FROM deliveries
+        WHERE destination_id = $3 AND state = 'pending' AND due_at <= now()
+        ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED)";
+
+/// The statement that takes what is due.
+fn take(due: &str) -> String {
+    format!(
+        "{due}, taken AS (
+            UPDATE deliveries d SET attempt = d.attempt + 1, due_at = now() + make_interval(secs => $2)
+            FROM due WHERE d.delivery_id = due.delivery_id RETURNING d.*
+        ), begun AS (
+            INSERT INTO delivery_attempts (delivery_id, attempt, host)
+            SELECT d.delivery_id, d.attempt, t.host FROM taken d JOIN destinations t USING (destination_id))
+        SELECT d.*, now() AS taken_at, t.url, t.sealed_secret, t.keep_answers,
+            CASE WHEN t.old_secret_until > now() THEN t.sealed_old_secret END AS sealed_old_secret,
+            EXISTS (SELECT FROM allowed_hosts h WHERE h.host = t.host) AS allowed
+        FROM taken d JOIN destinations t USING (destination_id)"
+    )
+}
+
+impl Store {
+    /// Takes at most `limit` deliveries that are due at callbacks, the longest due first: of the destinations in `known`
+    /// as many as they have room for, of the others `usual` each.
+    pub async fn claim_deliveries(
+        &self,
+        limit: u32,
+        known: &[Room],
+        usual: u32,
+        lease: Duration,
+    ) -> Result<Vec<Claimed>, Error> {
+        let sql = take(DUE);
+        let ids: Vec<Uuid> = known.iter().map(|room| room.destination_id.uuid()).collect();
+        let free: Vec<i32> = known.iter().map(|room| i32::try_from(room.free).unwrap_or(i32::MAX)).collect();
+        let rows = self
+            .relaxed_rows(
+                &sql,
+                &[&i64::from(limit), &lease.as_secs_f64(), &ids, &free, &i32::try_from(usual).unwrap_or(i32::MAX)],
+            )
+            .await?;
+        rows.iter().map(claimed).collect()
+    }
+
+    /// Takes at most `limit` deliveries that are due at a listener.
+    pub async fn claim_for_listener(
+        &self,
+        listener_id: DestinationId,
+        limit: u32,
+        lease: Duration,
+    ) -> Result<Vec<Claimed>, Error> {
+        let sql = take(DUE_AT_LISTENER);
+        let rows = self.relaxed_rows(&sql, &[&i64::from(limit), &lease.as_secs_f64(), &listener_id.uuid()]).await?;
+        rows.iter().map(claimed).collect()
+    }
+}
+
+/// What a listener holds.
+const HELD: &str = "-- deliveries::held_by_listener
+    SELECT d.*, now() AS taken_at, t.url, t.sealed_secret, t.keep_answers, NULL::bytea AS sealed_old_secret,
+        true AS allowed
+    FROM deliveries d JOIN destinations t USING (destination_id)
+    WHERE d.delivery_id = $1 AND d.destination_id = $2 AND d.attempt = $3 AND t.kind = 'listener'
+        AND EXISTS (SELECT FROM delivery_attempts x
+            WHERE x.delivery_id = d.delivery_id AND x.attempt = d.attempt AND x.took_ms IS NULL)";
+
+impl Store {
+    /// What a listener was handed out, if that attempt is the newest and nothing was told of it.
+    pub async fn held_by_listener(
+        &self,
+        listener_id: DestinationId,
+        delivery_id: DeliveryId,
+        attempt: u32,
+    ) -> Result<Option<Claimed>, Error> {
+        let attempt = i32::try_from(attempt).unwrap_or(i32::MAX);
+        let rows = self.relaxed_rows(HELD, &[&delivery_id.uuid(), &listener_id.uuid(), &attempt]).await?;
+        rows.first().map(claimed).transpose()
+    }
+}
+
+fn claimed(row: &Row) -> Result<Claimed, Error> {
+    let id = |name| row.try_get::<_, Option<Uuid>>(name);
+    let about = match (id("run_id")?, id("conversation_id")?, row.try_get::<_, Option<String>>("data")?) {
+        (Some(run_id), ..) => About::Run(run_id.into()),
+        (_, Some(conversation_id), _) => About::Conversation(conversation_id.into()),
+        (.., data) => About::Said(data.unwrap_or_default()),
+    };
+    let secrets = [row.try_get("sealed_secret")?, row.try_get::<_, Option<Vec<u8>>>("sealed_old_secret")?];
+    let attempt = row.try_get::<_, i32>("attempt")?;
+    Ok(Claimed {
+        delivery_id: row.try_get::<_, Uuid>("delivery_id")?.into(),
+        destination_id: row.try_get::<_, Uuid>("destination_id")?.into(),
+        attempt: attempt.unsigned_abs(),
+        turn: attempt.saturating_sub(row.try_get::<_, i32>("attempts_before")?).unsigned_abs(),
+        event_id: row.try_get::<_, Uuid>("event_id")?.into(),
+        kind: word(row.try_get("type")?)?,
+        event_at: row.try_get::<_, jiff::Timestamp>("event_at")?.into(),
+        sequence: row.try_get::<_, Option<i64>>("sequence")?.map(i64::unsigned_abs),
+        about,
+        at: row.try_get::<_, jiff::Timestamp>("taken_at")?.into(),
+        traceparent: row.try_get("traceparent")?,
+        url: row.try_get("url")?,
+        allowed: row.try_get("allowed")?,
+        sealed_secrets: secrets.into_iter().flatten().collect(),
+        keep_answers: row.try_get("keep_answers")?,
+    })
+}

@@ -1,0 +1,40 @@
+//! The end of deliveries: of those nobody will be told, and of those that ended long ago.
+
+use std::time::Duration;
+
+use crate::store::{Error, Store};
+
+/// Rows in one statement, so that none holds its locks for long.
+const BATCH: i64 = 2000;
+
+impl Store {
+    /// Discards what waits for a callback whose application was disabled, or that was off for so long that what it
+    /// waited to tell is not kept any more. Returns how many.
+    pub async fn discard_deliveries(&self, retention: Duration) -> Result<usize, Error> {
+        let sql = "-- deliveries::discard
+            UPDATE deliveries SET state = 'discarded', due_at = NULL, finished_at = now(),
+                purge_at = now() + make_interval(secs => $1)
+            WHERE state = 'pending' AND delivery_id IN (
+                SELECT d.delivery_id FROM destinations t CROSS JOIN LATERAL (
+                    SELECT delivery_id FROM deliveries
+                    WHERE destination_id = t.destination_id AND state = 'pending'
+                        AND (t.disabled_for = 'application' OR due_at < now() - make_interval(secs => $1))
+                    LIMIT $2 FOR UPDATE SKIP LOCKED) d
+                WHERE t.disabled_at IS NOT NULL LIMIT $2)
+            RETURNING 1";
+        Ok(self.durable_rows(sql, &[&retention.as_secs_f64(), &BATCH]).await?.len())
+    }
+
+    /// Deletes deliveries whose time is over, with their attempts. Returns how many.
+    pub async fn purge_deliveries(&self) -> Result<usize, Error> {
+        let sql = "-- deliveries::purge
+            WITH gone AS (
+                DELETE FROM deliveries WHERE delivery_id IN (
+                    SELECT delivery_id FROM deliveries WHERE purge_at <= now() LIMIT $1 FOR UPDATE SKIP LOCKED)
+                RETURNING delivery_id
+            ), attempts AS (
+                DELETE FROM delivery_attempts WHERE delivery_id IN (SELECT delivery_id FROM gone))
+            SELECT 1 FROM gone";
+        Ok(self.durable_rows(sql, &[&BATCH]).await?.len())
+    }
+}

@@ -1,0 +1,166 @@
+//! What callers and owners read about deliveries.
+
+use deskgate_protocol::delivery::{Delivery, DeliveryState};
+use deskgate_protocol::management::{DeliveryAttempt, DeliveryDetail, OwnDelivery};
+use deskgate_protocol::{ApplicationId, DeliveryId, DeviceId, EndpointId, RunId};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+use crate::store::runs::word;
+use crate::store::{Error, Page, Place, Store};
+
+/// What a caller's list is to show.
+#[derive(Clone, Debug)]
+pub struct Sought<'a> {
+    /// Whose deliveries.
+    pub app_id: ApplicationId,
+    /// For whom the runs were submitted.
+    pub subject: &'a str,
+    /// Only what stands after this place, newest first.
+    pub before: Option<Place>,
+    /// Only of runs and conversations of these services; empty: of all.
+    pub endpoints: Vec<EndpointId>,
+    /// Only of this run.
+    pub run_id: Option<RunId>,
+    /// Only in this state.
+    pub state: Option<DeliveryState>,
+}
+
+/// What an owner's list is to show.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OwnSought {
+    /// Only of this device's applications; `None`: of everybody's, for the administrator.
+    pub device_id: Option<DeviceId>,
+    /// Only older ones.
+    pub before: Option<DeliveryId>,
+    /// Only of this application.
+    pub app_id: Option<ApplicationId>,
+    /// Only of this run.
+    pub run_id: Option<RunId>,
+    /// Only in this state.
+    pub state: Option<DeliveryState>,
+}
+
+/// A delivery `d` with its destination `t` and its last attempt `x`.
+const SELECT: &str = "SELECT d.*, t.kind AS destination_kind, coalesce(x.host, t.host) AS url_host,
+        x.took_ms, x.status_code, x.error_code
+    FROM deliveries d JOIN destinations t USING (destination_id)
+    LEFT JOIN delivery_attempts x ON x.delivery_id = d.delivery_id AND x.attempt = d.attempt";
+
+impl Store {
+    /// A page of a caller's deliveries, newest first. What goes to listeners is not the callers' concern.
+    pub async fn deliveries_of_caller(&self, sought: &Sought<'_>, limit: u32) -> Result<Page<Delivery>, Error> {
+        let sql = format!(
+            "-- deliveries::of_caller
+            {SELECT}
+            WHERE d.app_id = $1 AND d.subject = $2 AND (d.created_at, d.delivery_id) < ($3, $4) AND t.kind = 'callback'
+                AND ($5::uuid IS NULL OR d.run_id = $5) AND ($6::text IS NULL OR d.state = $6)
+                AND ($7::uuid[] IS NULL
+                    OR EXISTS (SELECT FROM runs r WHERE r.run_id = d.run_id AND r.endpoint_id = ANY($7))
+                    OR EXISTS (SELECT FROM conversations c
+                        WHERE c.conversation_id = d.conversation_id AND c.endpoint_id = ANY($7)))
+            ORDER BY d.created_at DESC, d.delivery_id DESC LIMIT $8"
+        );
+        let before = sought.before.unwrap_or(Place::END);
+        let endpoints: Vec<_> = sought.endpoints.iter().map(|id| id.uuid()).collect();
+        let endpoints = Some(endpoints).filter(|endpoints| !endpoints.is_empty());
+        let (app_id, run_id) = (sought.app_id.uuid(), sought.run_id.map(RunId::uuid));
+        let state = sought.state.map(DeliveryState::as_str);
+        // One more shows whether there are more.
+        let count = i64::from(limit) + 1;
+        let params: [&(dyn ToSql + Sync); 8] =
+            [&app_id, &sought.subject, &before.moment, &before.id, &run_id, &state, &endpoints, &count];
+        let rows = self.filtered_rows(&sql, &params).await?;
+        let read = rows.iter().map(delivery).collect::<Result<_, _>>()?;
+        Ok(Page::of(read, limit, |read: &Delivery| Place { moment: read.created_at.0, id: read.delivery_id.uuid() }))
+    }
+
+    /// An owner's deliveries, newest first, and one more than `limit` if there are more.
+    pub async fn own_deliveries(&self, sought: &OwnSought, limit: u32) -> Result<Vec<OwnDelivery>, Error> {
+        let sql = format!(
+            "-- deliveries::own
+            {SELECT} JOIN applications a ON a.app_id = d.app_id
+            WHERE d.delivery_id < $1 AND ($2::uuid IS NULL OR a.device_id = $2) AND ($3::uuid IS NULL OR d.app_id = $3)
+                AND ($4::uuid IS NULL OR d.run_id = $4) AND ($5::text IS NULL OR d.state = $5)
+            ORDER BY d.delivery_id DESC LIMIT $6"
+        );
+        let before = sought.before.map_or(Uuid::max(), DeliveryId::uuid);
+        let (device, app) = (sought.device_id.map(DeviceId::uuid), sought.app_id.map(ApplicationId::uuid));
+        let (run, state) = (sought.run_id.map(RunId::uuid), sought.state.map(DeliveryState::as_str));
+        let params: [&(dyn ToSql + Sync); 6] = [&before, &device, &app, &run, &state, &(i64::from(limit) + 1)];
+        self.filtered_rows(&sql, &params).await?.iter().map(own).collect()
+    }
+
+    /// One delivery with its attempts; without a device it is anybody's.
+    pub async fn own_delivery(
+        &self,
+        device_id: Option<DeviceId>,
+        delivery_id: DeliveryId,
+    ) -> Result<Option<DeliveryDetail>, Error> {
+        let sql = format!(
+            "-- deliveries::one
+            {SELECT} JOIN applications a ON a.app_id = d.app_id
+            WHERE d.delivery_id = $1 AND ($2::uuid IS NULL OR a.device_id = $2)"
+        );
+        let (id, device) = (delivery_id.uuid(), device_id.map(DeviceId::uuid));
+        let Some(row) = self.durable_opt(&sql, &[&id, &device]).await? else { return Ok(None) };
+        let sql = "-- deliveries::attempts
+            SELECT * FROM delivery_attempts WHERE delivery_id = $1 ORDER BY attempt DESC LIMIT 100";
+        let mut attempts: Vec<_> =
+            self.durable_rows(sql, &[&id]).await?.iter().map(attempt).collect::<Result<_, _>>()?;
+        attempts.reverse();
+        Ok(Some(DeliveryDetail { delivery: own(&row)?, attempts }))
+    }
+}
+
+fn own(row: &Row) -> Result<OwnDelivery, Error> {
+    Ok(OwnDelivery {
+        app_id: row.try_get::<_, Uuid>("app_id")?.into(),
+        subject: row.try_get("subject")?,
+        to: word(row.try_get("destination_kind")?)?,
+        delivery: delivery(row)?,
+    })
+}
+
+fn delivery(row: &Row) -> Result<Delivery, Error> {
+    let id = |name| row.try_get::<_, Option<Uuid>>(name);
+    let moment = |name| row.try_get::<_, Option<jiff::Timestamp>>(name).map(|time| time.map(Into::into));
+    Ok(Delivery {
+        delivery_id: row.try_get::<_, Uuid>("delivery_id")?.into(),
+        event_id: row.try_get::<_, Uuid>("event_id")?.into(),
+        run_id: id("run_id")?.map(Into::into),
+        conversation_id: id("conversation_id")?.map(Into::into),
+        sequence: row.try_get::<_, Option<i64>>("sequence")?.map(i64::unsigned_abs),
+        kind: word(row.try_get("type")?)?,
+        url_host: row.try_get("url_host")?,
+        state: word(row.try_get("state")?)?,
+        attempt: row.try_get::<_, i32>("attempt")?.unsigned_abs(),
+        status_code: status_code(row)?,
+        duration_ms: duration_ms(row)?,
+        error_code: row.try_get::<_, Option<&str>>("error_code")?.map(word).transpose()?,
+        next_attempt_at: moment("due_at")?,
+        created_at: row.try_get::<_, jiff::Timestamp>("created_at")?.into(),
+        finished_at: moment("finished_at")?,
+    })
+}
+
+fn attempt(row: &Row) -> Result<DeliveryAttempt, Error> {
+    Ok(DeliveryAttempt {
+        attempt: row.try_get::<_, i32>("attempt")?.unsigned_abs(),
+        started_at: row.try_get::<_, jiff::Timestamp>("started_at")?.into(),
+        url_host: row.try_get("host")?,
+        duration_ms: duration_ms(row)?,
+        status_code: status_code(row)?,
+        error_code: row.try_get::<_, Option<&str>>("error_code")?.map(word).transpose()?,
+        answer: row.try_get("answer")?,
+    })
+}
+
+fn duration_ms(row: &Row) -> Result<Option<u32>, Error> {
+    Ok(row.try_get::<_, Option<i32>>("took_ms")?.map(i32::unsigned_abs))
+}
+
+fn status_code(row: &Row) -> Result<Option<u16>, Error> {
+    Ok(row.try_get::<_, Option<i32>>("status_code")?.and_then(|code| u16::try_from(code).ok()))
+}

@@ -1,0 +1,102 @@
+//! Listeners on the desktop: what they are handed out is what a callback would get.
+
+use deskgate_gateway::signing::{self, SigningSecret};
+use deskgate_protocol::DestinationId;
+use deskgate_protocol::delivery::{CallbackEvent, DeliveryErrorCode, DeliveryState};
+use deskgate_protocol::management::{
+    CloseListener, DestinationKind, Forward, ForwardOutcome, ManagementErrorCode, OpenListener, PollListener,
+    TriggerDelivery,
+};
+use serde_json::Value;
+
+use super::{Receiver, callback, deliveries, hurry, rounds, shown};
+use crate::store::{Shelf, succeeded};
+use crate::support::world::{Desk, LEASE};
+
+async fn poll(desk: &Desk, listener_id: DestinationId, wait_s: u32, outcomes: Vec<ForwardOutcome>) -> Vec<Forward> {
+    let poll = PollListener { listener_id, limit: 8, wait_s, outcomes };
+    desk.desktop.poll_listener(poll).await.expect("answered").forwards
+}
+
+fn answered(forward: &Forward, status: u16) -> ForwardOutcome {
+    let (delivery_id, attempt) = (forward.delivery_id, forward.attempt);
+    ForwardOutcome { delivery_id, attempt, duration_ms: 3, status_code: Some(status), error_code: None }
+}
+
+#[tokio::test]
+async fn a_listener_is_handed_out_what_a_callback_would_get_until_it_says_that_it_arrived() {
+    let shelf = Shelf::new().await;
+    let desk = &shelf.desk;
+    let app_id = desk.app.id;
+    let opened = desk.desktop.open_listener(OpenListener { app_id, types: Vec::new() }).await.expect("opened");
+    let listener_id = opened.listener_id;
+    assert!(poll(desk, listener_id, 0, Vec::new()).await.is_empty());
+    let (session, _) = desk.connect().await;
+    let run_id = shelf.started(session).await;
+    let waiting = poll(desk, listener_id, 20, Vec::new());
+    let first = waiting.await.swap_remove(0);
+    assert_eq!((first.kind, first.attempt), (CallbackEvent::RunStarted, 1));
+    let header = |name: &str| {
+        first.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str()).expect("there")
+    };
+    let secret = SigningSecret::parse(&opened.secret).expect("a secret");
+    let (signature, id, at) = (header("webhook-signature"), header("webhook-id"), header("webhook-timestamp"));
+    assert!(signing::is_signed(signature, &[&secret], id, at, first.body.as_bytes()));
+    let body: Value = serde_json::from_str(&first.body).expect("JSON");
+    assert_eq!(body["data"]["run"]["run_id"], run_id.to_string());
+    assert!(poll(desk, listener_id, 0, Vec::new()).await.is_empty(), "it is handed out");
+
+    let refused = ForwardOutcome {
+        status_code: None,
+        error_code: Some(DeliveryErrorCode::ConnectFailed),
+        ..answered(&first, 200)
+    };
+    assert!(poll(desk, listener_id, 0, vec![refused]).await.is_empty());
+    assert!(poll(desk, listener_id, 0, vec![answered(&first, 200)]).await.is_empty(), "that attempt is over");
+    hurry(&shelf).await;
+    let again = poll(desk, listener_id, 0, Vec::new()).await.swap_remove(0);
+    assert_eq!((again.delivery_id, again.attempt), (first.delivery_id, 2));
+    poll(desk, listener_id, 0, vec![answered(&again, 204)]).await;
+    let detail = shown(desk, first.delivery_id).await;
+    assert_eq!(
+        (detail.delivery.to, detail.delivery.delivery.state),
+        (DestinationKind::Listener, DeliveryState::Delivered)
+    );
+    assert_eq!(detail.attempts.len(), 2);
+    assert_eq!(detail.attempts[0].error_code, Some(DeliveryErrorCode::ConnectFailed));
+
+    desk.desktop.trigger(TriggerDelivery { app_id, kind: CallbackEvent::RunExpired }).await.expect("queued");
+    assert_eq!(poll(desk, listener_id, 20, Vec::new()).await[0].kind, CallbackEvent::RunExpired);
+    let stranger = Desk::pair(&shelf.store).await;
+    let theirs = PollListener { listener_id, limit: 8, wait_s: 0, outcomes: Vec::new() };
+    let no = stranger.desktop.poll_listener(theirs.clone()).await.expect_err("not theirs");
+    assert_eq!(no.code, ManagementErrorCode::NotFound);
+    assert!(stranger.desktop.close_listener(CloseListener { listener_id }).await.is_err());
+    desk.desktop.close_listener(CloseListener { listener_id }).await.expect("closed");
+    assert_eq!(desk.desktop.poll_listener(theirs).await.expect_err("ended").code, ManagementErrorCode::NotFound);
+    let before = deliveries(desk).await.len();
+    shelf.one(session, run_id, 1, succeeded(1)).await;
+    assert_eq!(deliveries(desk).await.len(), before, "nobody listens any more");
+    shelf.database.execute("UPDATE destinations SET expires_at = now() - interval '3 hours'").await;
+    assert_eq!(shelf.store.forget_listeners().await.expect("done"), 1);
+    assert!(deliveries(desk).await.iter().all(|own| own.delivery.state != DeliveryState::Pending));
+}
+
+#[tokio::test]
+async fn what_a_listener_is_to_get_is_sent_to_no_address() {
+    let shelf = Shelf::new().await;
+    let desk = &shelf.desk;
+    callback(desk, &[]).await;
+    let listen = OpenListener { app_id: desk.app.id, types: vec![CallbackEvent::RunStarted] };
+    desk.desktop.open_listener(listen).await.expect("opened");
+    let receiver = Receiver::answering(200);
+    let _rounds = rounds(&shelf.store, &receiver, LEASE);
+    let (session, _) = desk.connect().await;
+    let run_id = shelf.started(session).await;
+    shelf.one(session, run_id, 1, succeeded(1)).await;
+    let got = receiver.gets(1).await;
+    assert_eq!(got[0].json()["type"], "run.succeeded");
+    let states: Vec<_> = deliveries(desk).await.into_iter().map(|own| (own.to, own.delivery.kind)).collect();
+    assert_eq!(states[1], (DestinationKind::Listener, CallbackEvent::RunStarted));
+    assert_eq!(receiver.got().len(), 1);
+}

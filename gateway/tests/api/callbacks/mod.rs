@@ -1,0 +1,161 @@
+//! Callbacks: what is queued with events, and how it is delivered. The receiver is played: what a real one gets over
+//! TLS is shown where the whole product is tested.
+
+mod by_hand;
+mod listeners;
+mod lists;
+mod queued;
+mod sending;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use deskgate_gateway::callbacks::rounds::{self, Clocks, Post};
+use deskgate_gateway::callbacks::send::{Answer, SendError, Sent};
+use deskgate_gateway::domain::deliveries::Scribe;
+use deskgate_gateway::domain::destinations::Destination;
+use deskgate_gateway::signing::{self, SigningSecret};
+use deskgate_gateway::store::Store;
+use deskgate_protocol::DeliveryId;
+use deskgate_protocol::delivery::{CallbackEvent, DeliveryState};
+use deskgate_protocol::management::{
+    CallbackWithSecret, DeliveryDetail, ListDeliveries, OwnDelivery, SetAllowlist, SetCallback, ShowDelivery,
+};
+use http::HeaderMap;
+use serde_json::Value;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::store::Shelf;
+use crate::support::until;
+use crate::support::world::{Desk, seal};
+
+/// A host that is allowed, and one that is not.
+pub(super) const HOST: &str = "hooks.example.com";
+pub(super) const URL: &str = "https://hooks.example.com/deskgate?key=1";
+
+/// What a receiver got.
+#[derive(Clone, Debug)]
+pub(super) struct Got {
+    pub(super) url: String,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+impl Got {
+    pub(super) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().expect("text"))
+    }
+
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).expect("JSON")
+    }
+
+    /// Whether this secret signed it.
+    pub(super) fn is_signed_by(&self, secret: &str) -> bool {
+        let secret = SigningSecret::parse(secret).expect("a secret");
+        let [signature, id, at] =
+            ["webhook-signature", "webhook-id", "webhook-timestamp"].map(|name| self.header(name));
+        signing::is_signed(signature, &[&secret], id, at, &self.body)
+    }
+}
+
+type Reaction = Arc<dyn Fn(&Got, usize) -> Result<Answer, SendError> + Send + Sync>;
+
+/// Plays every receiver: remembers what came, and answers as it is told.
+#[derive(Clone)]
+pub(super) struct Receiver {
+    got: Arc<Mutex<Vec<Got>>>,
+    reaction: Reaction,
+    /// Whoever is asked for `hang` gets no answer until this.
+    release: Arc<Notify>,
+}
+
+impl Receiver {
+    /// Answers with what this says of what came, and of how much came to this address before.
+    pub(super) fn that(reaction: impl Fn(&Got, usize) -> Result<Answer, SendError> + Send + Sync + 'static) -> Self {
+        Self { got: Arc::default(), reaction: Arc::new(reaction), release: Arc::default() }
+    }
+
+    pub(super) fn answering(status: u16) -> Self {
+        Self::that(move |_, _| Ok(answer(status)))
+    }
+
+    pub(super) fn got(&self) -> Vec<Got> {
+        self.got.lock().expect("not poisoned").clone()
+    }
+
+    /// Waits until so much came.
+    pub(super) async fn gets(&self, count: usize) -> Vec<Got> {
+        until(&format!("{count} deliveries"), async || self.got().len() >= count).await;
+        self.got()
+    }
+}
+
+impl Post for Receiver {
+    async fn post(&self, to: &Destination, headers: HeaderMap, body: Bytes) -> Sent {
+        let got = Got { url: to.to_string(), headers, body };
+        let before = {
+            let mut all = self.got.lock().expect("not poisoned");
+            let before = all.iter().filter(|other| other.url == got.url).count();
+            all.push(got.clone());
+            before
+        };
+        let answer = (self.reaction)(&got, before);
+        if answer == Err(SendError::Timeout) {
+            self.release.notified().await;
+        }
+        Sent { answer, took: Duration::from_millis(7) }
+    }
+}
+
+pub(super) fn answer(status: u16) -> Answer {
+    Answer { status, retry_after: None, body: b"thank\0you".to_vec() }
+}
+
+/// Starts the rounds of one gateway; they end with the value.
+pub(super) fn rounds(store: &Store, receiver: &Receiver, lease: Duration) -> AbortOnDropHandle<()> {
+    let scribe = Scribe::new(store.clone(), seal());
+    let clocks = Clocks { lease, retention: Duration::from_secs(3600) };
+    let run = rounds::run(store.clone(), scribe, receiver.clone(), clocks, CancellationToken::new());
+    AbortOnDropHandle::new(tokio::spawn(run))
+}
+
+/// Allows the host, and sets the callback of the desk's application.
+pub(super) async fn callback(desk: &Desk, types: &[CallbackEvent]) -> CallbackWithSecret {
+    desk.desktop.set_allowlist(SetAllowlist { hosts: vec![HOST.to_owned()] }).await.expect("set");
+    set(desk, |set| {
+        set.url = Some(URL.to_owned());
+        set.types = (!types.is_empty()).then(|| types.to_vec());
+    })
+    .await
+}
+
+pub(super) async fn set(desk: &Desk, change: impl FnOnce(&mut SetCallback)) -> CallbackWithSecret {
+    let mut request = SetCallback { app_id: desk.app.id, url: None, types: None, enabled: None, keep_answers: None };
+    change(&mut request);
+    desk.desktop.set_callback(request).await.expect("set")
+}
+
+/// Every delivery, newest first.
+pub(super) async fn deliveries(desk: &Desk) -> Vec<OwnDelivery> {
+    let all = ListDeliveries { limit: 100, ..ListDeliveries::default() };
+    desk.desktop.deliveries(all).await.expect("listed").deliveries
+}
+
+pub(super) async fn shown(desk: &Desk, delivery_id: DeliveryId) -> DeliveryDetail {
+    desk.desktop.show_delivery(ShowDelivery { delivery_id, wait_s: 0, seen: 0 }).await.expect("shown")
+}
+
+/// Waits until every delivery is in this state.
+pub(super) async fn all(desk: &Desk, state: DeliveryState) {
+    let reached = async || deliveries(desk).await.iter().all(|own| own.delivery.state == state);
+    until(&format!("all are {state}"), reached).await;
+}
+
+/// What waits for its next attempt waits no longer.
+pub(super) async fn hurry(shelf: &Shelf) {
+    shelf.database.execute("UPDATE deliveries SET due_at = now() WHERE state = 'pending'").await;
+}

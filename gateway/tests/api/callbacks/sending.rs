@@ -1,0 +1,225 @@
+//! How deliveries are attempted: until they are confirmed, by one replica at a time, and none for another.
+
+use std::time::{Duration, Instant};
+
+use deskgate_gateway::callbacks::send::{Answer, SendError};
+use deskgate_protocol::delivery::{CallbackEvent, DeliveryErrorCode, DeliveryState};
+use deskgate_protocol::management::{CallbackOff, RollCallbackSecret, SetAllowlist, SetCallback, ShowCallback};
+use deskgate_protocol::{Timestamp, VERSION};
+
+use super::{HOST, Receiver, URL, all, answer, callback, deliveries, hurry, rounds, set, shown};
+use crate::store::{Shelf, succeeded};
+use crate::support::until;
+use crate::support::world::LEASE;
+
+/// A run that ended, of which the callback is told.
+async fn told(shelf: &Shelf) {
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.started(session).await;
+    shelf.one(session, run_id, 1, succeeded(1)).await;
+}
+
+#[tokio::test]
+async fn what_arrives_is_signed_and_says_what_the_run_says() {
+    let shelf = Shelf::new().await;
+    let secret = callback(&shelf.desk, &[]).await.secret.expect("shown once");
+    assert_eq!(set(&shelf.desk, |set| set.keep_answers = Some(true)).await.secret, None, "and only once");
+    told(&shelf).await;
+    let receiver = Receiver::answering(204);
+    let _rounds = rounds(&shelf.store, &receiver, LEASE);
+    let got = receiver.gets(1).await.swap_remove(0);
+    all(&shelf.desk, DeliveryState::Delivered).await;
+    let own = deliveries(&shelf.desk).await.swap_remove(0);
+    let delivery = own.delivery;
+    assert_eq!(got.url, URL);
+    assert!(got.is_signed_by(&secret));
+    assert_eq!(got.header("webhook-id"), delivery.event_id.to_string());
+    assert_eq!(got.header("content-type"), "application/json");
+    assert_eq!(got.header("user-agent"), format!("Deskgate/{VERSION}"));
+    assert_eq!(got.header("x-deskgate-delivery"), delivery.delivery_id.to_string());
+    assert_eq!(got.header("x-deskgate-attempt"), "1");
+    let at: i64 = got.header("webhook-timestamp").parse().expect("seconds");
+    assert!((at - Timestamp::now().0.as_second()).abs() < 60);
+    let body = got.json();
+    assert_eq!((&body["type"], &body["data"]["sequence"]), (&"run.succeeded".into(), &3.into()));
+    let run_id = delivery.run_id.expect("of a run");
+    let seen = deskgate_gateway::domain::runs::seen(
+        shelf.store.run(shelf.desk.app.id, "anna", run_id).await.expect("read").expect("there"),
+    );
+    assert_eq!(body["data"]["run"], serde_json::to_value(&seen).expect("JSON"));
+    assert_eq!((delivery.attempt, delivery.status_code, delivery.duration_ms), (1, Some(204), Some(7)));
+    let detail = shown(&shelf.desk, delivery.delivery_id).await;
+    assert_eq!(detail.attempts.len(), 1);
+    assert_eq!(detail.attempts[0].answer.as_deref(), Some("thank\u{fffd}you"));
+    assert_eq!(detail.attempts[0].url_host, HOST);
+}
+
+#[tokio::test]
+async fn only_a_2xx_confirms_and_every_attempt_is_a_record_until_the_last() {
+    let shelf = Shelf::new().await;
+    callback(&shelf.desk, &[]).await;
+    told(&shelf).await;
+    let receiver = Receiver::that(|_, before| match before {
+        0 => Err(SendError::ConnectFailed),
+        1 => Ok(answer(302)),
+        2 => Ok(Answer { retry_after: Some("7200".to_owned()), ..answer(503) }),
+        _ => Ok(answer(500)),
+    });
+    let _rounds = rounds(&shelf.store, &receiver, LEASE);
+    for attempt in 1..=10 {
+        receiver.gets(attempt).await;
+        let id = deliveries(&shelf.desk).await[0].delivery.delivery_id;
+        let known = async || shown(&shelf.desk, id).await.attempts.iter().filter(|a| a.duration_ms.is_some()).count();
+        until("the outcome is written", async || known().await == attempt).await;
+        let now = shelf.database.value("SELECT coalesce(extract(epoch FROM due_at - now()), 0) FROM deliveries").await;
+        if attempt == 3 {
+            let wait: f64 = now.parse().expect("a number");
+            assert!((7190.0..=7200.0).contains(&wait), "the receiver asked for two hours: {wait}");
+        }
+        hurry(&shelf).await;
+    }
+    all(&shelf.desk, DeliveryState::Exhausted).await;
+    let id = deliveries(&shelf.desk).await[0].delivery.delivery_id;
+    let attempts = shown(&shelf.desk, id).await.attempts;
+    assert_eq!(attempts.len(), 10);
+    assert_eq!(attempts[0].error_code, Some(DeliveryErrorCode::ConnectFailed));
+    assert_eq!(attempts[1].status_code, Some(302));
+    assert!(attempts.iter().all(|attempt| attempt.answer.is_none()), "nobody asked to keep answers");
+    let ids: std::collections::BTreeSet<_> =
+        receiver.got().iter().map(|got| got.header("webhook-id").to_owned()).collect();
+    assert_eq!(ids.len(), 1, "one event");
+    let app_id = shelf.desk.app.id;
+    let callback = shelf.desk.desktop.callback(ShowCallback { app_id }).await.expect("shown").expect("there");
+    assert!(callback.failing_since.is_some() && callback.off.is_none());
+}
+
+#[tokio::test]
+async fn a_host_that_is_taken_off_the_list_is_not_sent_to_from_the_next_attempt_on() {
+    let shelf = Shelf::new().await;
+    callback(&shelf.desk, &[]).await;
+    told(&shelf).await;
+    let receiver = Receiver::answering(500);
+    let _rounds = rounds(&shelf.store, &receiver, LEASE);
+    receiver.gets(1).await;
+    let shown = shelf.desk.desktop.set_allowlist(SetAllowlist { hosts: Vec::new() }).await.expect("set");
+    assert!(shown.hosts.is_empty() && shown.is_yours);
+    let blocked = async || {
+        hurry(&shelf).await;
+        deliveries(&shelf.desk).await[0].delivery.error_code == Some(DeliveryErrorCode::HostNotAllowed)
+    };
+    until("it is blocked", blocked).await;
+    assert_eq!(receiver.got().len(), 1);
+    let delivery = deliveries(&shelf.desk).await.swap_remove(0).delivery;
+    assert_eq!(delivery.state, DeliveryState::Pending, "somebody may allow it again");
+}
+
+#[tokio::test]
+async fn a_receiver_that_is_gone_or_fails_for_five_days_is_sent_to_no_more_until_somebody_says_so() {
+    for (status, why) in [(410, CallbackOff::Gone), (500, CallbackOff::Failing)] {
+        let shelf = Shelf::new().await;
+        callback(&shelf.desk, &[]).await;
+        told(&shelf).await;
+        shelf.database.execute("UPDATE destinations SET failing_since = now() - interval '121 hours'").await;
+        let receiver = Receiver::that(move |_, before| Ok(answer(if before == 0 { status } else { 200 })));
+        let _rounds = rounds(&shelf.store, &receiver, LEASE);
+        let app_id = shelf.desk.app.id;
+        let shown = async || shelf.desk.desktop.callback(ShowCallback { app_id }).await.expect("shown").expect("there");
+        until("it is off", async || shown().await.off == Some(why)).await;
+        assert_eq!(shown().await.pending, 1, "what was queued waits");
+        hurry(&shelf).await;
+        told(&shelf).await;
+        assert_eq!(deliveries(&shelf.desk).await.len(), 1);
+        assert_eq!(receiver.got().len(), 1, "nothing is sent to what is off");
+        let on = set(&shelf.desk, |set| set.enabled = Some(true)).await.callback;
+        assert_eq!((on.off, on.failing_since), (None, None));
+        all(&shelf.desk, DeliveryState::Delivered).await;
+    }
+}
+
+#[tokio::test]
+async fn while_a_secret_rolls_both_sign_and_afterwards_only_the_new_one() {
+    let shelf = Shelf::new().await;
+    let old = callback(&shelf.desk, &[]).await.secret.expect("shown");
+    let receiver = Receiver::answering(200);
+    let _rounds = rounds(&shelf.store, &receiver, LEASE);
+    let app_id = shelf.desk.app.id;
+    let roll = RollCallbackSecret { app_id, overlap_s: 3600 };
+    let rolled = shelf.desk.desktop.roll_callback_secret(roll).await.expect("rolled");
+    let new = rolled.secret.expect("shown");
+    assert!(rolled.callback.old_secret_until.is_some());
+    told(&shelf).await;
+    let got = receiver.gets(1).await.swap_remove(0);
+    assert!(got.is_signed_by(&old) && got.is_signed_by(&new) && new != old);
+    shelf.database.execute("UPDATE destinations SET old_secret_until = now()").await;
+    told(&shelf).await;
+    let got = receiver.gets(2).await.swap_remove(1);
+    assert!(!got.is_signed_by(&old) && got.is_signed_by(&new));
+}
+
+#[tokio::test]
+async fn one_receiver_that_never_answers_delays_no_other() {
+    let shelf = Shelf::new().await;
+    let desk = &shelf.desk;
+    callback(desk, &[]).await;
+    let others = 40;
+    for number in 0..others {
+        let app = desk.application(&format!("other {number}")).await;
+        let url = Some(format!("https://{HOST}/{number}"));
+        let set = SetCallback { app_id: app.id, url, types: None, enabled: None, keep_answers: None };
+        desk.desktop.set_callback(set).await.expect("set");
+    }
+    // The deaf one has the longest queue, and the oldest.
+    let queue = |url: &str, count: u32| {
+        format!(
+            "INSERT INTO deliveries (delivery_id, destination_id, app_id, event_id, type, event_at, data, due_at)
+            SELECT new_delivery_id(), destination_id, app_id, gen_random_uuid(), 'webhook.test', now(), '{{}}',
+                now() - interval '1 hour'
+            FROM destinations, generate_series(1, {count}) WHERE url LIKE '{url}'"
+        )
+    };
+    shelf.database.execute(&queue("%key=1", 500)).await;
+    let receiver = Receiver::that(|got, _| if got.url == URL { Err(SendError::Timeout) } else { Ok(answer(200)) });
+    let _rounds = rounds(&shelf.store, &receiver, LEASE);
+    receiver.gets(2).await;
+    let began = Instant::now();
+    shelf.database.execute(&queue(&format!("https://{HOST}/_"), 5)).await;
+    shelf.database.execute(&queue(&format!("https://{HOST}/__"), 5)).await;
+    let answered = async || receiver.got().iter().filter(|got| got.url != URL).count() == others * 5;
+    until("the others are told", answered).await;
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    let deaf = receiver.got().iter().filter(|got| got.url == URL).count();
+    assert_eq!(deaf, 2, "one that never answers holds two places and no more");
+}
+
+#[tokio::test]
+async fn two_replicas_never_make_the_same_attempt_and_a_lost_one_is_followed_by_the_next() {
+    let shelf = Shelf::new().await;
+    callback(&shelf.desk, &[CallbackEvent::RunSucceeded]).await;
+    for _ in 0..30 {
+        told(&shelf).await;
+    }
+    // Of three gateways one never hears an answer, as if it had died in each of its attempts.
+    let (dying, living) = (Receiver::that(|_, _| Err(SendError::Timeout)), Receiver::answering(200));
+    let lease = Duration::from_millis(1500);
+    let died = rounds(&shelf.store, &dying, lease);
+    dying.gets(2).await;
+    let _living = [rounds(&shelf.store, &living, lease), rounds(&shelf.store, &living, lease)];
+    all(&shelf.desk, DeliveryState::Delivered).await;
+    drop(died);
+    let mut made: Vec<_> = dying.got();
+    made.extend(living.got());
+    let mut attempts: Vec<_> = made
+        .iter()
+        .map(|got| (got.header("x-deskgate-delivery").to_owned(), got.header("x-deskgate-attempt").to_owned()))
+        .collect();
+    let count = attempts.len();
+    attempts.sort();
+    attempts.dedup();
+    assert_eq!(attempts.len(), count, "no attempt was made twice");
+    let lost = "SELECT count(*) FROM delivery_attempts a WHERE a.took_ms IS NULL AND EXISTS (
+        SELECT FROM delivery_attempts b WHERE b.delivery_id = a.delivery_id AND b.attempt > a.attempt)";
+    assert!(shelf.database.value(lost).await.parse::<u32>().expect("a number") >= 2, "their records say nothing");
+    let events: std::collections::BTreeSet<_> =
+        living.got().iter().map(|got| got.header("webhook-id").to_owned()).collect();
+    assert_eq!(events.len(), 30);
+}

@@ -1,0 +1,275 @@
+//! Callbacks, by the real programs: over TLS to a name, and whatever dies in between.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use deskgate_gateway::signing::{SigningSecret, is_signed};
+use deskgate_tests::island::{self, Names};
+use deskgate_tests::receiver::{Got, Receiver};
+use deskgate_tests::wait::{until, until_within};
+use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Postgres};
+use rustix::process::Signal;
+use serde_json::Value;
+use tokio::sync::{Notify, mpsc};
+
+/// A name, and an address that belongs to the public Internet everywhere but on the island.
+const HOST: &str = "hooks.example.com";
+const ADDRESS: &str = "93.184.216.34";
+
+/// A lease of an attempt, and what a busy machine needs.
+const LEASED: Duration = Duration::from_secs(75);
+
+/// What the receiver does with what comes.
+#[derive(Clone, Default)]
+enum Manner {
+    /// Confirms.
+    #[default]
+    Confirms,
+    /// Says nothing for ever.
+    Hangs,
+    /// Confirms once this is notified.
+    Waits(Arc<Notify>),
+}
+
+/// A receiver whose manner changes, and the identifiers of the events that it confirmed.
+struct Backoffice {
+    receiver: Receiver,
+    manner: Arc<Mutex<Manner>>,
+    confirmed: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Backoffice {
+    async fn start() -> Self {
+        let (manner, confirmed) = (Arc::<Mutex<Manner>>::default(), Arc::<Mutex<BTreeSet<String>>>::default());
+        let (now, done) = (manner.clone(), confirmed.clone());
+        let answer = move |got: Got| {
+            let (manner, done) = (lock(&now).clone(), done.clone());
+            async move {
+                match manner {
+                    Manner::Confirms => {}
+                    Manner::Hangs => std::future::pending().await,
+                    Manner::Waits(until) => until.notified().await,
+                }
+                lock(&done).insert(got.header("webhook-id").to_owned());
+                StatusCode::NO_CONTENT.into_response()
+            }
+        };
+        Self { receiver: Receiver::start(&[HOST], answer).await, manner, confirmed }
+    }
+
+    fn behaves(&self, manner: Manner) {
+        *lock(&self.manner) = manner;
+    }
+
+    async fn receives(&self, count: usize) -> Vec<Got> {
+        until(&format!("{count} callbacks"), async || {
+            let got = self.receiver.got();
+            if got.len() >= count { Ok(got) } else { Err(format!("{} came", got.len())) }
+        })
+        .await
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn json(got: &Got) -> Value {
+    serde_json::from_slice(&got.body).expect("a callback is JSON")
+}
+
+fn is_signed_by(secret: &str, got: &Got) -> bool {
+    let secret = SigningSecret::parse(secret).expect("a secret");
+    let [signature, id, at] = ["webhook-signature", "webhook-id", "webhook-timestamp"].map(|name| got.header(name));
+    is_signed(signature, &[&secret], id, at, &got.body)
+}
+
+/// A gateway whose application has a callback, on an island.
+struct Site {
+    office: Backoffice,
+    postgres: Postgres,
+    gateway: GatewayProcess,
+    device: Device,
+    backend: Backend,
+    secret: String,
+    _names: Names,
+    _folder: Folder,
+}
+
+impl Site {
+    async fn new() -> Self {
+        let names = Names::start().await;
+        names.lead(HOST, &[ADDRESS]);
+        let office = Backoffice::start().await;
+        let postgres = Postgres::shared().await;
+        let roots = format!("callbacks.ca_file={}", office.receiver.ca_file().display());
+        let gateway = GatewayProcess::start(&postgres, &[&roots]).await;
+        let (device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+        let backend = device.publish(&gateway, "shop", &folder, &[]).await;
+        gateway.admin(&["allowlist", "add", HOST]).await.ok();
+        let url = format!("https://{HOST}/deskgate");
+        let set = device.cli(&["callback", "set", "shop", "--url", &url, "--event", "run.succeeded"]).await.ok();
+        let secret = set["secret"].as_str().expect("shown once").to_owned();
+        Self { office, postgres, gateway, device, backend, secret, _names: names, _folder: folder }
+    }
+
+    async fn states(&self) -> Vec<String> {
+        let rows =
+            self.postgres.rows("SELECT state, count(*) AS n FROM deliveries GROUP BY state ORDER BY state").await;
+        rows.iter().map(|row| format!("{} {}", row["n"], row["state"].as_str().unwrap_or_default())).collect()
+    }
+
+    /// Waits until nothing is pending.
+    async fn settled(&self) {
+        until_within(LEASED, "nothing to be pending", async || {
+            let states = self.states().await;
+            if states.iter().any(|state| state.contains("pending")) { Err(states.join(", ")) } else { Ok(()) }
+        })
+        .await;
+    }
+
+    /// Kills the gateway without warning, and starts it again.
+    async fn killed(&mut self) {
+        self.gateway.kill_9();
+        self.gateway.restart().await;
+        self.device.connected().await;
+    }
+}
+
+#[test]
+fn a_callback_arrives_over_tls_and_every_attempt_can_be_read_afterwards() {
+    island::on_one("callbacks::a_callback_arrives_over_tls_and_every_attempt_can_be_read_afterwards", async || {
+        let site = Site::new().await;
+        let tested = site.device.cli(&["callback", "test", "shop"]).await.ok();
+        assert_eq!(tested["delivery"]["state"], "delivered", "{tested}");
+        let run_id = site.backend.submit("What does order 4711 say?").await;
+        let run = site.backend.ended(&run_id).await;
+        let got = site.office.receives(2).await.swap_remove(1);
+        assert!(is_signed_by(&site.secret, &got), "{got:?}");
+        assert_eq!((got.host.as_str(), got.line.as_str()), (HOST, "POST /deskgate"));
+        let body = json(&got);
+        assert_eq!((&body["type"], &body["data"]["run"]), (&"run.succeeded".into(), &run));
+        site.settled().await;
+        let request = site.backend.request(reqwest::Method::GET, "/deliveries");
+        let answer = site.backend.send(request).await.expect("answered");
+        let delivery = &answer.body["data"][0];
+        assert_eq!((&delivery["state"], &delivery["status_code"]), (&"delivered".into(), &204.into()), "{answer:?}");
+        assert_eq!(delivery["event_id"], got.header("webhook-id"));
+        let id = delivery["delivery_id"].as_str().expect("a text");
+        let shown = site.gateway.admin(&["delivery", "show", id]).await.ok();
+        assert_eq!(shown["attempts"].as_array().map(Vec::len), Some(1), "{shown}");
+
+        // The list is the administrator's.
+        let refused = site.device.cli(&["allowlist", "set", "evil.example.com"]).await;
+        assert!(refused.exit == 6 && refused.stderr.contains("administrator"), "{}", refused.stderr);
+        assert_eq!(site.device.cli(&["allowlist", "show"]).await.ok()["hosts"], serde_json::json!([HOST]));
+        site.gateway.admin(&["allowlist", "remove", HOST]).await.ok();
+        let blocked = site.device.cli(&["callback", "test", "shop"]).await;
+        assert_eq!(blocked.exit, 1, "{}", blocked.stderr);
+        assert_eq!(blocked.value["delivery"]["error_code"], "host_not_allowed");
+        assert_eq!(site.office.receiver.connections(), 2);
+    });
+}
+
+#[test]
+fn whenever_the_gateway_is_killed_every_event_arrives_and_is_known_by_its_identifier() {
+    island::on_one(
+        "callbacks::whenever_the_gateway_is_killed_every_event_arrives_and_is_known_by_its_identifier",
+        async || {
+            let mut site = Site::new().await;
+            let mut runs = Vec::new();
+
+            // Confirmed, and nobody wrote it down: the gateway is frozen before the answer, and killed after it.
+            let answer = Arc::new(Notify::new());
+            site.office.behaves(Manner::Waits(answer.clone()));
+            runs.push(site.backend.submit("one").await);
+            site.office.receives(1).await;
+            site.gateway.process().signal(Signal::STOP);
+            answer.notify_one();
+            until("the answer", async || {
+                if lock(&site.office.confirmed).len() == 1 { Ok(()) } else { Err("not yet".to_owned()) }
+            })
+            .await;
+            site.killed().await;
+
+            // Claimed and sent, never answered.
+            site.office.behaves(Manner::Hangs);
+            let second = site.backend.submit("two").await;
+            until("the second to be sent", async || {
+                let came = site.office.receiver.got().iter().any(|got| json(got)["data"]["run"]["run_id"] == *second);
+                if came { Ok(()) } else { Err("not yet".to_owned()) }
+            })
+            .await;
+            runs.push(second);
+            site.killed().await;
+
+            // Queued, and killed at whatever moment that is.
+            site.office.behaves(Manner::Confirms);
+            for text in ["three", "four", "five"] {
+                let run_id = site.backend.submit(text).await;
+                site.backend.ended(&run_id).await;
+                site.killed().await;
+                runs.push(run_id);
+            }
+
+            site.settled().await;
+            assert_eq!(site.states().await, ["5 delivered"]);
+            let got = site.office.receiver.got();
+            assert!(got.len() >= 7, "two of them were sent again: {}", got.len());
+            assert!(got.iter().all(|got| is_signed_by(&site.secret, got)));
+            for run_id in &runs {
+                let mine: Vec<_> = got.iter().filter(|got| json(got)["data"]["run"]["run_id"] == **run_id).collect();
+                let ids: BTreeSet<_> = mine.iter().map(|got| got.header("webhook-id").to_owned()).collect();
+                assert_eq!(ids.len(), 1, "one event has one identifier");
+                assert!(ids.is_subset(&lock(&site.office.confirmed)), "{run_id} never arrived");
+                let attempts: BTreeSet<_> = mine.iter().map(|got| got.header("x-deskgate-attempt")).collect();
+                assert_eq!(attempts.len(), mine.len(), "no attempt was made twice");
+            }
+        },
+    );
+}
+
+#[tokio::test]
+async fn whoever_listens_on_this_computer_gets_what_a_callback_would() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let (device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+    let backend = device.publish(&gateway, "shop", &folder, &[]).await;
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let receive = move |headers: axum::http::HeaderMap, body: axum::body::Bytes| {
+        let _ = tell.send((headers, body));
+        async { Response::new(axum::body::Body::empty()) }
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let to = format!("http://{}/hook", listener.local_addr().expect("bound"));
+    let router = axum::Router::new().route("/hook", axum::routing::post(receive));
+    let _serving = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(async move {
+        axum::serve(listener, router).await.expect("it serves for ever");
+    }));
+    let elsewhere = device.cli(&["listen", "--app", "shop", "--forward-to", "http://192.0.2.1/"]).await;
+    assert_eq!(elsewhere.exit, 2, "{}", elsewhere.stderr);
+    let arguments = ["--json", "listen", "--app", "shop", "--forward-to", &to, "--event", "run.succeeded"];
+    let listening = device.begin_cli(&arguments);
+    let opened: Value = serde_json::from_str(&listening.log.line(&["listening/1"]).await).expect("JSON");
+    let secret = opened["secret"].as_str().expect("shown once");
+    let run_id = backend.submit("What does order 4711 say?").await;
+    let (headers, body) = told.recv().await.expect("it serves");
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let [signature, id, at] = ["webhook-signature", "webhook-id", "webhook-timestamp"].map(header);
+    let secret = SigningSecret::parse(secret).expect("a secret");
+    assert!(is_signed(&signature, &[&secret], &id, &at, &body));
+    let said: Value = serde_json::from_slice(&body).expect("JSON");
+    assert_eq!(said["data"]["run"]["run_id"], run_id.as_str());
+    listening.log.line(&["forwarded/1", "200"]).await;
+    until("the delivery to be confirmed", async || {
+        let list = device.cli(&["deliveries", "list", "--app", "shop"]).await.ok();
+        let delivery = &list["deliveries"][0];
+        if delivery["state"] == "delivered" && delivery["to"] == "listener" { Ok(()) } else { Err(list.to_string()) }
+    })
+    .await;
+    let callbacks = backend.send(backend.request(reqwest::Method::GET, "/deliveries")).await.expect("answered");
+    assert_eq!(callbacks.body["data"], serde_json::json!([]), "callers do not see who listens");
+}
