@@ -50,10 +50,12 @@ use local::desk::{Desk, Engine};
 use local::health::Health;
 use local::launch::Launch;
 use local::orders::{Leaving, Order};
+use local::retention::{self, EndedRuns, Runs};
 use mcp::Servers;
 use mcp::connections::Connections;
 use pages::Pages;
 use power::{KeepAwake, KeptAwake};
+use secrets::Wanted;
 use services::Gateway as _;
 use settings::{Connection, Mode, Unusable};
 use store::Store;
@@ -145,14 +147,18 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
     let listener = socket::bind(&path, 0o600).map_err(|source| AgentError::Socket { path: path.clone(), source })?;
     let (engines, engine) = watch::channel(None);
     let (orders, ordered) = mpsc::channel(4);
-    let servers = Servers::new(Connections::new(home.mcp_servers()));
+    let keys = Wanted::default();
+    keys.set(store.settings().key_place().await?);
+    let accounts = Accounts::new(home.providers()).with(keys.clone());
+    let servers = Servers::new(Connections::new(home.mcp_servers()).with(keys.clone()));
     let desk = Desk {
         store: store.clone(),
         key: key.clone(),
         token_file: home.control_token(),
         home: std::env::var_os("HOME").map(PathBuf::from),
-        accounts: Accounts::new(home.providers()),
+        accounts: accounts.clone(),
         servers: servers.clone(),
+        keys,
         own: home.path().to_owned(),
         engine,
         orders,
@@ -165,10 +171,11 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
     let close = CancellationToken::new();
     let pages = AbortOnDropHandle::new(tokio::spawn(serve_pages(desk.clone(), close.clone())));
     let _looking = AbortOnDropHandle::new(tokio::spawn(local::health::follow(desk.clone())));
+    let _forgetting = AbortOnDropHandle::new(tokio::spawn(retention::follow(desk.clone())));
     let _notifying = AbortOnDropHandle::new(tokio::spawn(local::notices::follow(desk.clone())));
     let office = AbortOnDropHandle::new(tokio::spawn(local::desk::serve(listener, desk, close.clone())));
-    let mut agent = Agent { home: home.clone(), store, key, servers, engines, keep_awake, ordered, signals };
-    let ended = agent.work().await;
+    let mut agent = Agent { home: home.clone(), store, key, accounts, servers, engines, keep_awake, ordered, signals };
+    let ended = Box::pin(agent.work()).await;
     agent.engines.send_replace(None);
     // An order that came too late is answered by the end of its channel.
     drop(agent);
@@ -217,6 +224,7 @@ struct Agent {
     home: Home,
     store: Store,
     key: DeviceKey,
+    accounts: Accounts,
     servers: Servers,
     engines: watch::Sender<Option<Engine>>,
     /// When its owner wants the computer kept awake.
@@ -239,7 +247,28 @@ struct Reached {
     gateway: Option<Gateway>,
 }
 
+/// The ended runs of the gateway in this process.
+struct OwnRuns(deskgate_gateway::store::Store);
+
+impl EndedRuns for OwnRuns {
+    fn count(&self, ago: Duration) -> retention::Answer<'_, (u64, u64)> {
+        Box::pin(async move {
+            let (kept, going) = self.0.ended_runs(ago).await.map_err(|error| error.to_string())?;
+            Ok((kept.unsigned_abs(), going.unsigned_abs()))
+        })
+    }
+
+    fn keep(&self, retention: Duration) -> retention::Answer<'_, ()> {
+        Box::pin(async move { self.0.shorten_retention(retention).await.map(drop).map_err(|error| error.to_string()) })
+    }
+}
+
 impl Reached {
+    fn ended_runs(&self) -> Option<Runs> {
+        let gateway = self.gateway.as_ref()?;
+        Some(Arc::new(OwnRuns(gateway.store().clone())))
+    }
+
     fn broken(&self) -> CancellationToken {
         self.gateway.as_ref().map_or_else(CancellationToken::new, Gateway::broken)
     }
@@ -253,7 +282,7 @@ impl Agent {
             let mut reached = self.reach(&in_force).await?;
             let link = Link::new(reached.connector.clone(), reached.credentials.clone());
             let handle = link.handle();
-            let (accounts, store) = (Accounts::new(self.home.providers()), self.store.clone());
+            let (accounts, store) = (self.accounts.clone(), self.store.clone());
             let (servers, own) = (self.servers.clone(), self.home.path().to_owned());
             let execute: Execute = Arc::new(move |job, reports, stop| {
                 let (accounts, servers) = (accounts.clone(), servers.clone());
@@ -268,6 +297,7 @@ impl Agent {
                 dispatcher: dispatching.clone(),
                 link: handle.clone(),
                 kept_awake,
+                ended_runs: reached.ended_runs(),
             }));
             let wish = self.keep_awake.clone();
             let sleep = dispatcher::sleep::follow(shown, wish, dispatching.clone(), handle.clone());
@@ -291,6 +321,12 @@ impl Agent {
                         }
                         reached = self.reach(&wanted).await?;
                         in_force = wanted;
+                        let ended_runs = reached.ended_runs();
+                        self.engines.send_modify(|engine| {
+                            if let Some(engine) = engine {
+                                engine.ended_runs = ended_runs;
+                            }
+                        });
                         handle.redirect(reached.connector.clone(), reached.credentials.clone());
                         let _ = done.send(());
                     }
@@ -389,10 +425,16 @@ impl Agent {
     /// the same address.
     async fn start_gateway(&self, listen: SocketAddr) -> Result<Gateway, AgentError> {
         let settings = self.store.settings();
+        let keep = settings.keep().await?;
+        let built_in = |listen| {
+            let mut settings = Settings::built_in(self.home.gateway(), listen);
+            settings.limits.retention = retention::days(keep.runs);
+            settings
+        };
         let known = if listen.port() == 0 { settings.builtin_port().await? } else { None };
         if let Some(port) = known {
             let listen = SocketAddr::new(listen.ip(), port);
-            match Gateway::start(Settings::built_in(self.home.gateway(), listen)).await {
+            match Gateway::start(built_in(listen)).await {
                 Ok(gateway) => return Ok(gateway),
                 Err(StartError::Listen { .. }) => {
                     tracing::warn!(port, "the port of the last time is taken; choosing another")
@@ -400,7 +442,7 @@ impl Agent {
                 Err(error) => return Err(Box::new(error).into()),
             }
         }
-        let gateway = Gateway::start(Settings::built_in(self.home.gateway(), listen)).await.map_err(Box::new)?;
+        let gateway = Gateway::start(built_in(listen)).await.map_err(Box::new)?;
         if listen.port() == 0 {
             settings.set_builtin_port(gateway.addresses().http.port()).await?;
         }

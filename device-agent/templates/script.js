@@ -73,7 +73,10 @@ async function refresh(topics) {
   const parts = [...document.querySelectorAll("[data-live]")].filter(shows);
   if (!parts.length) return;
   // A page that cannot be had without its gateway keeps its content; what stands around it is on every page.
-  const fresh = await fetchPage(location.href) ?? await fetchPage("/help");
+  const itself = await fetchPage(location.href);
+  // What was in the way has passed.
+  if (itself && document.querySelector("[data-passes]")) { location.replace(location.href); return; }
+  const fresh = itself ?? await fetchPage("/help");
   if (!fresh) return;
   // The address of a form that failed may show another page, too.
   const same = fresh.querySelector("h1")?.textContent === document.querySelector("h1")?.textContent;

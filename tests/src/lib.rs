@@ -46,6 +46,7 @@ pub mod device;
 pub mod folder;
 pub mod gateway;
 pub mod island;
+pub mod keyring;
 pub mod logind;
 pub mod model;
 pub mod notifier;

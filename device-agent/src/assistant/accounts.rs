@@ -6,11 +6,11 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use zeroize::Zeroizing;
 
 use super::remote::Account;
-pub use crate::secrets::KeyChange;
-use crate::secrets::{Cabinet, FileError, Secret, SecretError, is_short_name};
+use crate::secrets::keyring::Entry;
+use crate::secrets::{Cabinet, FileError, Holds, Kept, Secret, SecretError, TAKEN_NAME, Wanted, is_short_name};
+pub use crate::secrets::{KeyChange, Place};
 
 /// The name that stands for the assistant without an account.
 pub const SCRIPTED: &str = "scripted";
@@ -46,6 +46,9 @@ pub struct Configured {
     pub base_url: String,
     /// Whether a key is saved for it.
     pub has_key: bool,
+    /// Where that is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_place: Option<Place>,
 }
 
 /// What stands in the file.
@@ -55,7 +58,17 @@ struct Written {
     kind: Kind,
     base_url: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    key: Option<Zeroizing<String>>,
+    key: Option<Kept>,
+}
+
+impl Holds for Written {
+    fn key(&self) -> Option<&Kept> {
+        self.key.as_ref()
+    }
+
+    fn key_mut(&mut self) -> Option<&mut Kept> {
+        self.key.as_mut()
+    }
 }
 
 /// A change of an account, or a new one.
@@ -67,6 +80,8 @@ pub struct Change {
     pub base_url: Option<String>,
     /// What happens to its key.
     pub key: KeyChange,
+    /// Where its key is kept; `None` leaves it where it is, and puts a first one where keys are wanted.
+    pub key_place: Option<Place>,
 }
 
 /// Why an account cannot be used or changed.
@@ -77,6 +92,9 @@ pub enum AccountError {
         "a provider's name has 1 to 32 characters from a-z, 0-9 and -; and \"{SCRIPTED}\" is the one without an account"
     )]
     Name,
+    /// Its name is an address of the management pages.
+    #[error("a provider's name cannot be {TAKEN_NAME:?}: that is the address of the page for a new one")]
+    TakenName,
     /// A new one needs a kind.
     #[error("a new provider needs its kind: anthropic or openai")]
     KindMissing,
@@ -117,6 +135,21 @@ impl Accounts {
         Self(Cabinet::new(folder, is_name))
     }
 
+    /// The same, with keys where they are wanted.
+    pub fn with(self, wanted: Wanted) -> Self {
+        Self(self.0.with(wanted))
+    }
+
+    /// Moves every key to where keys are wanted.
+    pub fn move_keys(&self) -> Result<(), AccountError> {
+        Ok(self.0.move_keys()?)
+    }
+
+    /// Where in the keyring keys of them are.
+    pub fn entries(&self) -> Vec<Entry> {
+        self.0.entries()
+    }
+
     /// All, by name.
     pub fn list(&self) -> Result<Vec<Configured>, AccountError> {
         Ok(self.0.all()?.iter().map(|(name, written)| shown(name, written)).collect())
@@ -125,7 +158,10 @@ impl Accounts {
     /// Adds an account or changes it; what is not said stays. A saved key never moves to another place.
     pub fn set(&self, name: &str, change: Change) -> Result<Configured, AccountError> {
         check_name(name)?;
-        let written = self.0.change(name, change.kind.is_some(), |saved| change.of(saved))?;
+        if name == TAKEN_NAME {
+            return Err(AccountError::TakenName);
+        }
+        let written = self.0.change(name, change.kind.is_some(), change.key_place, |saved| change.of(saved))?;
         Ok(shown(name, &written))
     }
 
@@ -136,7 +172,7 @@ impl Accounts {
 
     /// What a call needs.
     pub(super) fn open(&self, name: &str) -> Result<(Kind, Account), AccountError> {
-        let Written { kind, base_url, key } = self.0.read(name)?;
+        let (Written { kind, base_url, .. }, key) = self.0.open(name)?;
         let key = key.map(|key| Secret::new(&key)).transpose()?;
         Ok((kind, Account { base_url, key }))
     }
@@ -152,14 +188,20 @@ impl Change {
         let base_url = check_base_url(&base_url)?;
         let moved = place.filter(|(saved, at)| *saved != kind || *at != base_url);
         let moved = moved.map(|(_, at)| AccountError::KeyOfAnotherPlace(at));
-        let key = self.key.of(key.flatten(), moved, |key| Ok(Zeroizing::new(key.reveal().to_owned())))?;
+        let key = self.key.of(key.flatten(), moved, |key| Ok(Kept::new(key.reveal())))?;
         Ok(Written { kind, base_url, key })
     }
 }
 
 fn shown(name: &str, written: &Written) -> Configured {
     let Written { kind, base_url, key } = written;
-    Configured { name: name.to_owned(), kind: *kind, base_url: base_url.clone(), has_key: key.is_some() }
+    Configured {
+        name: name.to_owned(),
+        kind: *kind,
+        base_url: base_url.clone(),
+        has_key: key.is_some(),
+        key_place: key.as_ref().map(Kept::place),
+    }
 }
 
 /// A name is also a part of a file's name.
@@ -198,7 +240,7 @@ mod tests {
     use super::*;
 
     fn change(kind: Option<Kind>, base_url: Option<&str>, key: KeyChange) -> Change {
-        Change { kind, base_url: base_url.map(str::to_owned), key }
+        Change { kind, base_url: base_url.map(str::to_owned), key, key_place: None }
     }
 
     fn key() -> KeyChange {

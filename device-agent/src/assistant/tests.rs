@@ -59,7 +59,7 @@ fn opened(kind: Kind, base_url: &str) -> (tempfile::TempDir, Box<dyn Assistant>)
     let folder = tempfile::tempdir().expect("a folder");
     let accounts = Accounts::new(folder.path().to_owned());
     let key = KeyChange::Replace(Secret::new(KEY).expect("a key"));
-    let change = Change { kind: Some(kind), base_url: Some(base_url.to_owned()), key };
+    let change = Change { kind: Some(kind), base_url: Some(base_url.to_owned()), key, key_place: None };
     accounts.set("work", change).expect("saved");
     let assistant = open(&accounts, &Provider::Account("work".to_owned()), "m-1-high").expect("opens");
     (folder, assistant)

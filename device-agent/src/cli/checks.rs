@@ -12,7 +12,8 @@ use crate::services::{Check, Report, Verdict};
 
 /// Checks a draft. A person reads each finding as soon as it is known; a program gets the report.
 pub(super) async fn check(agent: &Agent, draft_id: DraftId, out: Output) -> Result<Report, Failure> {
-    let mut checking = pin!(agent.ask(CheckService { draft_id }));
+    let follower = rand::random();
+    let mut checking = pin!(agent.ask(CheckService { draft_id, follower: Some(follower) }));
     if out.json || out.quiet {
         let report = checking.await?;
         out.result("check/1", &report, || show_report(&report));
@@ -22,7 +23,7 @@ pub(super) async fn check(agent: &Agent, draft_id: DraftId, out: Output) -> Resu
     let report = loop {
         tokio::select! {
             report = &mut checking => break report?,
-            more = agent.ask(FollowCheck { draft_id, known: told.len() }) => match more {
+            more = agent.ask(FollowCheck { draft_id, follower, known: told.len() }) => match more {
                 Ok(more) => told.extend(more.into_iter().inspect(|check| print!("{}", show_check(check)))),
                 // Whatever it is, the check itself says it too.
                 Err(_) => break (&mut checking).await?,

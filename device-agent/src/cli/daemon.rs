@@ -113,8 +113,11 @@ fn spawn(home: &Home, log_filter: &str) -> Result<(Child, u64), Failure> {
     let failed = |error: std::io::Error| Failure::new(Exit::Failed, format!("the agent cannot be started: {error}"));
     let path = home.log();
     let large = std::fs::metadata(&path).is_ok_and(|log| log.len() > LOG_LIMIT);
-    let log = OpenOptions::new().create(true).append(!large).write(true).truncate(large).mode(0o600).open(&path);
-    let log = log.map_err(failed)?;
+    // Appended to also when it begins anew: whoever shortens it must not leave a hole before the next line.
+    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
+    if large {
+        log.set_len(0).map_err(failed)?;
+    }
     let begin = log.metadata().map_or(0, |log| log.len());
     let program = std::env::current_exe().map_err(failed)?;
     let child = std::process::Command::new(program)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use deskgate_gateway::exit::{Exit, Failure};
 
-use crate::local::NewKey;
+use crate::local::{NewKey, Place};
 
 /// What happens to the key.
 #[derive(Debug, Args)]
@@ -16,9 +16,18 @@ pub(super) struct KeyFile {
     /// Forget the saved key, for a server that asks for none
     #[arg(long)]
     no_key: bool,
+    /// Where the key is kept: a private file, or the desktop's keyring. Moves a saved one [default: where it is; a first one
+    /// as in deskgate settings show]
+    #[arg(long, value_name = "PLACE", value_parser = ["file", "keyring"])]
+    key_place: Option<String>,
 }
 
 impl KeyFile {
+    /// Where the key is to be kept, if that was said.
+    pub(super) fn place(&self) -> Option<Place> {
+        self.key_place.as_deref()?.parse().ok()
+    }
+
     /// Reads the file, if one is named.
     pub(super) fn read(&self) -> Result<NewKey, Failure> {
         match &self.key_file {

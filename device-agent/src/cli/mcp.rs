@@ -60,10 +60,9 @@ pub(super) async fn run(agent: Agent, command: Mcp, out: Output) -> Result<(), F
         Mcp::Set(set) => {
             let server = agent.ask(request(set)?).await?;
             out.result("mcp-server/1", &server, || {
-                let Configured { name, url, header } = &server;
-                let key =
-                    header.as_ref().map_or("without a key".to_owned(), |header| format!("with a key in {header}"));
-                format!("Saved: {name} at {url}, {key}.\nNext: deskgate service edit SERVICE --mcp {name}")
+                let Configured { name, url, .. } = &server;
+                let next = format!("Next: deskgate service edit SERVICE --mcp {name}");
+                format!("Saved: {name} at {url}, {}.\n{next}", key_of(&server))
             });
         }
         Mcp::List => {
@@ -136,8 +135,8 @@ fn request(set: Set) -> Result<SetMcpServer, Failure> {
     for (what, text) in [("NAME", Some(&set.name)), ("--url", set.url.as_ref()), ("--header", set.header.as_ref())] {
         no_secret(what, text.map(String::as_str).unwrap_or_default())?;
     }
-    let key = set.key.read()?;
-    Ok(SetMcpServer { name: set.name, url: set.url, header: set.header, key })
+    let (key, key_place) = (set.key.read()?, set.key.place());
+    Ok(SetMcpServer { name: set.name, url: set.url, header: set.header, key, key_place })
 }
 
 fn list(servers: &[ServerView]) -> String {
@@ -145,10 +144,19 @@ fn list(servers: &[ServerView]) -> String {
         return "No MCP server yet. Add one: deskgate mcp set NAME --url https://… --key-file -".to_owned();
     }
     let row = |view: &ServerView| {
-        let Configured { name, url, header } = view.server.clone();
-        vec![name, url, header.unwrap_or_else(|| "none".to_owned()), tools(view), users(view)]
+        let Configured { name, url, header, key_place } = view.server.clone();
+        let key = header.zip(key_place).map(|(header, place)| format!("{}, sent in {header}", place.as_str()));
+        vec![name, url, key.unwrap_or_else(|| "none".to_owned()), tools(view), users(view)]
     };
-    table(&["NAME", "ADDRESS", "KEY IN", "TOOLS", "USED BY"], &servers.iter().map(row).collect::<Vec<_>>())
+    table(&["NAME", "ADDRESS", "KEY", "TOOLS", "USED BY"], &servers.iter().map(row).collect::<Vec<_>>())
+}
+
+/// Where a server's key is, and the header that it travels in.
+fn key_of(server: &Configured) -> String {
+    match (&server.header, server.key_place) {
+        (Some(header), Some(place)) => format!("with a key {}, sent in {header}", place.words()),
+        _ => "without a key".to_owned(),
+    }
 }
 
 fn tools(view: &ServerView) -> String {
@@ -163,7 +171,7 @@ fn users(view: &ServerView) -> String {
 }
 
 fn show(view: &ServerView) -> String {
-    let mut text = format!("{} at {}\n", view.server.name, view.server.url);
+    let mut text = format!("{} at {}, {}\n", view.server.name, view.server.url, key_of(&view.server));
     for tool in view.offer.iter().flat_map(|offer| &offer.tools) {
         text += &format!("  {}: {}\n", visible::line(&tool.name), visible::line(&tool.description));
         text += &format!("{}\n", visible::block(&tool.arguments(), "      ").trim_end());
@@ -171,31 +179,28 @@ fn show(view: &ServerView) -> String {
     for user in &view.users {
         let pins = [("published", &user.published), ("draft", &user.draft)];
         for (what, pin) in pins.into_iter().filter_map(|(what, pin)| Some((what, pin.as_ref()?))) {
-            text += &format!("{} ({what}): {}\n", user.service, stands(pin));
+            text += &format!("{} ({what}): {}\n", user.service, stands(view, pin));
         }
     }
-    // What several are pinned to is compared once.
+    // What is different from several lists is told once.
     let mut told: Vec<&Change> = Vec::new();
-    for pin in view.pins() {
-        let Pin::Changed { changes: Some(changes) } = pin else { continue };
-        for change in changes {
-            if !told.contains(&change) {
-                told.push(change);
-            }
+    for change in view.others.iter().filter_map(|other| other.changes.as_ref()).flatten() {
+        if !told.contains(&change) {
+            told.push(change);
         }
     }
     told.into_iter().for_each(|change| text += &difference(change));
     text
 }
 
-fn stands(pin: &Pin) -> &'static str {
+fn stands(view: &ServerView, pin: &Pin) -> &'static str {
     match pin {
         Pin::Moved => "saved with another address; take it over: deskgate service edit SERVICE --mcp NAME",
         Pin::Unpinned => "not pinned yet: deskgate service check SERVICE",
         Pin::NotCompared => "pinned, and not compared yet",
         Pin::Same => "pinned to these tools",
-        Pin::Changed { changes: Some(_) } => "pinned to another list",
-        Pin::Changed { changes: None } => "pinned to another list, which was not kept",
+        Pin::Changed { .. } if view.changes(pin).is_some() => "pinned to another list",
+        Pin::Changed { .. } => "pinned to another list, which was not kept",
     }
 }
 

@@ -17,6 +17,7 @@ mod daemon;
 mod deliveries;
 mod doctor;
 mod export;
+mod find;
 mod identity;
 mod key;
 mod key_file;
@@ -107,6 +108,8 @@ enum Command {
     /// Conversations with this device's services
     #[command(subcommand)]
     Conversations(conversations::Conversations),
+    /// Find a run, conversation, application, service, approval or key by its identifier or name
+    Find(find::Find),
     /// Where applications' events are sent
     #[command(subcommand)]
     Callback(callback::Callback),
@@ -217,6 +220,7 @@ async fn run(command: Command, out: Output, itself: Itself) -> Result<(), Failur
         Command::Runs(command) => runs::run(Agent::find()?, command, out).await,
         Command::Approvals(command) => approvals::run(Agent::find()?, command, out).await,
         Command::Conversations(command) => conversations::run(Agent::find()?, command, out).await,
+        Command::Find(find) => find::run(Agent::find()?, find, out).await,
         Command::Callback(command) => callback::run(Agent::find()?, command, out).await,
         Command::Allowlist(command) => allowlist::run(Agent::find()?, command, out).await,
         Command::Deliveries(command) => deliveries::run(Agent::find()?, command, out).await,

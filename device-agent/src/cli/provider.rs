@@ -9,7 +9,7 @@ use super::key_file::KeyFile;
 use super::no_secret;
 use super::socket::Agent;
 use crate::assistant::accounts::{Configured, Kind};
-use crate::local::{ListProviders, NewKey, RemoveProvider, SetProvider};
+use crate::local::{ListProviders, NewKey, Place, RemoveProvider, SetProvider};
 
 /// `deskgate provider …`
 #[derive(Debug, Subcommand)]
@@ -56,9 +56,9 @@ pub(super) async fn run(agent: Agent, command: Provider, out: Output) -> Result<
             out.result("provider/1", &provider, || {
                 let next =
                     format!("Next: deskgate service create NAME --app APP --provider {} --model MODEL", provider.name);
-                match provider.has_key {
-                    true => format!("Saved with its key, in a file that only you can read.\n{next}"),
-                    false => format!("Saved without a key.\n{next}"),
+                match provider.key_place {
+                    Some(place) => format!("Saved, its key {}.\n{next}", place.words()),
+                    None => format!("Saved without a key.\n{next}"),
                 }
             });
         }
@@ -80,7 +80,7 @@ fn request(set: Set) -> Result<SetProvider, Failure> {
     for (what, text) in [("NAME", Some(&set.name)), ("--base-url", set.base_url.as_ref())] {
         no_secret(what, text.map(String::as_str).unwrap_or_default())?;
     }
-    let key = set.key.read()?;
+    let (key, key_place) = (set.key.read()?, set.key.place());
     if let NewKey::Replace(text) = &key
         && let Some(kind) = SecretKind::of(text.trim()).filter(|kind| *kind != SecretKind::ModelProviderKey)
     {
@@ -90,7 +90,7 @@ fn request(set: Set) -> Result<SetProvider, Failure> {
         KindName::Anthropic => Kind::Anthropic,
         KindName::Openai => Kind::Openai,
     });
-    Ok(SetProvider { name: set.name, kind, base_url: set.base_url, key })
+    Ok(SetProvider { name: set.name, kind, base_url: set.base_url, key, key_place })
 }
 
 fn list(providers: &[Configured]) -> String {
@@ -104,7 +104,7 @@ fn list(providers: &[Configured]) -> String {
             Kind::Anthropic => "anthropic",
             Kind::Openai => "openai",
         };
-        let key = if provider.has_key { "saved" } else { "none" };
+        let key = provider.key_place.map_or("none", Place::as_str);
         vec![provider.name.clone(), kind.to_owned(), provider.base_url.clone(), key.to_owned()]
     };
     table(&["NAME", "KIND", "ADDRESS", "KEY"], &providers.iter().map(row).collect::<Vec<_>>())

@@ -399,6 +399,9 @@ fn show(service: &Record, folder: &Folder) -> String {
         }
     }
     if let Some(report) = &service.checks {
+        if report.definition_sha256 != service.draft.digest() {
+            text += "checks        of an older draft; it was changed since: deskgate service check\n";
+        }
         text += &checks::show_report(report);
     }
     text

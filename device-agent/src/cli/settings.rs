@@ -2,11 +2,15 @@
 
 use clap::{Subcommand, ValueEnum};
 use deskgate_gateway::exit::{Exit, Failure};
-use deskgate_gateway::output::Output;
+use deskgate_gateway::output::{Output, table};
 
+use super::consent::Consent;
 use super::no_secret;
 use super::socket::Agent;
-use crate::local::{ChangeSettings, Chosen, GetSettings, SettingsView};
+use crate::local::{
+    Amount, ChangeSettings, Chosen, GetSettings, Place, Retention, ReviewRetention, SetRetention, SettingsView,
+};
+use crate::settings::Keep;
 
 /// `deskgate settings …`
 #[derive(Debug, Subcommand)]
@@ -19,6 +23,23 @@ pub(super) enum Settings {
         name: What,
         /// What
         value: String,
+        #[command(flatten)]
+        consent: Consent,
+    },
+    /// How much of what is over is kept, and how much would go now with other times
+    Retention {
+        /// Days that ended runs are kept in the built-in gateway
+        #[arg(long, value_name = "DAYS")]
+        keep_runs: Option<u32>,
+        /// Days that a conversation's transcript is kept after its last message
+        #[arg(long, value_name = "DAYS")]
+        keep_conversations: Option<u32>,
+        /// Days that answers of ended runs are kept in the journal
+        #[arg(long, value_name = "DAYS")]
+        keep_journal: Option<u32>,
+        /// Days that lines of the agent's log are kept
+        #[arg(long, value_name = "DAYS")]
+        keep_log: Option<u32>,
     },
 }
 
@@ -35,19 +56,90 @@ pub(super) enum What {
     PagesPort,
     /// When runs keep the computer awake: always, on-ac or never
     KeepAwake,
+    /// Where keys of providers and MCP servers are kept: file or keyring. Moves them
+    Secrets,
+    /// Days that ended runs are kept in the built-in gateway. Fewer delete after a question
+    KeepRuns,
+    /// Days that a conversation's transcript is kept after its last message; likewise
+    KeepConversations,
+    /// Days that answers of ended runs are kept in the journal; likewise
+    KeepJournal,
+    /// Days that lines of the agent's log are kept; likewise
+    KeepLog,
 }
 
 pub(super) async fn run(agent: Agent, command: Settings, out: Output) -> Result<(), Failure> {
     let settings = match command {
         Settings::Show => agent.ask(GetSettings {}).await?,
-        Settings::Set { name, value } => agent.ask(change(name, value)?).await?,
+        Settings::Set { name, value, consent } => {
+            no_secret("VALUE", &value)?;
+            let now = agent.ask(GetSettings {}).await?;
+            match keep(name, &value, now.keep)? {
+                Some(keep) => {
+                    shorten(&agent, keep, consent).await?;
+                    agent.ask(GetSettings {}).await?
+                }
+                None => agent.ask(change(name, value)?).await?,
+            }
+        }
+        Settings::Retention { keep_runs, keep_conversations, keep_journal, keep_log } => {
+            let now = agent.ask(GetSettings {}).await?.keep;
+            let keep = Keep {
+                runs: keep_runs.unwrap_or(now.runs),
+                conversations: keep_conversations.unwrap_or(now.conversations),
+                journal: keep_journal.unwrap_or(now.journal),
+                log: keep_log.unwrap_or(now.log),
+            };
+            let kept = agent.ask(ReviewRetention { keep: Some(keep) }).await?;
+            out.result("retention/1", &kept, || amounts(&kept, keep));
+            return Ok(());
+        }
     };
     out.result("settings/1", &settings, || show(&settings));
     Ok(())
 }
 
+/// The days from now on, where the choice is about that.
+fn keep(name: What, value: &str, now: Keep) -> Result<Option<Keep>, Failure> {
+    let mut keep = now;
+    let (part, word) = match name {
+        What::KeepRuns => (&mut keep.runs, "keep-runs"),
+        What::KeepConversations => (&mut keep.conversations, "keep-conversations"),
+        What::KeepJournal => (&mut keep.journal, "keep-journal"),
+        What::KeepLog => (&mut keep.log, "keep-log"),
+        _ => return Ok(None),
+    };
+    *part = value.parse().map_err(|_| Failure::new(Exit::Usage, format!("{word}: {value:?} is no number of days")))?;
+    Ok(Some(keep))
+}
+
+/// Says what goes before it does.
+async fn shorten(agent: &Agent, keep: Keep, consent: Consent) -> Result<(), Failure> {
+    let kept = agent.ask(ReviewRetention { keep: Some(keep) }).await?;
+    if kept.takes() {
+        consent.ask(&format!("{}\nWhat goes cannot be brought back.", amounts(&kept, keep)))?;
+    }
+    agent.ask(SetRetention { keep }).await?;
+    Ok(())
+}
+
+/// What is kept, and what of it would go.
+fn amounts(kept: &Retention, keep: Keep) -> String {
+    let row = |what: &str, days: u32, amount: Option<Amount>| {
+        let number =
+            |number: fn(&Amount) -> u64| amount.as_ref().map_or("not known".to_owned(), |a| number(a).to_string());
+        vec![what.to_owned(), format!("{days} days"), number(|amount| amount.kept), number(|amount| amount.going)]
+    };
+    let rows = [
+        row("ended runs in the built-in gateway", keep.runs, kept.runs),
+        row("conversations' transcripts", keep.conversations, Some(kept.conversations)),
+        row("answers in the journal", keep.journal, Some(kept.journal)),
+        row("lines of the log", keep.log, Some(kept.log)),
+    ];
+    table(&["WHAT", "KEPT FOR", "THERE NOW", "WOULD GO NOW"], &rows)
+}
+
 fn change(name: What, value: String) -> Result<ChangeSettings, Failure> {
-    no_secret("VALUE", &value)?;
     let wrong = |why: String| Failure::new(Exit::Usage, why);
     let none = ChangeSettings::default();
     Ok(match name {
@@ -58,6 +150,12 @@ fn change(name: What, value: String) -> Result<ChangeSettings, Failure> {
             let slots = value.parse().map_err(|_| wrong(format!("slots: {value:?} is no number of runs")))?;
             ChangeSettings { slots: Some(slots), ..none }
         }
+        What::Secrets => {
+            let place = value.parse().map_err(|why| wrong(format!("secrets: {why}")))?;
+            ChangeSettings { key_place: Some(place), ..none }
+        }
+        // Chosen by days, elsewhere.
+        What::KeepRuns | What::KeepConversations | What::KeepJournal | What::KeepLog => none,
         What::PagesPort => {
             let port = value.parse().map_err(|_| wrong(format!("pages-port: {value:?} is no port")))?;
             ChangeSettings { pages_port: Some(port), ..none }
@@ -65,18 +163,35 @@ fn change(name: What, value: String) -> Result<ChangeSettings, Failure> {
     })
 }
 
+/// Where new keys of providers and servers are kept, before what is kept in files.
+fn keys(place: Place) -> &'static str {
+    match place {
+        Place::File => "",
+        Place::Keyring => "new keys of providers and servers in the desktop's keyring; ",
+    }
+}
+
 fn show(settings: &SettingsView) -> String {
     let mut text = format!(
-        "device-name  {}\nslots        {}\ntheme        {}\npages-port   {}\nkeep-awake   {} (during runs)\nsecrets      files of mode 0600:",
+        "device-name  {}\nslots        {}\ntheme        {}\npages-port   {}\nkeep-awake   {} (during runs)\nsecrets      {}files of mode 0600:",
         settings.device_name,
         chosen(settings.slots),
         settings.theme.as_str(),
         chosen(settings.pages_port),
         settings.keep_awake.as_str(),
+        keys(settings.key_place),
     );
     for place in settings.secrets.iter().filter(|place| place.saved) {
-        text += &format!("\n             {} ({})", place.path.display(), place.what);
+        let keyring = match place.in_keyring {
+            0 => String::new(),
+            keys => format!(", {keys} in the desktop's keyring"),
+        };
+        text += &format!("\n             {} ({}{keyring})", place.path.display(), place.what);
     }
+    let Keep { runs, conversations, journal, log } = settings.keep;
+    text += &format!(
+        "\nkept for     ended runs {runs} days, conversations {conversations}, answers in the journal {journal}, the log {log}"
+    );
     text += &format!("\nversion      {}; what the gateway makes of it: deskgate status", settings.version);
     text + "\ntelemetry    none: nothing about you or your use is sent anywhere"
 }

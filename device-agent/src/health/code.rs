@@ -36,6 +36,8 @@ pub enum Code {
     ServiceUnreadable,
     /// A file that holds secrets can be read by others.
     FileLoose,
+    /// Keys are in the keyring, and it cannot be read.
+    KeyringShut,
     /// A published service's folder is gone.
     FolderGone,
     /// Commands of a service cannot be kept in.
@@ -101,7 +103,7 @@ const fn entry(
 
 impl Code {
     /// Every code, the most important first.
-    pub const ALL: [Entry; 21] = {
+    pub const ALL: [Entry; 22] = {
         use Code::*;
         use Severity::*;
         [
@@ -121,6 +123,7 @@ impl Code {
             ),
             entry(ServiceUnreadable, Fail, "A service cannot be read", "Services can be read", &[], 0),
             entry(FileLoose, Fail, "A private file is open to others", "Private files are private", &[], 0),
+            entry(KeyringShut, Fail, "The keyring cannot be read", "Keys can be read", &[], 0),
             entry(FolderGone, Fail, "A service's folder is gone", "Folders of services are there", &[], 10),
             entry(SandboxMissing, Fail, "Commands cannot be kept in", "Commands are kept in", &[FolderGone], 0),
             entry(
@@ -128,7 +131,7 @@ impl Code {
                 Fail,
                 "A model provider refuses its key",
                 "Model providers take their keys",
-                &[FileLoose],
+                &[FileLoose, KeyringShut],
                 0,
             ),
             entry(ServicePaused, Fail, "A service is paused", "Published services run", &[FolderGone], 0),

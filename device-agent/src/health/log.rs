@@ -2,15 +2,19 @@
 //!
 //! The agent writes no secret into its log. Whoever shows or sends the log does not rely on that.
 
-use std::io::{Read, Seek, SeekFrom};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
+use deskgate_protocol::Timestamp;
 use deskgate_protocol::secret::SecretKind;
 
 use crate::visible;
 
 /// As much of the log is looked through.
 const LOOKED_AT: u64 = 512 * 1024;
+/// The bytes of a time up to its seconds.
+const SECONDS: usize = "2026-01-31T00:00:00".len();
 /// What begins like a secret and is shorter is a word.
 const SHORTEST: usize = 8;
 /// A word of this many characters is no word.
@@ -22,7 +26,7 @@ const REMOVED: &str = "[removed]";
 /// elsewhere.
 pub fn tail(path: &Path, lines: usize, filter: &str) -> Vec<String> {
     let read = || -> std::io::Result<Vec<u8>> {
-        let mut file = std::fs::File::open(path)?;
+        let mut file = File::open(path)?;
         let length = file.metadata()?.len();
         file.seek(SeekFrom::Start(length.saturating_sub(LOOKED_AT)))?;
         let mut bytes = Vec::new();
@@ -35,6 +39,43 @@ pub fn tail(path: &Path, lines: usize, filter: &str) -> Vec<String> {
         text.lines().rev().filter(|line| line.contains(filter)).take(lines).map(visible::line).collect();
     last.reverse();
     last
+}
+
+/// How many lines the log has, how many of them were written before a moment, and the bytes that those take. A line without
+/// a time belongs to the one before it.
+pub fn lines_before(path: &Path, moment: Timestamp) -> (u64, u64, u64) {
+    // Times are written as RFC 3339 in UTC, which sorts as text does.
+    let moment = moment.to_string();
+    let (mut all, mut old, mut bytes, mut young) = (0, 0, 0, false);
+    let Ok(file) = File::open(path) else { return (0, 0, 0) };
+    let mut file = BufReader::new(file);
+    let mut line = Vec::new();
+    while file.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+        let time = std::str::from_utf8(line.get(..SECONDS).unwrap_or_default()).unwrap_or_default();
+        young |= time.starts_with("20") && time >= &moment[..SECONDS];
+        all += 1;
+        if !young {
+            old += 1;
+            bytes += line.len() as u64;
+        }
+        line.clear();
+    }
+    (all, old, bytes)
+}
+
+/// Deletes the lines that were written before a moment. The agent appends to its log and goes on doing so; a line that it
+/// writes in the instant of the exchange may be lost.
+pub fn forget_before(path: &Path, moment: Timestamp) -> std::io::Result<()> {
+    let (_, _, bytes) = lines_before(path, moment);
+    if bytes == 0 {
+        return Ok(());
+    }
+    let mut file = OpenOptions::new().read(true).append(true).open(path)?;
+    file.seek(SeekFrom::Start(bytes))?;
+    let mut rest = Vec::new();
+    file.read_to_end(&mut rest)?;
+    file.set_len(0)?;
+    file.write_all(&rest)
 }
 
 /// The text without whatever looks like a secret: by how it begins, by the word before it, or by its length.
@@ -109,6 +150,23 @@ mod tests {
         ] {
             assert_eq!(redacted(text), text);
         }
+    }
+
+    #[test]
+    fn lines_that_are_too_old_go_with_what_belongs_to_them_and_the_writer_goes_on() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("agent.log");
+        let moment: Timestamp = "2026-03-01T00:00:00Z".parse().expect("a time");
+        assert_eq!(lines_before(&path, moment), (0, 0, 0));
+        forget_before(&path, moment).expect("there is none");
+        let mut writer = OpenOptions::new().create(true).append(true).open(&path).expect("ours");
+        let old = "2026-02-01T10:00:00.5Z  INFO one\nits second line\n";
+        let new = "2026-03-01T00:00:00.1Z  INFO two\n2026-02-01T00:00:00Z  INFO by a clock that was set back\n";
+        writer.write_all(format!("{old}{new}").as_bytes()).expect("written");
+        assert_eq!(lines_before(&path, moment), (4, 2, old.len() as u64));
+        forget_before(&path, moment).expect("ours");
+        writer.write_all(b"three\n").expect("written");
+        assert_eq!(std::fs::read_to_string(&path).expect("readable"), format!("{new}three\n"));
     }
 
     #[test]

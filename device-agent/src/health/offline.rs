@@ -13,13 +13,14 @@ use crate::settings::Mode;
 use crate::store::{Error, Store};
 
 /// What only a running agent knows.
-const NOT_ASKED: [Code; 14] = [
+const NOT_ASKED: [Code; 15] = [
     Code::HostKeyNotTrusted,
     Code::VersionMismatch,
     Code::DeviceNotAccepted,
     Code::ControlTokenRefused,
     Code::GatewayUnreachable,
     Code::ProviderRefusesKey,
+    Code::KeyringShut,
     Code::PagesDown,
     Code::RunsUnsettled,
     Code::ApprovalExpires,
@@ -64,6 +65,11 @@ pub async fn look(home: &Home, gateway: impl FnOnce(&Path) -> Result<(), String>
             "Another process works in this folder and does not answer. It is starting, stopping, or hangs.",
             &format!("Try again in a moment. If it stays so, its log may say why: {}", home.log().display()),
         ),
+        // It is no problem: that is what a start is for.
+        Err(Error::OlderSchema) => down(
+            "Nobody answers for this folder. Its database is of an earlier version, so services were not looked at.",
+            "Start it, which brings the database up to date: deskgate start",
+        ),
         Err(error) => {
             findings.push(Finding::new(
                 Code::JournalUnwritable,
@@ -97,6 +103,9 @@ pub async fn look(home: &Home, gateway: impl FnOnce(&Path) -> Result<(), String>
     if !asks_models(&kept) {
         not_asked.remove(&Code::ProviderRefusesKey);
     }
+    if !has_files(&home.providers()) && !has_files(&home.mcp_servers()) {
+        not_asked.remove(&Code::KeyringShut);
+    }
     report(findings, &not_asked, &kept.ignored)
 }
 
@@ -109,7 +118,7 @@ async fn read(home: &Home) -> Result<Kept, Error> {
     if !home.database().exists() {
         return Ok(Kept { services: Some(Vec::new()), mode: Some(Mode::default()), ..Kept::default() });
     }
-    let store = Store::open(home.database()).await?;
+    let store = Store::look(home.database()).await?;
     let settings = store.settings();
     Ok(Kept {
         services: Some(store.services().list().await?),
@@ -121,6 +130,11 @@ async fn read(home: &Home) -> Result<Kept, Error> {
 fn asks_models(kept: &Kept) -> bool {
     let published = kept.services.iter().flatten().filter_map(|service| service.published.as_ref());
     published.into_iter().any(|version| version.definition.provider != Provider::Scripted)
+}
+
+/// Whether something is configured there that may have a key.
+fn has_files(folder: &Path) -> bool {
+    std::fs::read_dir(folder).is_ok_and(|mut files| files.next().is_some())
 }
 
 /// There is one look only, so nothing is waited for that may pass.

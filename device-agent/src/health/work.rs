@@ -14,15 +14,24 @@ const EXPIRES_SOON: i64 = 180;
 /// What the dispatcher says, and whether the computer stays awake for it.
 pub fn look(status: &Status, kept_awake: &KeptAwake) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let unsettled = status.runs.iter().filter(|run| run.standing == Standing::AwaitingReconciliation).count();
-    if unsettled > 0 {
-        let text = match unsettled {
-            1 => "1 run was cut off after it began to change something. Nobody knows how it ended.".to_owned(),
-            more => {
-                format!("{more} runs were cut off after they began to change something. Nobody knows how they ended.")
-            }
-        };
-        findings.push(Finding::new(Code::RunsUnsettled, text, "Say what became of them: deskgate status names them."));
+    let unsettled = status.runs.iter().filter(|run| run.standing == Standing::AwaitingReconciliation);
+    let unsettled: Vec<_> = unsettled.map(|run| run.run_id).collect();
+    match unsettled.as_slice() {
+        [] => {}
+        [run_id] => findings.push(Finding::about(
+            Code::RunsUnsettled,
+            run_id.to_string(),
+            "1 run was cut off after it began to change something. Nobody knows how it ended.",
+            format!("Say what became of it: deskgate runs show {run_id}"),
+        )),
+        more => findings.push(Finding::new(
+            Code::RunsUnsettled,
+            format!(
+                "{} runs were cut off after they began to change something. Nobody knows how they ended.",
+                more.len()
+            ),
+            "Say what became of them: deskgate status names them.",
+        )),
     }
     if let Some(why) = &status.problem {
         let (code, next) = match status.journal_fails {

@@ -18,18 +18,17 @@ use super::launch::{Launch, is_page};
 use super::line::view;
 use super::no::{failed, refused};
 use super::orders::Order;
+use super::retention::Runs;
 use super::services;
-use super::{
-    AgentStatus, Ask, Asker, LineView, NewKey, No, NoCode, OpenPages, OpenedPages, Reply, Request, SetProvider, Stop,
-};
-use crate::assistant::accounts::{AccountError, Accounts, Change};
+use super::{AgentStatus, Ask, Asker, LineView, NewKey, No, NoCode, OpenPages, OpenedPages, Reply, Request, Stop};
+use crate::assistant::accounts::Accounts;
 use crate::dispatcher::{DispatcherHandle, Standing};
 use crate::identity::DeviceKey;
 use crate::link::LinkHandle;
 use crate::mcp::Servers;
 use crate::mcp::connections::Connections;
 use crate::power::{KeepAwake, KeptAwake};
-use crate::secrets::{KeyChange, Secret, SecretError};
+use crate::secrets::{KeyChange, Secret, SecretError, Wanted};
 use crate::services::{Computer, Gateway, Progress, ServiceDesk};
 use crate::store::Store;
 
@@ -42,6 +41,8 @@ pub struct Engine {
     pub link: LinkHandle,
     /// Whether runs keep the computer awake.
     pub kept_awake: watch::Receiver<KeptAwake>,
+    /// The ended runs of a built-in gateway.
+    pub ended_runs: Option<Runs>,
 }
 
 /// What the answers are made from.
@@ -59,6 +60,8 @@ pub struct Desk {
     pub accounts: Accounts,
     /// The MCP servers.
     pub servers: Servers,
+    /// Where the keys of both are wanted.
+    pub keys: Wanted,
     /// The agent's own folder.
     pub own: PathBuf,
     /// The line in force; absent until the first one is up, and while it is changed.
@@ -108,6 +111,7 @@ impl Desk {
         match request {
             Request::GetStatus(ask) => give(ask, self.status().await),
             Request::Stop(ask) => give(ask, self.stop(ask).await),
+            Request::Find(ask) => give(ask.clone(), self.find(ask).await),
             Request::OpenPages(ask) => give(ask.clone(), self.open_pages(&ask)),
             Request::GetIdentity(ask) => give(ask, self.identity().await),
             Request::GetConnection(ask) => give(ask, self.connection().await),
@@ -116,6 +120,8 @@ impl Desk {
             Request::TestConnection(ask) => give(ask, self.test(ask).await),
             Request::GetSettings(ask) => give(ask, self.settings().await),
             Request::ChangeSettings(ask) => give(ask.clone(), self.change_settings(ask).await),
+            Request::ReviewRetention(ask) => give(ask, self.review_retention(ask).await),
+            Request::SetRetention(ask) => give(ask, self.set_retention(ask).await),
             Request::GetAutostart(ask) => give(ask, self.autostart(None).await),
             Request::SetAutostart(ask) => give(ask, self.autostart(Some(ask.enabled)).await),
             Request::CreateService(ask) => {
@@ -127,22 +133,19 @@ impl Desk {
             Request::ListServices(ask) => give(ask, self.services(asker)?.list().await.map_err(No::from)),
             Request::ShowService(ask) => give(ask, self.services(asker)?.show(ask.draft_id).await.map_err(No::from)),
             Request::LookAtFolder(ask) => give(ask.clone(), services::folder(ask).await),
-            Request::CheckService(ask) => give(ask, self.services(asker)?.check(ask.draft_id).await.map_err(No::from)),
-            Request::FollowCheck(ask) => give(ask, Ok(self.checking.beyond(ask.draft_id, ask.known).await)),
+            Request::CheckService(ask) => {
+                let checked = self.services(asker)?.check_for(ask.follower, ask.draft_id).await;
+                give(ask, checked.map_err(No::from))
+            }
+            Request::FollowCheck(ask) => {
+                give(ask, Ok(self.checking.beyond(ask.draft_id, ask.follower, ask.known).await))
+            }
             Request::PublishService(ask) => {
                 give(ask, self.services(asker)?.publish(ask.draft_id).await.map_err(No::from))
             }
             Request::ListProviders(ask) => give(ask, self.with_accounts(Accounts::list).await),
-            Request::SetProvider(ask) => {
-                let SetProvider { name, kind, base_url, key } = ask.clone();
-                let set =
-                    move |accounts: &Accounts| accounts.set(&name, Change { kind, base_url, key: key_change(&key)? });
-                give(ask, self.with_accounts(set).await)
-            }
-            Request::RemoveProvider(ask) => {
-                let name = ask.name.clone();
-                give(ask, self.with_accounts(move |accounts| accounts.remove(&name)).await)
-            }
+            Request::SetProvider(ask) => give(ask.clone(), self.set_provider(ask).await),
+            Request::RemoveProvider(ask) => give(ask.clone(), self.remove_provider(ask).await),
             Request::ListMcpServers(ask) => give(ask, self.with_servers(Connections::list).await),
             Request::SetMcpServer(ask) => give(ask.clone(), self.set_server(ask).await),
             Request::RemoveMcpServer(ask) => give(ask.clone(), self.remove_server(ask).await),
@@ -183,16 +186,6 @@ impl Desk {
             servers: self.servers.clone(),
         };
         Ok(ServiceDesk::new(self.store.services(), gateway, computer).showing(self.checking.clone()))
-    }
-
-    /// Accounts are files, and files may block.
-    async fn with_accounts<R: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Accounts) -> Result<R, AccountError> + Send + 'static,
-    ) -> Result<R, No> {
-        let accounts = self.accounts.clone();
-        let worked = tokio::task::spawn_blocking(move || work(&accounts)).await;
-        worked.map_err(|_| failed("the agent failed while it handled its providers".to_owned()))?.map_err(No::from)
     }
 
     pub(super) async fn status(&self) -> Result<AgentStatus, No> {

@@ -87,6 +87,7 @@ struct Memory {
     gateway: Option<(Instant, Vec<Finding>)>,
     sandboxes: Option<(Instant, Vec<Finding>)>,
     providers: Option<(Timestamp, Vec<Finding>)>,
+    keyring: Option<(Instant, Option<Finding>)>,
 }
 
 impl Default for Health {
@@ -179,7 +180,7 @@ impl Desk {
         Ok(bundle)
     }
 
-    /// One look, and what it means. What the gateway said before may be as old as `age`.
+    /// One look, and what it means. What the gateway and the keyring said before may be as old as `age`.
     async fn look(&self, age: Duration) -> Result<Report, No> {
         let engine = self.engine.borrow().clone();
         let services = self.store.services().list().await?;
@@ -188,6 +189,7 @@ impl Desk {
         let (own, looked_at) = (self.own.clone(), services.clone());
         let on_disk = move || [computer::look(&own), services::look(&looked_at)].concat();
         let mut findings = tokio::task::spawn_blocking(on_disk).await.unwrap_or_default();
+        self.ask_keyring(age).await;
         findings.extend(work::expiring(&waiting, Timestamp::now()));
         if self.launch.address().is_none() {
             findings.push(work::without_pages());
@@ -211,6 +213,7 @@ impl Desk {
         findings.extend(memory.gateway.iter().flat_map(|(_, found)| found.clone()));
         findings.extend(memory.sandboxes.iter().flat_map(|(_, found)| found.clone()));
         findings.extend(memory.providers.iter().flat_map(|(_, found)| found.clone()));
+        findings.extend(memory.keyring.iter().filter_map(|(_, found)| found.clone()));
         let not_asked = not_asked(&memory, &services);
         let report = memory.board.report(findings, &not_asked, &ignored, Instant::now(), Timestamp::now());
         let open: Vec<_> = report.open().cloned().collect();
@@ -229,6 +232,16 @@ impl Desk {
             findings.extend((!held.runs.is_empty()).then(work::held_back));
         }
         Some(findings)
+    }
+
+    /// Asks the keyring anew, unless its last answer is younger than `age`.
+    pub(super) async fn ask_keyring(&self, age: Duration) {
+        let last = self.health.memory.lock().await.keyring.as_ref().map(|(at, _)| *at);
+        if last.is_some_and(|at| at.elapsed() < age) {
+            return;
+        }
+        let found = self.keyring_problem().await;
+        self.health.memory.lock().await.keyring = Some((Instant::now(), found));
     }
 
     /// Tries sandboxes anew, unless the last trial is younger than `age`.

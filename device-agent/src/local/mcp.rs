@@ -1,11 +1,13 @@
 //! Servers elsewhere whose tools services may use: where they are, what they offer, and what of it is pinned.
 
+use std::time::Duration;
+
 use deskgate_protocol::canonical::Sha256Digest;
 use serde::{Deserialize, Serialize};
 
 use super::desk::{Desk, key_change};
 use super::no::failed;
-use super::{NewKey, No};
+use super::{NewKey, No, Place};
 use crate::mcp::connections::{Change, Configured, ConnectionError, Connections};
 use crate::services::offers::{self, ServerView};
 
@@ -24,6 +26,9 @@ pub struct SetMcpServer {
     pub header: Option<String>,
     /// What happens to its key.
     pub key: NewKey,
+    /// Where its key is kept; absent leaves it where it is, and puts a first one where keys are kept.
+    #[serde(default)]
+    pub key_place: Option<Place>,
 }
 
 /// Removes an MCP server.
@@ -55,8 +60,12 @@ pub struct AcceptMcpTools {
 
 impl Desk {
     pub(super) async fn set_server(&self, ask: SetMcpServer) -> Result<Configured, No> {
-        let SetMcpServer { name, url, header, key } = ask;
-        self.with_servers(move |servers| servers.set(&name, Change { url, header, key: key_change(&key)? })).await
+        let SetMcpServer { name, url, header, key, key_place } = ask;
+        let set =
+            move |servers: &Connections| servers.set(&name, Change { url, header, key: key_change(&key)?, key_place });
+        let configured = self.with_servers(set).await;
+        self.ask_keyring(Duration::ZERO).await;
+        configured
     }
 
     pub(super) async fn remove_server(&self, ask: RemoveMcpServer) -> Result<(), No> {

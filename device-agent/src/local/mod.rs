@@ -6,7 +6,9 @@
 //! | [`approvals`] | those about approvals and unsettled runs |
 //! | [`desk`] | answers them, inside the agent |
 //! | [`export`] | an application's runs as JSON Lines |
+//! | [`find`] | finds things by identifier or name |
 //! | [`health`] | looks at the agent's health, and answers about it |
+//! | `keys` | moves keys, and says when they cannot be read |
 //! | [`launch`] | the codes that open the management pages |
 //! | `line`, `decisions` | answer those about the connection, and about approvals |
 //! | [`mcp`] | servers elsewhere, what they offer, and what of it is pinned |
@@ -15,6 +17,7 @@
 //! | `no` | what went wrong, as an answer |
 //! | [`notices`] | shows a notification for each call that waits |
 //! | [`opener`] | opens the pages in the person's browser |
+//! | [`retention`] | for how long things are kept, and what would go |
 //! | [`orders`] | what the agent is told as a whole, and who waits for it |
 //!
 //! Each request is a type and names the type of its answer ([`Ask`]). Only this user and root are
@@ -25,7 +28,9 @@ pub mod connection;
 mod decisions;
 pub mod desk;
 pub mod export;
+pub mod find;
 pub mod health;
+mod keys;
 pub mod launch;
 mod line;
 pub mod mcp;
@@ -35,6 +40,7 @@ pub mod notices;
 pub mod opener;
 pub mod orders;
 pub mod providers;
+pub mod retention;
 pub mod services;
 pub mod settings;
 pub mod status;
@@ -54,6 +60,7 @@ pub use crate::link::{HostKeys, Stage};
 use crate::mcp::connections;
 pub use crate::mcp::connections::Configured as ConfiguredServer;
 pub use crate::power::KeptAwake;
+pub use crate::secrets::Place;
 use crate::services::offers::ServerView;
 use crate::services::{Check, Folder, Report, Service};
 use crate::settings::{Connection, Notifications};
@@ -64,10 +71,12 @@ pub use approvals::{
 };
 
 pub use connection::{DiscardConnection, GetConnection, SaveConnection, TestConnection, Tested};
+pub use find::{Find, Found, Thing, ThingKind};
 pub use health::{GetHealth, GetLog, Ignore, IgnoreProblem, MakeBundle};
 pub use mcp::{AcceptMcpTools, ListMcpServers, LookAtMcpServer, RemoveMcpServer, ReviewMcpServers, SetMcpServer};
 pub use notices::{GetNotifications, SetNotifications};
 pub use providers::{ListProviders, NewKey, RemoveProvider, SetProvider};
+pub use retention::{Amount, Retention, ReviewRetention, SetRetention};
 pub use services::{
     CheckService, CreateService, EditService, FollowCheck, ListServices, LookAtFolder, PublishService, ShowService,
 };
@@ -113,6 +122,8 @@ requests! {
     GetStatus => AgentStatus;
     /// End the agent. Answered when it has ended its work, with the runs that waited for a decision and were cut off.
     Stop => Vec<RunId>;
+    /// Find something by its identifier or name.
+    Find => Found;
     /// A link that opens the management pages, once and within a minute.
     OpenPages => OpenedPages;
     /// The public half of the device's identity, signed afresh.
@@ -129,6 +140,10 @@ requests! {
     GetSettings => SettingsView;
     /// Choose something about the agent itself.
     ChangeSettings => SettingsView;
+    /// How much is kept, and what would go if it were kept for so long.
+    ReviewRetention => Retention;
+    /// Keep things for so long, and delete what is older.
+    SetRetention => Retention;
     /// Whether the agent starts at login.
     GetAutostart => autostart::State;
     /// Have the agent started at login, or not any more.

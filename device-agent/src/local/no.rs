@@ -50,7 +50,8 @@ impl From<ConnectionError> for No {
         match error {
             ConnectionError::Unknown(_) => Self { code: NoCode::NotFound, message },
             ConnectionError::Secret(SecretError::Io { .. }) => failed(message),
-            ConnectionError::Damaged(_) | ConnectionError::Secret(SecretError::Loose { .. }) => refused(message),
+            ConnectionError::Damaged(_)
+            | ConnectionError::Secret(SecretError::Loose { .. } | SecretError::Keyring(_)) => refused(message),
             _ => invalid(message),
         }
     }
@@ -62,7 +63,9 @@ impl From<AccountError> for No {
         match error {
             AccountError::Unknown(_) => Self { code: NoCode::NotFound, message },
             AccountError::Secret(SecretError::Io { .. }) => failed(message),
-            AccountError::Damaged(_) | AccountError::Secret(SecretError::Loose { .. }) => refused(message),
+            AccountError::Damaged(_) | AccountError::Secret(SecretError::Loose { .. } | SecretError::Keyring(_)) => {
+                refused(message)
+            }
             _ => invalid(message),
         }
     }

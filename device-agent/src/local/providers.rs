@@ -1,8 +1,13 @@
 //! Model providers, and what happens to the keys of providers and servers.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
-use crate::assistant::accounts::Kind;
+use super::desk::{Desk, key_change};
+use super::no::failed;
+use super::{No, Place};
+use crate::assistant::accounts::{AccountError, Accounts, Change, Configured, Kind};
 
 /// Lists model providers.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -19,6 +24,9 @@ pub struct SetProvider {
     pub base_url: Option<String>,
     /// What happens to its key.
     pub key: NewKey,
+    /// Where its key is kept; absent leaves it where it is, and puts a first one where keys are kept.
+    #[serde(default)]
+    pub key_place: Option<Place>,
 }
 
 /// What happens to a provider's or a server's key.
@@ -48,4 +56,30 @@ impl std::fmt::Debug for NewKey {
 pub struct RemoveProvider {
     /// Its name.
     pub name: String,
+}
+
+impl Desk {
+    pub(super) async fn set_provider(&self, ask: SetProvider) -> Result<Configured, No> {
+        let SetProvider { name, kind, base_url, key, key_place } = ask;
+        let set = move |accounts: &Accounts| {
+            accounts.set(&name, Change { kind, base_url, key: key_change(&key)?, key_place })
+        };
+        let configured = self.with_accounts(set).await;
+        self.ask_keyring(Duration::ZERO).await;
+        configured
+    }
+
+    pub(super) async fn remove_provider(&self, ask: RemoveProvider) -> Result<(), No> {
+        self.with_accounts(move |accounts| accounts.remove(&ask.name)).await
+    }
+
+    /// Accounts are files, and files may block.
+    pub(super) async fn with_accounts<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Accounts) -> Result<R, AccountError> + Send + 'static,
+    ) -> Result<R, No> {
+        let accounts = self.accounts.clone();
+        let worked = tokio::task::spawn_blocking(move || work(&accounts)).await;
+        worked.map_err(|_| failed("the agent failed while it handled its providers".to_owned()))?.map_err(No::from)
+    }
 }

@@ -53,6 +53,9 @@ pub struct LookAtFolder {
 pub struct CheckService {
     /// Which service's.
     pub draft_id: DraftId,
+    /// A number of the asker's own, to follow this check by and no other one of the same draft.
+    #[serde(default)]
+    pub follower: Option<u64>,
 }
 
 /// Asks what the check of a draft has found beyond what is known. Answered as soon as there is something.
@@ -60,6 +63,8 @@ pub struct CheckService {
 pub struct FollowCheck {
     /// Which service's.
     pub draft_id: DraftId,
+    /// The number that it was asked for with.
+    pub follower: u64,
     /// How many findings are known.
     pub known: usize,
 }

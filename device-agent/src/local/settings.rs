@@ -8,10 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use super::No;
 use super::desk::Desk;
+use super::keys::blocking;
 use super::no::{failed, invalid, refused};
 use crate::autostart::{Autostart, AutostartError, State};
 use crate::config::Home;
-use crate::settings::{KeepAwake, Theme};
+use crate::secrets::Place;
+use crate::settings::{Keep, KeepAwake, Theme};
 
 /// The most runs at once. Each holds a connection to a model, and may run commands.
 const MOST_SLOTS: u32 = 64;
@@ -36,6 +38,9 @@ pub struct ChangeSettings {
     /// When runs keep the computer awake; at once.
     #[serde(default)]
     pub keep_awake: Option<KeepAwake>,
+    /// Where keys of providers and servers are kept; moves them.
+    #[serde(default)]
+    pub key_place: Option<Place>,
 }
 
 /// What is chosen, and where things are.
@@ -53,6 +58,10 @@ pub struct SettingsView {
     pub keep_awake: KeepAwake,
     /// Where each kind of secret is kept. Never what it is.
     pub secrets: Vec<SecretPlace>,
+    /// Where new keys of providers and servers are kept. One in the keyring has only the name of its entry in its file.
+    pub key_place: Place,
+    /// For how many days what is over is kept.
+    pub keep: Keep,
     /// The agent's folder.
     pub home: PathBuf,
     /// The agent's version.
@@ -84,6 +93,8 @@ pub struct SecretPlace {
     pub path: PathBuf,
     /// Whether there is one.
     pub saved: bool,
+    /// How many of the keys there are in the desktop's keyring.
+    pub in_keyring: usize,
 }
 
 /// Asks whether the agent starts at login.
@@ -115,7 +126,7 @@ impl ChangeSettings {
 
 impl Desk {
     pub(super) async fn settings(&self) -> Result<SettingsView, No> {
-        let saved = self.store.settings();
+        let (saved, desk) = (self.store.settings(), self.clone());
         let slots = self.engine().ok().map(|engine| engine.dispatcher.status().slots);
         let port = self.launch.address().map(|address| address.port());
         Ok(SettingsView {
@@ -128,7 +139,9 @@ impl Desk {
             // The first one that was free is as good as chosen.
             pages_port: Chosen { chosen: saved.page_port().await?.or(port).unwrap_or_default(), in_force: port },
             keep_awake: saved.keep_awake().await?,
-            secrets: self.secret_places(),
+            secrets: blocking(move || desk.secret_places()).await?,
+            key_place: saved.key_place().await?,
+            keep: saved.keep().await?,
             home: self.own.clone(),
             version: VERSION.to_owned(),
         })
@@ -136,19 +149,28 @@ impl Desk {
 
     fn secret_places(&self) -> Vec<SecretPlace> {
         let home = Home::at(self.own.clone());
-        let place = |what: &str, path: PathBuf| SecretPlace { what: what.to_owned(), saved: path.exists(), path };
+        let keys = |what: &str, path: PathBuf, in_keyring: usize| SecretPlace {
+            what: what.to_owned(),
+            saved: path.exists(),
+            path,
+            in_keyring,
+        };
+        let place = |what: &str, path: PathBuf| keys(what, path, 0);
         vec![
             place("This device's key", home.key()),
             place("Control token of the remote gateway", self.token_file.clone()),
             place("Control token that was entered and not put in force", self.token_draft()),
-            place("Keys of model providers", home.providers()),
-            place("Keys of MCP servers", home.mcp_servers()),
+            keys("Keys of model providers", home.providers(), self.accounts.entries().len()),
+            keys("Keys of MCP servers", home.mcp_servers(), self.servers.connections.entries().len()),
         ]
     }
 
     /// All of it, or nothing.
     pub(super) async fn change_settings(&self, ask: ChangeSettings) -> Result<SettingsView, No> {
         ask.check()?;
+        if let Some(place) = ask.key_place {
+            self.move_keys(place).await?;
+        }
         let saved = self.store.settings();
         if let Some(name) = &ask.device_name {
             saved.set_device_name(name).await?;

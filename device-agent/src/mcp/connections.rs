@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
-use zeroize::Zeroizing;
 
 pub use crate::secrets::KeyChange;
-use crate::secrets::{Cabinet, FileError, Secret, SecretError, is_short_name};
+use crate::secrets::keyring::Entry;
+use crate::secrets::{Cabinet, FileError, Holds, Kept, Place, Secret, SecretError, TAKEN_NAME, Wanted, is_short_name};
 
 /// The most bytes of an address.
 const URL_LIMIT: usize = 2000;
@@ -24,6 +24,9 @@ pub struct Configured {
     pub url: String,
     /// The header that its key travels in; absent when it has none.
     pub header: Option<String>,
+    /// Where that key is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_place: Option<Place>,
 }
 
 /// What stands in the file.
@@ -39,7 +42,17 @@ struct Written {
 #[serde(deny_unknown_fields)]
 struct Key {
     header: String,
-    value: Zeroizing<String>,
+    value: Kept,
+}
+
+impl Holds for Written {
+    fn key(&self) -> Option<&Kept> {
+        self.key.as_ref().map(|key| &key.value)
+    }
+
+    fn key_mut(&mut self) -> Option<&mut Kept> {
+        self.key.as_mut().map(|key| &mut key.value)
+    }
 }
 
 /// A change of a server, or a new one.
@@ -51,6 +64,8 @@ pub struct Change {
     pub header: Option<String>,
     /// What happens to its key.
     pub key: KeyChange,
+    /// Where its key is kept; `None` leaves it where it is, and puts a first one where keys are wanted.
+    pub key_place: Option<Place>,
 }
 
 /// Why a server's connection cannot be used or changed.
@@ -59,6 +74,9 @@ pub enum ConnectionError {
     /// Its name.
     #[error("an MCP server's name has 1 to 24 characters from a-z, 0-9 and -")]
     Name,
+    /// Its name is an address of the management pages.
+    #[error("an MCP server's name cannot be {TAKEN_NAME:?}: that is the address of the page for a new one")]
+    TakenName,
     /// A new one needs an address.
     #[error("a new MCP server needs its address: --url https://…")]
     UrlMissing,
@@ -121,6 +139,21 @@ impl Connections {
         Self(Cabinet::new(folder, is_name))
     }
 
+    /// The same, with keys where they are wanted.
+    pub fn with(self, wanted: Wanted) -> Self {
+        Self(self.0.with(wanted))
+    }
+
+    /// Moves every key to where keys are wanted.
+    pub fn move_keys(&self) -> Result<(), ConnectionError> {
+        Ok(self.0.move_keys()?)
+    }
+
+    /// Where in the keyring keys of them are.
+    pub fn entries(&self) -> Vec<Entry> {
+        self.0.entries()
+    }
+
     /// All, by name.
     pub fn list(&self) -> Result<Vec<Configured>, ConnectionError> {
         Ok(self.0.all()?.iter().map(|(name, written)| shown(name, written)).collect())
@@ -129,7 +162,10 @@ impl Connections {
     /// Adds a server or changes it; what is not said stays. A saved key never moves to another place.
     pub fn set(&self, name: &str, change: Change) -> Result<Configured, ConnectionError> {
         check_name(name)?;
-        let written = self.0.change(name, change.url.is_some(), |saved| change.of(saved))?;
+        if name == TAKEN_NAME {
+            return Err(ConnectionError::TakenName);
+        }
+        let written = self.0.change(name, change.url.is_some(), change.key_place, |saved| change.of(saved))?;
         Ok(shown(name, &written))
     }
 
@@ -139,8 +175,8 @@ impl Connections {
     }
 
     pub(super) fn open(&self, name: &str) -> Result<Connection, ConnectionError> {
-        let Written { url, key } = self.0.read(name)?;
-        let Some(Key { header, value }) = key else { return Ok(Connection { url, header: None }) };
+        let (Written { url, key }, value) = self.0.open(name)?;
+        let (Some(Key { header, .. }), Some(value)) = (key, value) else { return Ok(Connection { url, header: None }) };
         match (HeaderName::try_from(header), HeaderValue::try_from(value.as_str())) {
             (Ok(header), Ok(mut value)) => {
                 value.set_sensitive(true);
@@ -166,7 +202,7 @@ impl Change {
 impl Key {
     fn new(header: Option<String>, key: &Secret) -> Result<Self, ConnectionError> {
         let Some(header) = header else {
-            let value = Zeroizing::new(format!("Bearer {}", key.reveal()));
+            let value = Kept::new(format!("Bearer {}", key.reveal()));
             return Ok(Self { header: AUTHORIZATION.to_string(), value });
         };
         let wrong = |why| ConnectionError::Header(header.chars().take(100).collect(), why);
@@ -174,7 +210,7 @@ impl Key {
         if TAKEN.contains(&name.as_str()) || name.as_str().starts_with("mcp-") {
             return Err(wrong("the protocol uses it itself"));
         }
-        Ok(Self { header: name.to_string(), value: Zeroizing::new(key.reveal().to_owned()) })
+        Ok(Self { header: name.to_string(), value: Kept::new(key.reveal()) })
     }
 }
 
@@ -183,8 +219,12 @@ const TAKEN: [&str; 8] =
     ["accept", "connection", "content-length", "content-type", "host", "last-event-id", "transfer-encoding", "upgrade"];
 
 fn shown(name: &str, written: &Written) -> Configured {
-    let header = written.key.as_ref().map(|key| key.header.clone());
-    Configured { name: name.to_owned(), url: written.url.clone(), header }
+    Configured {
+        name: name.to_owned(),
+        url: written.url.clone(),
+        header: written.key.as_ref().map(|key| key.header.clone()),
+        key_place: written.key().map(Kept::place),
+    }
 }
 
 /// A name is a part of a file's name and of the names of tools.
@@ -226,7 +266,7 @@ mod tests {
     use super::*;
 
     fn change(url: Option<&str>, key: KeyChange) -> Change {
-        Change { url: url.map(str::to_owned), header: None, key }
+        Change { url: url.map(str::to_owned), header: None, key, key_place: None }
     }
 
     fn key() -> KeyChange {

@@ -18,7 +18,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 
 use super::fields::Fields;
 use super::sessions::{form_token, is_form_token};
-use super::{Pages, style};
+use super::{Pages, Told, TroublePage, style};
 
 /// The most bytes of a form.
 const FORM_LIMIT: usize = 2 * 1024 * 1024;
@@ -63,7 +63,14 @@ enum Away {
 pub(super) async fn guard(State(pages): State<Pages>, request: Request, next: Next) -> Response {
     let dresses = request.method() == Method::GET && request.uri().path() == style::SHEET;
     let mut response = match admit(&pages, request).await {
-        Ok(request) => next.run(request).await,
+        Ok(request) => {
+            let visitor = request.extensions().get::<Visitor>().cloned();
+            let mut response = next.run(request).await;
+            match (response.extensions_mut().remove::<Told>(), visitor) {
+                (Some(told), Some(visitor)) => TroublePage::of(&pages, &visitor, response.status(), told).await,
+                _ => response,
+            }
+        }
         // What tells of the mistake is to look like something. The sheet is the same for everybody.
         Err(Away::Host(_)) if dresses => style::css().await.into_response(),
         Err(away) => away.answer(&pages),

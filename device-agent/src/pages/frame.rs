@@ -3,7 +3,7 @@
 use super::Pages;
 use super::door::Visitor;
 use super::words::{Line, Shape};
-use crate::local::{AgentStatus, GetStatus, ListApprovals, Problem};
+use crate::local::{AgentStatus, Code, GetStatus, ListApprovals, Problem};
 use crate::settings::{Mode, Theme};
 
 /// A place in the side bar.
@@ -57,6 +57,8 @@ pub(super) struct Frame {
     /// `None` while the agent is between two lines.
     pub(super) status: Option<AgentStatus>,
     pub(super) approvals: usize,
+    /// What was looked for.
+    pub(super) search: String,
     theme: Theme,
 }
 
@@ -75,6 +77,7 @@ impl Frame {
             token: visitor.token.clone(),
             status: status.ok(),
             approvals: approvals.map_or(0, |waiting| waiting.len()),
+            search: String::new(),
             theme: theme.unwrap_or_default(),
         }
     }
@@ -138,11 +141,50 @@ impl Frame {
         crate::visible::block(text, "").trim_end().to_owned()
     }
 
+    /// The page of what a problem is about, where something can be done about it.
+    pub(super) fn page_of(problem: &Problem) -> String {
+        match (problem.code, &problem.about) {
+            (Code::RunsUnsettled, Some(run_id)) => format!("/runs/{run_id}"),
+            (Code::RunsUnsettled, None) => "/runs?state=awaiting_reconciliation".to_owned(),
+            (Code::ApprovalExpires, Some(approval_id)) => format!("/approvals#{approval_id}"),
+            _ => "/health".to_owned(),
+        }
+    }
+
     /// The worst problem that lasts, and how many more there are.
     pub(super) fn banner(&self) -> Option<(&Problem, usize)> {
         let problems = &self.status.as_ref()?.problems;
         // It is all there on its own page.
         let worst = problems.first().filter(|_| self.section != Section::Health)?;
         Some((worst, problems.len() - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use deskgate_protocol::Timestamp;
+
+    use super::*;
+    use crate::local::Severity;
+
+    #[test]
+    fn a_problem_leads_to_the_page_where_something_can_be_done_about_it() {
+        let page = |code: Code, about: Option<&str>| {
+            Frame::page_of(&Problem {
+                code,
+                severity: Severity::Warn,
+                title: String::new(),
+                about: about.map(str::to_owned),
+                text: String::new(),
+                next: String::new(),
+                since: Timestamp::now(),
+                hides: Vec::new(),
+                ignored: false,
+            })
+        };
+        assert_eq!(page(Code::RunsUnsettled, Some("run_1")), "/runs/run_1");
+        assert_eq!(page(Code::RunsUnsettled, None), "/runs?state=awaiting_reconciliation");
+        assert_eq!(page(Code::ApprovalExpires, Some("apr_1")), "/approvals#apr_1");
+        assert_eq!(page(Code::FileLoose, Some("home")), "/health");
     }
 }

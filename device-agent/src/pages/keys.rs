@@ -57,6 +57,11 @@ struct Created {
     address: Option<String>,
 }
 
+/// `POST /applications/{id}/keys/stored`: leaves the page with the key's text, which has no address of its own.
+pub(super) async fn stored(Path(app_id): Path<ApplicationId>) -> Redirect {
+    Redirect::to(&format!("/applications/{app_id}"))
+}
+
 /// The page with the key's text. It is an answer, not a page with an address: nobody can come back to it.
 pub(super) async fn shown_once(pages: &Pages, visitor: &Visitor, application: &str, created: CreatedKey) -> Response {
     let frame = Frame::new(pages, visitor, Section::Applications, "Key created").await;

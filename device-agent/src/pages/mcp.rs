@@ -12,17 +12,18 @@ use super::door::Visitor;
 use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::live::Topic;
+use super::removal::Removal;
 use super::words::{Shape, When};
 use super::wrong::{Wrong, come_back, failed};
 use super::{Pages, Trouble};
 use crate::local::{
-    AcceptMcpTools, LookAtMcpServer, NewKey, No, NoCode, RemoveMcpServer, ReviewMcpServers, SetMcpServer,
+    AcceptMcpTools, GetSettings, LookAtMcpServer, NewKey, No, NoCode, RemoveMcpServer, ReviewMcpServers, SetMcpServer,
 };
 use crate::services::offers::{Change, Pin, ServerView};
 use crate::visible;
 
 /// The form's fields, by the names of the command line's flags.
-const FIELDS: &[&str] = &["name", "url", "header", "key"];
+const FIELDS: &[&str] = &["name", "url", "key", "header", "key_place"];
 
 /// How a server stands, in one word.
 fn state(view: &ServerView) -> (Shape, &'static str) {
@@ -87,11 +88,17 @@ impl Show {
             view.as_ref().map_or_else(|| "New server".to_owned(), |view| format!("Server {}", view.server.name));
         let frame = Frame::new(pages, visitor, Section::Applications, title).await;
         let server = view.as_ref().map(|view| &view.server);
+        let place = match server.and_then(|server| server.key_place) {
+            Some(place) => place,
+            // A page is no worse than what it can know.
+            None => pages.desk().ask(GetSettings {}).await.map(|settings| settings.key_place).unwrap_or_default(),
+        };
         let field = |name: &str, value: Option<&String>| (name.to_owned(), value.cloned().unwrap_or_default());
         let fields = Fields(vec![
             field("url", server.map(|server| &server.url)),
             // The usual one need not be named.
             field("header", server.and_then(|server| server.header.as_ref()).filter(|name| *name != "authorization")),
+            ("key_place".to_owned(), place.as_str().to_owned()),
         ]);
         Self { frame, view, fields, wrong: Wrong::default(), said: None }
     }
@@ -113,11 +120,17 @@ impl Show {
         format!("/mcp/{}", self.view.as_ref().map_or("new", |view| &view.server.name))
     }
 
+    /// Whether it is this control that is wrong.
+    fn wrong(&self, field: &str) -> bool {
+        self.wrong.at(field).is_some()
+    }
+
     fn label(field: &str) -> &'static str {
         match field {
             "name" => "Name",
             "url" => "Address",
             "header" => "Header of the key",
+            "key_place" => "Where the key is kept",
             _ => "Key",
         }
     }
@@ -204,6 +217,7 @@ fn place_of(message: &str) -> &'static str {
         _ if message.starts_with("an MCP server's name") => "name: ",
         _ if message.starts_with("the address") || message.starts_with("a new MCP server needs") => "url: ",
         _ if message.contains("cannot be the header of a key") => "header: ",
+        _ if message.contains("keyring") => "key_place: ",
         _ if FIELDS.iter().any(|field| message.starts_with(&format!("{field}: "))) => "",
         _ => "key: ",
     }
@@ -225,7 +239,8 @@ fn request(name: String, fields: &Fields) -> Result<SetMcpServer, String> {
         None => NewKey::Keep,
     };
     let header = fields.filled("header").filter(|_| matches!(key, NewKey::Replace(_)));
-    Ok(SetMcpServer { name, url: fields.filled("url"), header, key })
+    let key_place = fields.get("key_place").parse().ok();
+    Ok(SetMcpServer { name, url: fields.filled("url"), header, key, key_place })
 }
 
 /// `POST /mcp/{name}/look`: asks the server for its tools. Takes as long as it does.
@@ -292,13 +307,13 @@ pub(super) async fn ask_accept(
     };
     let mut changes: Vec<&Change> = Vec::new();
     let mut unknown = false;
-    for user in &changed {
-        match &user.draft {
-            Some(Pin::Changed { changes: Some(found) }) => {
+    for pin in changed.iter().filter_map(|user| user.draft.as_ref()) {
+        match view.changes(pin) {
+            Some(found) => {
                 let new: Vec<_> = found.iter().filter(|change| !changes.contains(change)).collect();
                 changes.extend(new);
             }
-            _ => unknown = true,
+            None => unknown = true,
         }
     }
     let question = AcceptQuestion {
@@ -325,15 +340,6 @@ pub(super) async fn accept(
     Ok(Redirect::to(&format!("/mcp/{name}?said=accepted")))
 }
 
-#[derive(Template)]
-#[template(path = "mcp-remove.html")]
-struct RemoveQuestion {
-    frame: Frame,
-    name: String,
-    /// The services that name it.
-    services: Vec<String>,
-}
-
 /// `GET /mcp/{name}/remove`: the question before it.
 pub(super) async fn ask_remove(
     State(pages): State<Pages>,
@@ -341,9 +347,8 @@ pub(super) async fn ask_remove(
     Path(name): Path<String>,
 ) -> Result<Response, Trouble> {
     let view = find(&pages, &name).await?;
-    let frame = Frame::new(&pages, &visitor, Section::Applications, format!("Remove {name}?")).await;
     let services = view.users.into_iter().map(|user| user.service).collect();
-    Ok(super::html(StatusCode::OK, &RemoveQuestion { frame, name, services }))
+    Ok(Removal::ask(&pages, &visitor, ("server", "/mcp"), name, services).await)
 }
 
 /// `POST /mcp/{name}/remove`

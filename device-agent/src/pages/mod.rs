@@ -32,7 +32,10 @@ mod overview;
 mod plot;
 mod providers;
 mod publication;
+mod removal;
+mod retention;
 mod runs;
+mod search;
 mod service_form;
 mod services;
 mod sessions;
@@ -51,10 +54,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use askama::Template;
-use axum::Router;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use deskgate_protocol::canonical::Sha256Digest;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -62,6 +65,8 @@ use tokio_util::sync::CancellationToken;
 use crate::local::desk::Desk;
 use crate::local::{No, NoCode};
 use crate::store::{self, Settings};
+use door::Visitor;
+use frame::{Frame, Section};
 use live::Live;
 use sessions::Sessions;
 
@@ -154,6 +159,7 @@ pub fn router(pages: Pages) -> Router {
         .route("/applications/{id}/disable", get(applications::ask_disable).post(applications::disable))
         .route("/applications/{id}/export.jsonl", get(export::download))
         .route("/applications/{id}/keys/new", get(keys::ask_new).post(keys::create))
+        .route("/applications/{id}/keys/stored", post(keys::stored))
         .route("/applications/{id}/keys/{key}/revoke", get(keys::ask_revoke).post(keys::revoke))
         .route("/applications/{id}/keys/{key}/roll", get(keys::ask_roll).post(keys::roll))
         .route("/applications/{id}/remove", get(applications::ask_remove).post(applications::remove))
@@ -192,6 +198,7 @@ pub fn router(pages: Pages) -> Router {
         .route("/runs/{id}", get(runs::show))
         .route("/runs/{id}/reconcile", post(runs::reconcile))
         .route("/runs/{id}/stop", get(runs::ask_stop).post(runs::stop))
+        .route("/search", get(search::show))
         .route("/services/{id}", get(services::show).post(services::edit))
         .route("/services/{id}/check", post(services::check))
         .route("/services/{id}/publish", get(publication::ask_publish).post(publication::publish))
@@ -199,6 +206,8 @@ pub fn router(pages: Pages) -> Router {
         .route("/settings", get(settings::show).post(settings::change))
         .route("/settings/autostart", post(settings::set_autostart))
         .route("/settings/notifications", post(settings::set_notifications))
+        .route("/settings/retention", get(retention::ask).post(retention::set))
+        .route("/settings/secrets", post(settings::move_keys))
         .route("/settings/sign-out", get(settings::ask_sign_out))
         .route("/sign-in", get(sign_in::show).post(sign_in::enter))
         .route("/sign-out", post(sign_in::leave))
@@ -238,11 +247,29 @@ impl<E: Into<No>> From<E> for Trouble {
     }
 }
 
+/// What the door shows in the place of a page that there is not.
+#[derive(Clone, Debug)]
+struct Told {
+    title: &'static str,
+    message: String,
+}
+
 #[derive(Template)]
 #[template(path = "trouble.html")]
-struct TroublePage<'a> {
-    title: &'a str,
-    message: &'a str,
+struct TroublePage {
+    frame: Frame,
+    message: String,
+    /// Whether it may pass by itself.
+    passes: bool,
+}
+
+impl TroublePage {
+    /// The answer in words, with what stands around every page.
+    async fn of(pages: &Pages, visitor: &Visitor, status: StatusCode, told: Told) -> Response {
+        let frame = Frame::new(pages, visitor, Section::Help, told.title).await;
+        let passes = status == StatusCode::SERVICE_UNAVAILABLE;
+        html(status, &Self { frame, message: told.message, passes })
+    }
 }
 
 impl IntoResponse for Trouble {
@@ -256,6 +283,7 @@ impl IntoResponse for Trouble {
             NoCode::VersionMismatch => (StatusCode::BAD_GATEWAY, "The gateway has another version"),
             NoCode::Failed => (StatusCode::INTERNAL_SERVER_ERROR, "The agent failed"),
         };
-        html(status, &TroublePage { title, message: &self.0.message })
+        let told = Told { title, message: self.0.message };
+        (status, Extension(told.clone()), told.message).into_response()
     }
 }

@@ -9,8 +9,11 @@ use deskgate_protocol::secret::SecretKind;
 use super::door::Visitor;
 use super::fields::Fields;
 use super::frame::{Frame, Section};
+use super::removal::Removal;
 use super::{Pages, Trouble};
-use crate::local::{Configured, Kind, ListProviders, ListServices, NewKey, No, NoCode, RemoveProvider, SetProvider};
+use crate::local::{
+    Configured, GetSettings, Kind, ListProviders, ListServices, NewKey, No, NoCode, RemoveProvider, SetProvider,
+};
 use crate::services::Provider;
 
 /// The kinds with what they are called.
@@ -33,6 +36,10 @@ struct List {
 impl List {
     fn kind(&self, provider: &Configured) -> &'static str {
         name_of(provider.kind)
+    }
+
+    fn key(&self, provider: &Configured) -> String {
+        provider.key_place.map_or("none".to_owned(), |place| format!("saved {}", place.words()))
     }
 }
 
@@ -91,8 +98,10 @@ async fn find(pages: &Pages, name: &str) -> Result<Configured, Trouble> {
 }
 
 /// `GET /providers/new`
-pub(super) async fn ask_new(State(pages): State<Pages>, visitor: Visitor) -> Response {
-    form(&pages, &visitor, None, Fields::default(), None).await
+pub(super) async fn ask_new(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, Trouble> {
+    let place = pages.desk().ask(GetSettings {}).await?.key_place;
+    let fields = Fields(vec![("key_place".to_owned(), place.as_str().to_owned())]);
+    Ok(form(&pages, &visitor, None, fields, None).await)
 }
 
 /// `GET /providers/{name}`
@@ -102,7 +111,16 @@ pub(super) async fn show(
     Path(name): Path<String>,
 ) -> Result<Response, Trouble> {
     let saved = find(&pages, &name).await?;
-    let pairs = [("kind", name_of(saved.kind)), ("base_url", &saved.base_url), ("key_is", "keep")];
+    let place = match saved.key_place {
+        Some(place) => place,
+        None => pages.desk().ask(GetSettings {}).await?.key_place,
+    };
+    let pairs = [
+        ("kind", name_of(saved.kind)),
+        ("base_url", &saved.base_url),
+        ("key_is", "keep"),
+        ("key_place", place.as_str()),
+    ];
     let fields = Fields(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec());
     Ok(form(&pages, &visitor, Some(saved), fields, None).await)
 }
@@ -166,6 +184,7 @@ async fn refuse(
 fn place_of(message: &str) -> &'static str {
     match message {
         _ if message.starts_with("the base URL") => "base_url",
+        _ if message.contains("keyring") => "key_place",
         _ if message.starts_with("a provider's name") => "name",
         _ => "key",
     }
@@ -191,16 +210,8 @@ fn request(name: String, fields: &Fields) -> Result<SetProvider, Problem> {
         None if fields.get("key_is") == "none" => NewKey::Forget,
         None => NewKey::Keep,
     };
-    Ok(SetProvider { name, kind: Some(kind), base_url: fields.filled("base_url"), key })
-}
-
-#[derive(Template)]
-#[template(path = "provider-remove.html")]
-struct RemoveQuestion {
-    frame: Frame,
-    name: String,
-    /// The services that name it.
-    services: Vec<String>,
+    let key_place = fields.get("key_place").parse().ok();
+    Ok(SetProvider { name, kind: Some(kind), base_url: fields.filled("base_url"), key, key_place })
 }
 
 /// `GET /providers/{name}/remove`: the question before it.
@@ -210,7 +221,6 @@ pub(super) async fn ask_remove(
     Path(name): Path<String>,
 ) -> Result<Response, Trouble> {
     let name = find(&pages, &name).await?.name;
-    let frame = Frame::new(&pages, &visitor, Section::Applications, format!("Remove {name}?")).await;
     let provider = Provider::Account(name.clone());
     let mut services = pages.desk().ask(ListServices {}).await?;
     services.retain(|service| {
@@ -218,7 +228,7 @@ pub(super) async fn ask_remove(
         [Some(&service.draft), published].into_iter().flatten().any(|definition| definition.provider == provider)
     });
     let services = services.into_iter().map(|service| service.draft.name).collect();
-    Ok(super::html(StatusCode::OK, &RemoveQuestion { frame, name, services }))
+    Ok(Removal::ask(&pages, &visitor, ("provider", "/providers"), name, services).await)
 }
 
 /// `POST /providers/{name}/remove`

@@ -301,7 +301,12 @@ mod tests {
     }
 
     fn shop() -> ConfiguredServer {
-        ConfiguredServer { name: "shop".to_owned(), url: "https://shop.example/".to_owned(), header: None }
+        ConfiguredServer {
+            name: "shop".to_owned(),
+            url: "https://shop.example/".to_owned(),
+            header: None,
+            key_place: None,
+        }
     }
 
     #[tokio::test]

@@ -55,7 +55,7 @@ const TOOLS: [(ToolName, &str); 5] = [
     (ToolName::Write, "creates and replaces files"),
 ];
 
-/// The fields of a definition with the control that each error leads to, and what people call it.
+/// The fields of a definition in the order of the page, with the control that each error leads to, and what people call it.
 const PLACES: [(&str, &str, &str); 13] = [
     ("name", "name", "Name"),
     ("description", "description", "Description"),
@@ -64,11 +64,11 @@ const PLACES: [(&str, &str, &str); 13] = [
     ("model", "model", "Model"),
     ("instructions", "instructions", "Task"),
     ("tools", "tools", "What it may do"),
-    ("skills", "skills", "Skills"),
-    ("mcp", "mcp", "Servers of tools"),
+    ("network", "network", "Network of commands"),
     ("approvals", "rules", "Approvals"),
     ("protected", "protected", "Protected files"),
-    ("network", "network", "Network of commands"),
+    ("skills", "skills", "Skills"),
+    ("mcp", "mcp", "Servers of tools"),
     ("limits", "max_turns", "Limits"),
 ];
 
@@ -126,9 +126,18 @@ impl Editor {
         self.service.as_ref().map(usable::servers).unwrap_or_default()
     }
 
+    /// Whether the draft was changed since its checks: they say nothing of it any more.
+    fn outdated(&self) -> bool {
+        let service = self.service.as_ref().filter(|_| self.checking.is_none());
+        let report = service.and_then(|service| Some((service, service.checks.as_ref()?)));
+        report.is_some_and(|(service, report)| report.definition_sha256 != service.draft.digest())
+    }
+
     /// How a check ended, in shape and word.
     fn verdict(&self, check: &Check) -> (Shape, &'static str) {
         match check.verdict {
+            Verdict::Pass if self.outdated() => (Shape::Unknown, "was PASS"),
+            Verdict::Fail if self.outdated() => (Shape::Unknown, "was FAIL"),
             Verdict::Pass => (Shape::Good, "PASS"),
             Verdict::Fail => (Shape::Bad, "FAIL"),
             Verdict::Skip => (Shape::Over, "SKIP"),
@@ -141,12 +150,12 @@ impl Editor {
     }
 
     /// Each error with the control it leads to and the name of that.
-    fn errors(&self) -> impl Iterator<Item = (&'static str, &'static str, &str)> {
-        self.wrong.iter().map(|error| {
-            let place = PLACES.iter().find(|(field, ..)| *field == error.field);
-            let (_, place, name) = place.copied().unwrap_or(("", "name", "Service"));
-            (place, name, error.message.as_str())
-        })
+    fn errors(&self) -> Vec<(&'static str, &'static str, &str)> {
+        let place = |error: &FieldError| PLACES.iter().position(|(field, ..)| *field == error.field);
+        let mut errors: Vec<_> = self.wrong.iter().collect();
+        errors.sort_by_key(|error| place(error));
+        let shown = |error: &FieldError| place(error).map_or(("name", "Service"), |at| (PLACES[at].1, PLACES[at].2));
+        errors.into_iter().map(|error| (shown(error).0, shown(error).1, error.message.as_str())).collect()
     }
 }
 
@@ -293,7 +302,7 @@ async fn read(
 async fn saved(pages: &Pages, draft_id: DraftId, fields: &Fields) -> Result<Response, Trouble> {
     pages.live().changed(Topic::Status);
     if fields.get("then") == "check" {
-        pages.desk().ask(CheckService { draft_id }).await?;
+        pages.desk().ask(CheckService { draft_id, follower: None }).await?;
         return Ok(Redirect::to(&format!("/services/{draft_id}#checks")).into_response());
     }
     Ok(Redirect::to(&format!("/services/{draft_id}")).into_response())
@@ -301,7 +310,7 @@ async fn saved(pages: &Pages, draft_id: DraftId, fields: &Fields) -> Result<Resp
 
 /// `POST /services/{id}/check`: the draft as it is saved. Takes as long as the checks do.
 pub(super) async fn check(State(pages): State<Pages>, Path(draft_id): Path<DraftId>) -> Result<Redirect, Trouble> {
-    pages.desk().ask(CheckService { draft_id }).await?;
+    pages.desk().ask(CheckService { draft_id, follower: None }).await?;
     pages.live().changed(Topic::Status);
     Ok(Redirect::to(&format!("/services/{draft_id}#checks")))
 }

@@ -22,7 +22,18 @@ use crate::settings::{KeepAwake, Notifications, Theme};
 use crate::visible;
 
 /// The form's fields, by the names that the agent calls them.
-const FIELDS: &[&str] = &["device-name", "slots", "pages-port", "theme", "keep-awake"];
+const FIELDS: &[&str] = &[
+    "device-name",
+    "slots",
+    "pages-port",
+    "theme",
+    "keep-awake",
+    "secrets",
+    "keep-runs",
+    "keep-conversations",
+    "keep-journal",
+    "keep-log",
+];
 
 /// What was just done.
 #[derive(Debug, Default, Deserialize)]
@@ -62,6 +73,8 @@ impl Show {
             field("theme", settings.theme.as_str().to_owned()),
             field("keep-awake", settings.keep_awake.as_str().to_owned()),
         ]);
+        let kept = settings.keep.parts().map(|(name, days)| field(name, days.to_string()));
+        let fields = Fields([fields.0, kept.to_vec()].concat());
         Ok(Self { frame, settings, fields, wrong: Wrong::default(), said: None, autostart, notifications })
     }
 
@@ -93,6 +106,11 @@ impl Show {
             "slots" => "Runs at once",
             "pages-port" => "Port of these pages",
             "keep-awake" => "Kept awake during runs",
+            "secrets" => "Secrets",
+            "keep-runs" => "Ended runs",
+            "keep-conversations" => "Conversations",
+            "keep-journal" => "Answers in the journal",
+            "keep-log" => "The agent's log",
             _ => "Theme",
         }
     }
@@ -141,6 +159,8 @@ pub(super) async fn show(
     let said = match place.said.as_str() {
         "saved" => Some("Saved."),
         "enabled" => Some("The agent starts when you log in."),
+        "kept" => Some("Saved. What was older is deleted."),
+        "moved" => Some("Every key is there now."),
         "disabled" => Some("The agent does not start by itself any more."),
         _ => None,
     };
@@ -177,6 +197,7 @@ fn request(fields: &Fields) -> Result<ChangeSettings, String> {
             theme: Some(theme),
             pages_port: Some(port),
             keep_awake,
+            key_place: None,
         }),
         (slots, port, theme, awake) => {
             let wrong: Vec<_> = [slots.err(), port.err(), theme.err(), awake.err()].into_iter().flatten().collect();
@@ -185,10 +206,18 @@ fn request(fields: &Fields) -> Result<ChangeSettings, String> {
     }
 }
 
-async fn again(pages: &Pages, visitor: &Visitor, fields: Option<&Fields>, no: No) -> Result<Response, Trouble> {
+/// The page again, with what was wrong and everything that was sent; the fields of its other forms as they are saved.
+pub(super) async fn again(
+    pages: &Pages,
+    visitor: &Visitor,
+    fields: Option<&Fields>,
+    no: No,
+) -> Result<Response, Trouble> {
     let page = Show::new(pages, visitor).await?;
     let (status, wrong) = failed(&no, FIELDS);
-    let fields = fields.map_or(page.fields, come_back);
+    let mut sent = fields.map(come_back).unwrap_or_default();
+    sent.0.extend(page.fields.0);
+    let fields = sent;
     Ok(super::html(status, &Show { fields, wrong, ..page }))
 }
 
@@ -213,6 +242,25 @@ pub(super) async fn set_notifications(State(pages): State<Pages>, fields: Fields
     let ticked = |name| Some(fields.get(name) == "yes");
     pages.desk().ask(SetNotifications { on: ticked("approvals"), hide_details: ticked("hide-details") }).await?;
     Ok(Redirect::to("/settings?said=saved"))
+}
+
+/// `POST /settings/secrets`: moves every key.
+pub(super) async fn move_keys(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let moved = match fields.get("secrets").parse() {
+        Ok(place) => pages.desk().ask(ChangeSettings { key_place: Some(place), ..ChangeSettings::default() }).await,
+        Err(why) => Err(No { code: NoCode::Invalid, message: format!("secrets: {why}") }),
+    };
+    match moved {
+        Ok(_) => {
+            pages.live().changed(Topic::Status);
+            Ok(Redirect::to("/settings?said=moved#secrets").into_response())
+        }
+        Err(no) => again(&pages, &visitor, None, no).await,
+    }
 }
 
 #[derive(Template)]

@@ -11,13 +11,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
-use super::{Secret, SecretError, read_private, write_private};
+use super::keyring::{Entry, KeyringError};
+use super::{Holds, Kept, Place, Secret, SecretError, Wanted, read_private, write_private};
 
 /// The folder. Every call does file work and may block. Clones share their lock.
 pub struct Cabinet<T> {
     folder: PathBuf,
     is_name: fn(&str) -> bool,
     changing: Arc<Mutex<()>>,
+    wanted: Wanted,
     files: PhantomData<fn() -> T>,
 }
 
@@ -49,7 +51,7 @@ pub enum KeyChange {
 impl<T> Clone for Cabinet<T> {
     fn clone(&self) -> Self {
         let (folder, changing) = (self.folder.clone(), Arc::clone(&self.changing));
-        Self { folder, is_name: self.is_name, changing, files: PhantomData }
+        Self { folder, is_name: self.is_name, changing, wanted: self.wanted.clone(), files: PhantomData }
     }
 }
 
@@ -59,14 +61,23 @@ impl<T> std::fmt::Debug for Cabinet<T> {
     }
 }
 
-impl<T: Serialize + DeserializeOwned> Cabinet<T> {
+impl<T: Serialize + DeserializeOwned + Holds> Cabinet<T> {
     /// A folder, which is made when it is first needed. A name is a part of a file's name: `is_name` lets no other in.
     pub fn new(folder: PathBuf, is_name: fn(&str) -> bool) -> Self {
-        Self { folder, is_name, changing: Arc::default(), files: PhantomData }
+        Self { folder, is_name, changing: Arc::default(), wanted: Wanted::default(), files: PhantomData }
+    }
+
+    /// The same, with keys where they are wanted.
+    pub fn with(self, wanted: Wanted) -> Self {
+        Self { wanted, ..self }
     }
 
     /// Everything in it, by name.
     pub fn all(&self) -> Result<Vec<(String, T)>, FileError> {
+        self.names()?.into_iter().map(|name| self.read(&name).map(|file| (name, file))).collect()
+    }
+
+    fn names(&self) -> Result<Vec<String>, FileError> {
         let entries = match std::fs::read_dir(&self.folder) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -77,7 +88,7 @@ impl<T: Serialize + DeserializeOwned> Cabinet<T> {
         });
         let mut names: Vec<_> = names.collect();
         names.sort();
-        names.into_iter().map(|name| self.read(&name).map(|file| (name, file))).collect()
+        Ok(names)
     }
 
     /// What is saved by a name.
@@ -87,12 +98,27 @@ impl<T: Serialize + DeserializeOwned> Cabinet<T> {
         serde_json::from_str(&text).map_err(|_| FileError::Damaged(path))
     }
 
-    /// Saves what `make` makes of what was there, one change at a time. `anew`: it needs nothing of that, so that it also
-    /// mends what is damaged.
+    /// What is saved by a name, with its key.
+    pub fn open(&self, name: &str) -> Result<(T, Option<Zeroizing<String>>), FileError> {
+        let reveal = |file: T| match file.key().map(Kept::reveal).transpose() {
+            Ok(key) => Ok((file, key)),
+            Err(error) => Err(FileError::from(error)),
+        };
+        match reveal(self.read(name)?) {
+            // It may have been moved between the two looks.
+            Err(FileError::Secret(SecretError::Keyring(KeyringError::Missing))) => reveal(self.read(name)?),
+            opened => opened,
+        }
+    }
+
+    /// Saves what `make` makes of what was there, one change at a time. Its key is kept at `place`; without one where the
+    /// key before it was, or where keys are wanted. `anew`: it needs nothing of what was there, so that it also mends what
+    /// is damaged.
     pub fn change<E: From<FileError>>(
         &self,
         name: &str,
         anew: bool,
+        place: Option<Place>,
         make: impl FnOnce(Option<T>) -> Result<T, E>,
     ) -> Result<T, E> {
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,9 +128,51 @@ impl<T: Serialize + DeserializeOwned> Cabinet<T> {
             Err(FileError::Damaged(_)) if anew => None,
             Err(error) => return Err(error.into()),
         };
-        let made = make(saved)?;
-        self.write(name, &made)?;
+        let before = saved.as_ref().and_then(entry);
+        let place = place.or_else(|| Some(saved.as_ref()?.key()?.place())).unwrap_or_else(|| self.wanted.get());
+        let mut made = make(saved)?;
+        if let Some(key) = made.key_mut() {
+            key.move_to(place).map_err(FileError::from)?;
+        }
+        let written = self.write(name, &made);
+        // A key leaves its old place last: what ends before that leaves it there twice, and never nowhere.
+        let unused = if written.is_ok() { before } else { entry(&made) };
+        self.forget_unless_named(name, unused);
+        written?;
         Ok(made)
+    }
+
+    /// Deletes an entry of the keyring that a file had or was to have, unless it is what the file names now. Of a file
+    /// that cannot be read nobody knows.
+    fn forget_unless_named(&self, name: &str, unused: Option<Entry>) {
+        let Some(unused) = unused else { return };
+        let named = match self.read(name) {
+            Ok(file) => entry(&file),
+            Err(FileError::Unknown(_)) => None,
+            Err(_) => return,
+        };
+        if named.as_ref() != Some(&unused) {
+            unused.forget();
+        }
+    }
+
+    /// Moves every key to where keys are wanted, one after the other. What was moved before something fails stays moved.
+    pub fn move_keys(&self) -> Result<(), FileError> {
+        for name in self.names()? {
+            let wanted = Some(self.wanted.get());
+            match self.change::<FileError>(&name, false, wanted, |saved| saved.ok_or_else(|| unknown(&name))) {
+                // It was removed in the meantime.
+                Ok(_) | Err(FileError::Unknown(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Where in the keyring its keys are, as far as its files can be read.
+    pub fn entries(&self) -> Vec<Entry> {
+        let names = self.names().unwrap_or_default();
+        names.iter().filter_map(|name| entry(&self.read(name).ok()?)).collect()
     }
 
     fn write(&self, name: &str, file: &T) -> Result<(), FileError> {
@@ -117,11 +185,15 @@ impl<T: Serialize + DeserializeOwned> Cabinet<T> {
 
     /// Removes a file, and its key with it.
     pub fn remove(&self, name: &str) -> Result<(), FileError> {
+        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.file(name)?;
+        let unused = self.read(name).ok().and_then(|file| entry(&file));
         std::fs::remove_file(&path).map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => unknown(name),
-            _ => SecretError::Io { path, source }.into(),
-        })
+            _ => FileError::from(SecretError::Io { path, source }),
+        })?;
+        self.forget_unless_named(name, unused);
+        Ok(())
     }
 
     /// Where a name's file is, whether or not there is one.
@@ -134,6 +206,11 @@ impl<T: Serialize + DeserializeOwned> Cabinet<T> {
     }
 }
 
+/// Where a file's key is in the keyring.
+fn entry(file: &impl Holds) -> Option<Entry> {
+    file.key().and_then(Kept::entry).cloned()
+}
+
 fn unknown(name: &str) -> FileError {
     FileError::Unknown(name.chars().take(100).collect())
 }
@@ -142,6 +219,9 @@ fn unknown(name: &str) -> FileError {
 pub fn is_short_name(text: &str, most: usize) -> bool {
     (1..=most).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
 }
+
+/// The one name that nothing can have: `/…/new` is the page for a new one.
+pub const TAKEN_NAME: &str = "new";
 
 impl KeyChange {
     /// The key from now on. A saved one was given for a place and never moves: `moved` is the error where it would.
@@ -166,12 +246,22 @@ mod tests {
 
     use super::*;
 
+    impl Holds for Vec<u32> {
+        fn key(&self) -> Option<&Kept> {
+            None
+        }
+
+        fn key_mut(&mut self) -> Option<&mut Kept> {
+            None
+        }
+    }
+
     fn cabinet(folder: PathBuf) -> Cabinet<Vec<u32>> {
         Cabinet::new(folder, |name| is_short_name(name, 8))
     }
 
     fn set(cabinet: &Cabinet<Vec<u32>>, name: &str, anew: bool, file: &[u32]) -> Result<Vec<u32>, FileError> {
-        cabinet.change(name, anew, |_| Ok(file.to_vec()))
+        cabinet.change(name, anew, None, |_| Ok(file.to_vec()))
     }
 
     #[test]
@@ -228,7 +318,7 @@ mod tests {
                             saved.push(0);
                             Ok::<_, FileError>(saved)
                         };
-                        cabinet.change("work", false, longer).expect("saved");
+                        cabinet.change("work", false, None, longer).expect("saved");
                     }
                 });
             }

@@ -1,6 +1,8 @@
-//! Where secrets live on this computer: in files of mode 0600.
+//! Where secrets live on this computer: in files of mode 0600, or the keys among them in the desktop's keyring.
 
 mod cabinet;
+mod kept;
+pub mod keyring;
 
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -9,7 +11,9 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-pub use cabinet::{Cabinet, FileError, KeyChange, is_short_name};
+pub use cabinet::{Cabinet, FileError, KeyChange, TAKEN_NAME, is_short_name};
+pub use kept::{Holds, Kept, Place, Wanted};
+use keyring::KeyringError;
 
 /// The most bytes of a secret. No provider's key comes near it.
 const LIMIT: usize = 8 * 1024;
@@ -40,6 +44,9 @@ pub enum SecretError {
         /// Its mode.
         mode: u32,
     },
+    /// It is in the keyring, or is to be.
+    #[error(transparent)]
+    Keyring(#[from] KeyringError),
     /// It is none.
     #[error("a key is one line of visible ASCII characters without spaces, of at most {LIMIT} bytes; this is not")]
     NotAKey,
@@ -82,8 +89,8 @@ pub fn read_private(path: &Path) -> Result<Option<Zeroizing<String>>, SecretErro
     Ok(Some(text))
 }
 
-/// Writes a file of mode 0600 in one step: either the old content is there, or the new. Two that write
-/// the same file at once are kept apart by their caller.
+/// Writes a file of mode 0600 in one step: either the old content is there, or the new, and the new one stays when this
+/// returns. Two that write the same file at once are kept apart by their caller.
 pub fn write_private(path: &Path, content: &[u8]) -> Result<(), SecretError> {
     let partial = path.with_extension("new");
     let written = || -> io::Result<()> {
@@ -91,7 +98,9 @@ pub fn write_private(path: &Path, content: &[u8]) -> Result<(), SecretError> {
         let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
         file.write_all(content)?;
         file.sync_all()?;
-        std::fs::rename(&partial, path)
+        std::fs::rename(&partial, path)?;
+        // Until then a power failure may bring the old one back, which may name a key that was deleted since.
+        path.parent().map_or(Ok(()), |folder| std::fs::File::open(folder)?.sync_all())
     };
     written().map_err(|source| SecretError::Io { path: path.to_owned(), source })
 }

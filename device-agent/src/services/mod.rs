@@ -208,10 +208,15 @@ impl<G: Gateway> ServiceDesk<G> {
     /// Makes every check of the draft and keeps what they found. Lists of tools of other servers are pinned in the draft
     /// as they are found: what is published next is what was looked at here.
     pub async fn check(&self, draft_id: DraftId) -> Result<Report, Error> {
+        self.check_for(None, draft_id).await
+    }
+
+    /// The same, followed by whoever asked, under a number of their own.
+    pub async fn check_for(&self, follower: Option<u64>, draft_id: DraftId) -> Result<Report, Error> {
         let service = self.show(draft_id).await?;
         let mut draft = service.draft.clone();
         let names = checks::names(&draft).into_iter().chain(servers::names(&draft)).collect();
-        let shown = self.progress.begin(draft_id, names);
+        let shown = self.progress.begin(draft_id, names, follower);
         let tell = |check: &Check| shown.found(check);
         let found = servers::pin(&mut draft, &self.computer.servers, &self.store, &tell).await?;
         if draft != service.draft && !self.store.replace_draft(draft_id, &service.draft, &draft).await? {

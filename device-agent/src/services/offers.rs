@@ -28,6 +28,18 @@ pub struct ServerView {
     pub problem: Option<String>,
     /// The services that name it.
     pub users: Vec<User>,
+    /// The other lists that services are pinned to, each once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<Other>,
+}
+
+/// A list that services are pinned to and that is not offered any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Other {
+    /// What it is pinned by.
+    pub tools_sha256: Sha256Digest,
+    /// What is different in the offered list; absent when this one was not kept.
+    pub changes: Option<Vec<Change>>,
 }
 
 /// A list of tools.
@@ -68,8 +80,8 @@ pub enum Pin {
     Same,
     /// Pinned to another list.
     Changed {
-        /// What is different; absent when the pinned list was not kept.
-        changes: Option<Vec<Change>>,
+        /// That one.
+        tools_sha256: Sha256Digest,
     },
 }
 
@@ -107,6 +119,12 @@ impl ServerView {
         self.users.iter().any(|user| matches!(user.draft, Some(Pin::Changed { .. })))
     }
 
+    /// What is different between what is offered and what a definition is pinned to, if that is known.
+    pub fn changes(&self, pin: &Pin) -> Option<&[Change]> {
+        let Pin::Changed { tools_sha256 } = pin else { return None };
+        self.others.iter().find(|other| other.tools_sha256 == *tools_sha256)?.changes.as_deref()
+    }
+
     /// How all its users stand.
     pub fn pins(&self) -> impl Iterator<Item = &Pin> {
         self.users.iter().flat_map(|user| [&user.draft, &user.published]).flatten()
@@ -118,7 +136,7 @@ pub async fn review(store: &store::Services, servers: Vec<Configured>) -> Result
     let services = store.list().await?;
     let mut views = Vec::new();
     for server in servers {
-        let lists = store.tools_of(&server.name).await?;
+        let lists = store.tools_of(&server.name, &server.url).await?;
         views.push(view(server, &lists, &services));
     }
     Ok(views)
@@ -129,18 +147,18 @@ pub async fn look(store: &store::Services, servers: &Servers, server: Configured
     let asked = McpServer { name: server.name.clone(), url: server.url.clone(), tools_sha256: None };
     let problem = match servers.look(&asked).await {
         Ok(listing) => {
-            remember(store, &server.name, &listing).await?;
+            remember(store, &server.name, &server.url, &listing).await?;
             None
         }
         Err(error) => Some(error.to_string()),
     };
-    let (lists, services) = (store.tools_of(&server.name).await?, store.list().await?);
+    let (lists, services) = (store.tools_of(&server.name, &server.url).await?, store.list().await?);
     Ok(ServerView { problem, ..view(server, &lists, &services) })
 }
 
 /// Pins the newest list of a server, which must be this one, in every draft that was pinned to another.
 pub async fn accept(store: &store::Services, server: &Configured, tools: Sha256Digest) -> Result<(), Error> {
-    let newest = store.tools_of(&server.name).await?.into_iter().next();
+    let newest = store.tools_of(&server.name, &server.url).await?.into_iter().next();
     if newest.is_none_or(|list| list.digest != tools) {
         return Err(Error::OtherTools(server.name.clone()));
     }
@@ -156,13 +174,19 @@ pub async fn accept(store: &store::Services, server: &Configured, tools: Sha256D
     Ok(())
 }
 
-/// Keeps a list as the newest of its server.
-pub(super) async fn remember(store: &store::Services, server: &str, listing: &Listing) -> Result<(), store::Error> {
+/// Keeps a list as the newest of a server at an address.
+pub(super) async fn remember(
+    store: &store::Services,
+    server: &str,
+    url: &str,
+    listing: &Listing,
+) -> Result<(), store::Error> {
     let services = store.list().await?;
-    let pinned = services.iter().flat_map(definitions).filter_map(|definition| used(definition, server)?.tools_sha256);
+    let used = services.iter().flat_map(definitions).filter_map(|definition| used(definition, server));
+    let pinned = used.filter(|used| used.url == url).filter_map(|used| used.tools_sha256);
     let tools = serde_json::to_string(listing.tools()).expect("it was read from JSON");
     let list = Kept { digest: listing.digest(), tools, seen_at: Timestamp::now() };
-    store.keep_tools(server, list, pinned.collect()).await
+    store.keep_tools(server, url, list, pinned.collect()).await
 }
 
 fn view(server: Configured, lists: &[Kept], services: &[Service]) -> ServerView {
@@ -172,11 +196,27 @@ fn view(server: Configured, lists: &[Kept], services: &[Service]) -> ServerView 
         let known = draft.is_some() || published.is_some();
         known.then(|| User { draft_id: service.draft_id, service: service.draft.name.clone(), draft, published })
     };
-    let users = services.iter().filter_map(user).collect();
+    let users: Vec<_> = services.iter().filter_map(user).collect();
     let offer = lists
         .first()
         .and_then(|list| Some(Offer { tools_sha256: list.digest, seen_at: list.seen_at, tools: tools(list)? }));
-    ServerView { server, offer, problem: None, users }
+    let view = ServerView { server, offer, problem: None, users, others: Vec::new() };
+    ServerView { others: others(&view, lists), ..view }
+}
+
+/// The other lists that its users are pinned to.
+fn others(view: &ServerView, lists: &[Kept]) -> Vec<Other> {
+    let newest = lists.first().and_then(tools);
+    let mut others: Vec<Other> = Vec::new();
+    for pin in view.pins() {
+        let Pin::Changed { tools_sha256 } = *pin else { continue };
+        if others.iter().all(|other| other.tools_sha256 != tools_sha256) {
+            let old = lists.iter().find(|list| list.digest == tools_sha256).and_then(tools);
+            let changes = old.zip(newest.as_ref()).map(|(old, new)| changes(&old, new));
+            others.push(Other { tools_sha256, changes });
+        }
+    }
+    others
 }
 
 fn pin(used: &McpServer, url: &str, lists: &[Kept]) -> Pin {
@@ -185,10 +225,7 @@ fn pin(used: &McpServer, url: &str, lists: &[Kept]) -> Pin {
         (None, _) => Pin::Unpinned,
         (Some(_), None) => Pin::NotCompared,
         (Some(pinned), Some(newest)) if pinned == newest.digest => Pin::Same,
-        (Some(pinned), Some(newest)) => {
-            let old = lists.iter().find(|list| list.digest == pinned).and_then(tools);
-            Pin::Changed { changes: old.zip(tools(newest)).map(|(old, new)| changes(&old, &new)) }
-        }
+        (Some(pinned), Some(_)) => Pin::Changed { tools_sha256: pinned },
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Checking {
     pub names: Vec<String>,
     /// What it has found, in the order that it was found in.
     pub found: Vec<Check>,
+    /// The number that whoever asked for it follows it by.
+    follower: Option<u64>,
     /// Tells it from every other one.
     number: u64,
 }
@@ -47,11 +49,13 @@ impl Progress {
         self.now.subscribe()
     }
 
-    /// What the check of a draft has found beyond the first `known`, as soon as there is something. Waits for a check
-    /// that has not begun yet; cancel-safe.
-    pub async fn beyond(&self, draft_id: DraftId, known: usize) -> Vec<Check> {
+    /// What the check of a draft that was asked for with this number has found beyond the first `known`, as soon as there is
+    /// something. Waits for a check that has not begun yet; cancel-safe.
+    pub async fn beyond(&self, draft_id: DraftId, follower: u64, known: usize) -> Vec<Check> {
         let mut changes = self.watch();
-        let more = |all: &HashMap<DraftId, Checking>| all.get(&draft_id).is_some_and(|it| it.found.len() > known);
+        let more = |all: &HashMap<DraftId, Checking>| {
+            all.get(&draft_id).is_some_and(|it| it.follower == Some(follower) && it.found.len() > known)
+        };
         match changes.wait_for(more).await {
             Ok(all) => all.get(&draft_id).map(|it| it.found[known..].to_vec()).unwrap_or_default(),
             // Not while this very handle holds the sender.
@@ -60,10 +64,10 @@ impl Progress {
     }
 
     /// Begins to show a check. A newer one of the same draft is shown in its place.
-    pub(super) fn begin(&self, draft_id: DraftId, names: Vec<String>) -> Shown {
+    pub(super) fn begin(&self, draft_id: DraftId, names: Vec<String>, follower: Option<u64>) -> Shown {
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         self.now.send_modify(|all| {
-            all.insert(draft_id, Checking { names, found: Vec::new(), number });
+            all.insert(draft_id, Checking { names, found: Vec::new(), follower, number });
         });
         Shown { progress: self.clone(), draft_id, number }
     }
@@ -106,16 +110,20 @@ mod tests {
         let (progress, draft_id) = (Progress::default(), DraftId::new());
         let names = |found: Vec<Check>| found.into_iter().map(|check| check.name).collect::<Vec<_>>();
         let watching = progress.clone();
-        let first = tokio::spawn(async move { watching.beyond(draft_id, 0).await });
-        let older = progress.begin(draft_id, vec!["one".to_owned(), "two".to_owned()]);
+        let first = tokio::spawn(async move { watching.beyond(draft_id, 7, 0).await });
+        let older = progress.begin(draft_id, vec!["one".to_owned(), "two".to_owned()], Some(7));
         older.found(&pass("one", ""));
         assert_eq!(names(first.await.expect("no panic")), ["one"]);
         older.found(&pass("two", ""));
-        assert_eq!(names(progress.beyond(draft_id, 1).await), ["two"]);
-        let newer = progress.begin(draft_id, vec!["one".to_owned()]);
+        assert_eq!(names(progress.beyond(draft_id, 7, 1).await), ["two"]);
+        let newer = progress.begin(draft_id, vec!["one".to_owned()], Some(8));
+        newer.found(&pass("one", ""));
+        let mut of_older = std::pin::pin!(progress.beyond(draft_id, 7, 0));
+        assert!(futures_util::poll!(of_older.as_mut()).is_pending(), "what another check finds is not told here");
+        assert_eq!(names(progress.beyond(draft_id, 8, 0).await), ["one"]);
         older.found(&pass("three", ""));
         drop(older);
-        assert!(progress.of(draft_id).is_some_and(|it| it.found.is_empty()), "the newer one is shown");
+        assert!(progress.of(draft_id).is_some_and(|it| it.found.len() == 1), "the newer one is shown");
         drop(newer);
         assert!(progress.of(draft_id).is_none());
     }
@@ -123,7 +131,7 @@ mod tests {
     #[test]
     fn a_check_that_outlives_a_newer_one_is_not_taken_for_the_newest() {
         let (progress, draft_id) = (Progress::default(), DraftId::new());
-        let begin = || progress.begin(draft_id, Vec::new());
+        let begin = || progress.begin(draft_id, Vec::new(), None);
         let oldest = begin();
         drop(begin());
         let _newest = begin();

@@ -48,7 +48,7 @@ async fn look(server: &mut McpServer, servers: &Servers, store: &store::Services
             return Ok([fail(&answers, &error.to_string(), next), skip(&pinned, "it gave no list of tools")]);
         }
     };
-    offers::remember(store, &server.name, &listing).await?;
+    offers::remember(store, &server.name, &server.url, &listing).await?;
     let names = listing.names();
     let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
     let more = if names.len() > SHOWN { ", …" } else { "" };

@@ -44,6 +44,11 @@ pub enum Error {
         /// The newest one this program knows.
         known: u32,
     },
+    /// An earlier version of the program wrote it, and it was opened for reading only.
+    #[error(
+        "the database was written by an earlier version of deskgate; the agent brings it up to date when it starts"
+    )]
+    OlderSchema,
     /// A row holds what this program never writes.
     #[error("the device's database is damaged: {what} cannot be read; restore it or move the file away")]
     Damaged {

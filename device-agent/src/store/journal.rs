@@ -339,9 +339,10 @@ fn forget(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<(), Error
         effects => Some(text(&revoked_after_writing(effects))),
     };
     tx.prepare_cached(
-        "INSERT OR REPLACE INTO past_run (run_id, attempt, cut_off, finish_seq, outcome, bytes, conversation_id, generation)
+        "INSERT OR REPLACE INTO past_run (run_id, attempt, cut_off, finish_seq, outcome, bytes, conversation_id, generation,
+             settled_at)
          SELECT run_id, attempt, cut_off, finish_seq, coalesce(outcome, ?3), coalesce(length(coalesce(outcome, ?3)), 0),
-                offer ->> '$.conversation', offer ->> '$.generation'
+                offer ->> '$.conversation', offer ->> '$.generation', (SELECT now FROM transcript_clock)
          FROM run_journal WHERE run_id = ?1 AND attempt = ?2",
     )?
     .execute(params![run_id.to_string(), attempt, torn])?;

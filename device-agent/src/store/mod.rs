@@ -56,6 +56,11 @@ impl Store {
         Ok(Self { worker: Arc::new(Worker::open(path.into()).await?), decisions: watch::Sender::new(()) })
     }
 
+    /// Opens the database for reading only: nothing is made, brought up to date or written.
+    pub async fn look(path: impl Into<PathBuf>) -> Result<Self, Error> {
+        Ok(Self { worker: Arc::new(Worker::look(path.into()).await?), decisions: watch::Sender::new(()) })
+    }
+
     /// Requests for approval.
     pub fn approvals(&self) -> Approvals {
         Approvals::new(self.clone())

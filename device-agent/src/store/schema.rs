@@ -202,7 +202,35 @@ CREATE TABLE tool_list (
     UNIQUE (server, digest)
 ) STRICT;
 ",
+    "
+-- When the gateway had settled a run, by the clock of the transcripts.
+ALTER TABLE past_run ADD COLUMN settled_at INTEGER NOT NULL DEFAULT 0;
+UPDATE past_run SET settled_at = (SELECT now FROM transcript_clock);
+",
+    "
+-- A server at another address is another server. Of the lists so far nobody knows which address gave them.
+DROP TABLE tool_list;
+CREATE TABLE tool_list (
+    n        INTEGER PRIMARY KEY AUTOINCREMENT,
+    server   TEXT NOT NULL,
+    url      TEXT NOT NULL,
+    digest   TEXT NOT NULL,
+    tools    TEXT NOT NULL,
+    seen_at  TEXT NOT NULL,
+    UNIQUE (server, url, digest)
+) STRICT;
+",
 ];
+
+/// Whether the file is as this program writes it. Changes nothing.
+pub(super) fn check(connection: &Connection) -> Result<(), Error> {
+    let known = STEPS.len() as u32;
+    match connection.query_row("PRAGMA user_version", [], |row| row.get(0))? {
+        found if found > known => Err(Error::NewerSchema { found, known }),
+        found if found < known => Err(Error::OlderSchema),
+        _ => Ok(()),
+    }
+}
 
 /// Takes the steps that are missing, all or none. Refuses a file that a newer program wrote.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {

@@ -7,7 +7,8 @@ use serde::de::DeserializeOwned;
 
 use super::{Error, Store};
 use crate::health::Ignored;
-use crate::settings::{Connection, KeepAwake, Notifications, Theme};
+use crate::secrets::Place;
+use crate::settings::{Connection, Keep, KeepAwake, Notifications, Theme};
 
 /// Reads and writes settings. Changing one never touches another.
 #[derive(Clone, Debug)]
@@ -81,6 +82,26 @@ impl Settings {
         self.set("page_port", &port).await
     }
 
+    /// Where keys are kept.
+    pub async fn key_place(&self) -> Result<Place, Error> {
+        Ok(self.get("key_place").await?.unwrap_or_default())
+    }
+
+    /// Chooses where keys are kept. It moves none.
+    pub async fn set_key_place(&self, place: Place) -> Result<(), Error> {
+        self.set("key_place", &place).await
+    }
+
+    /// For how long what is over is kept.
+    pub async fn keep(&self) -> Result<Keep, Error> {
+        Ok(self.get("keep").await?.unwrap_or_default())
+    }
+
+    /// Chooses that. It deletes nothing by itself.
+    pub async fn set_keep(&self, keep: Keep) -> Result<(), Error> {
+        self.set("keep", &keep).await
+    }
+
     /// How the pages look.
     pub async fn theme(&self) -> Result<Theme, Error> {
         Ok(self.get("theme").await?.unwrap_or_default())
@@ -139,6 +160,11 @@ impl Settings {
         let text = text(value);
         self.store.durably(move |tx| write(tx, key, &text)).await
     }
+}
+
+/// An expression of SQL: for how many seconds something is kept, by its name in [`Keep`].
+pub(super) fn kept_seconds(part: &str, otherwise: u32) -> String {
+    format!("coalesce((SELECT value ->> '$.{part}' FROM setting WHERE key = 'keep'), {otherwise}) * 86400")
 }
 
 fn read<T: DeserializeOwned>(tx: &Transaction<'_>, key: &str) -> Result<Option<T>, Error> {

@@ -5,8 +5,8 @@
 //!
 //! What is kept is what the next message sees, and no more of other people's business than that: of a
 //! generation the newest `KEPT_BYTES`, of one message or answer `PART_BYTES` with a note in the place of
-//! the middle. A conversation in which nothing was said for `SILENT_DAYS` is forgotten; the next message in it
-//! sees nothing of before.
+//! the middle. A conversation in which nothing was said for as many days as its owner chose ([`Keep`]) is forgotten; the
+//! next message in it sees nothing of before.
 
 mod clock;
 pub(super) use clock::moment;
@@ -18,16 +18,15 @@ use deskgate_protocol::ids::{ConversationId, RunId};
 use deskgate_protocol::run::{Input, Outcome};
 use rusqlite::{OptionalExtension, Transaction, params};
 
+use super::settings::kept_seconds;
 use super::{Error, Store, journal};
+use crate::settings::Keep;
 
 /// Bytes of a generation that are kept and seen, as they are stored; the newest count, and the newest exchange
 /// always does.
 const KEPT_BYTES: i64 = 512 * 1024;
 /// Bytes of one message's text, of its further members, and of one answer.
 const PART_BYTES: usize = 128 * 1024;
-/// Days without a message after which a conversation is forgotten, as [`clock`] counts them.
-const SILENT_DAYS: i64 = 90;
-const SILENCE_S: i64 = SILENT_DAYS * 24 * 3600;
 
 /// The transcripts' handle.
 #[derive(Clone, Debug)]
@@ -99,6 +98,23 @@ impl Transcripts {
         Ok(())
     }
 
+    /// The same at this moment, without moving the time on: for whoever chose to keep less.
+    pub async fn forget_now(&self) -> Result<(), Error> {
+        self.store.durably(forget_silent).await
+    }
+
+    /// How many conversations are kept, and in how many of them nothing was said for so many days.
+    pub async fn silent_for(&self, days: u32) -> Result<(u64, u64), Error> {
+        self.store
+            .lazily(move |tx| {
+                let sql =
+                    "SELECT count(*), count(*) FILTER (WHERE last < (SELECT now FROM transcript_clock) - ?1 * 86400)
+                           FROM (SELECT max(said_at) AS last FROM transcript GROUP BY conversation_id)";
+                Ok(tx.query_row(sql, [days], |row| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64)))?)
+            })
+            .await
+    }
+
     /// Forgets everything up to a generation, for good, also in the journal. May be repeated.
     pub async fn close(&self, conversation: ConversationId, generation: u32) -> Result<(), Error> {
         self.store
@@ -159,13 +175,19 @@ fn trim(tx: &Transaction<'_>, conversation: &str, generation: u32) -> Result<(),
     Ok(())
 }
 
+/// How long silence may last, in seconds, as SQL.
+fn silence() -> String {
+    kept_seconds("conversations", Keep::DEFAULT.conversations)
+}
+
 fn forget_silent(tx: &Transaction<'_>) -> Result<(), Error> {
     let silent: Vec<String> = tx
-        .prepare(
+        .prepare(&format!(
             "SELECT conversation_id FROM transcript GROUP BY conversation_id
-             HAVING max(said_at) < (SELECT now FROM transcript_clock) - ?1",
-        )?
-        .query_map([SILENCE_S], |row| row.get(0))?
+             HAVING max(said_at) < (SELECT now FROM transcript_clock) - {}",
+            silence()
+        ))?
+        .query_map([], |row| row.get(0))?
         .collect::<Result<_, _>>()?;
     for conversation in silent {
         tx.execute("DELETE FROM transcript WHERE conversation_id = ?1", [&conversation])?;
@@ -175,13 +197,14 @@ fn forget_silent(tx: &Transaction<'_>) -> Result<(), Error> {
 }
 
 fn said(tx: &Transaction<'_>, conversation: ConversationId, generation: u32) -> Result<Vec<Said>, Error> {
-    let mut statement = tx.prepare_cached(
+    let mut statement = tx.prepare_cached(&format!(
         "SELECT input, answer, n FROM transcript WHERE conversation_id = ?1 AND generation = ?2
              AND (SELECT max(said_at) FROM transcript WHERE conversation_id = ?1)
-                 >= (SELECT now FROM transcript_clock) - ?3
+                 >= (SELECT now FROM transcript_clock) - {}
          ORDER BY n",
-    )?;
-    let mut rows = statement.query(params![conversation.to_string(), generation, SILENCE_S])?;
+        silence()
+    ))?;
+    let mut rows = statement.query(params![conversation.to_string(), generation])?;
     let mut said = Vec::new();
     while let Some(row) = rows.next()? {
         said.push(Said {

@@ -5,7 +5,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Error, schema};
@@ -31,7 +32,17 @@ pub(super) struct Worker {
 }
 
 impl Worker {
+    /// For reading and writing: what is missing is made, and the schema brought up to date.
     pub(super) async fn open(path: PathBuf) -> Result<Self, Error> {
+        Self::start(path, open).await
+    }
+
+    /// For reading only: nothing is made, and nothing changes.
+    pub(super) async fn look(path: PathBuf) -> Result<Self, Error> {
+        Self::start(path, look).await
+    }
+
+    async fn start(path: PathBuf, open: fn(&Path) -> Result<Connection, Error>) -> Result<Self, Error> {
         let (opened, result) = oneshot::channel();
         let (jobs, mut queue) = mpsc::channel::<Job>(QUEUE);
         let at = path.clone();
@@ -92,15 +103,45 @@ fn transact<R>(
         Sync::Normal => "NORMAL",
     };
     connection.pragma_update(None, "synchronous", level)?;
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Who may only read takes no lock for writing.
+    let reads: bool = connection.pragma_query_value(None, "query_only", |row| row.get(0))?;
+    let behaviour = if reads { TransactionBehavior::Deferred } else { TransactionBehavior::Immediate };
+    let transaction = connection.transaction_with_behavior(behaviour)?;
     let result = work(&transaction)?;
     transaction.commit()?;
     Ok(result)
 }
 
 fn open(path: &Path) -> Result<Connection, Error> {
+    make(path)?;
     secure(path)?;
     let mut connection = Connection::open(path)?;
+    take(path, &connection)?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    // What was deleted of other people's business is overwritten. Costs a write for each page that becomes free.
+    connection.pragma_update(None, "secure_delete", true)?;
+    schema::migrate(&mut connection)?;
+    Ok(connection)
+}
+
+fn look(path: &Path) -> Result<Connection, Error> {
+    secure(path)?;
+    // Opened for writing all the same: a lock that keeps an agent out, and is kept out by one, cannot be had otherwise.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    // What a crash left to be taken over stays to be taken over; otherwise closing removes what opening made.
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let left = Path::new(&log).metadata().is_ok_and(|log| log.len() > 0);
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, left)?;
+    connection.pragma_update(None, "query_only", true)?;
+    take(path, &connection)?;
+    schema::check(&connection)?;
+    Ok(connection)
+}
+
+/// Takes the file for this process alone.
+fn take(path: &Path, connection: &Connection) -> Result<(), Error> {
     let in_use = |error| match error {
         rusqlite::Error::SqliteFailure(failure, _) if failure.code == ErrorCode::DatabaseBusy => {
             Error::InUse { path: path.to_owned() }
@@ -110,25 +151,31 @@ fn open(path: &Path) -> Result<Connection, Error> {
     // A predecessor that is just ending gets a moment; a living one keeps its lock for good.
     connection.busy_timeout(std::time::Duration::from_millis(500))?;
     connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
-    connection.pragma_update(None, "journal_mode", "WAL").map_err(in_use)?;
-    connection.pragma_update(None, "foreign_keys", true)?;
-    // What was deleted of other people's business is overwritten. Costs a write for each page that becomes free.
-    connection.pragma_update(None, "secure_delete", true)?;
-    schema::migrate(&mut connection)?;
-    Ok(connection)
+    // Writes nothing where the mode is this one already.
+    connection.pragma_update(None, "journal_mode", "WAL").map_err(in_use)
+}
+
+fn failed(at: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    let path = at.to_owned();
+    move |source| Error::File { path, source }
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Makes directory and file for their owner only. SQLite gives its side files the mode of the main one.
-fn secure(path: &Path) -> Result<(), Error> {
-    let failed = |at: &Path| {
-        let path = at.to_owned();
-        move |source| Error::File { path, source }
-    };
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+fn make(path: &Path) -> Result<(), Error> {
+    let directory = directory_of(path);
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed(directory))?;
     // Opened without truncating: only its existence and its mode matter here.
-    let file =
-        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed(path))?;
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+    file.map(drop).map_err(failed(path))
+}
+
+/// Whether nobody else can read the file or put another one in its place.
+fn secure(path: &Path) -> Result<(), Error> {
+    let directory = directory_of(path);
     let open_to_others = |at: &Path, mode: u32, forbidden: u32, wanted: u32| match mode & forbidden {
         0 => Ok(()),
         _ => Err(Error::OpenToOthers { path: at.to_owned(), mode: mode & 0o7777, wanted }),
@@ -136,7 +183,7 @@ fn secure(path: &Path) -> Result<(), Error> {
     let found = directory.metadata().map_err(failed(directory))?;
     // Names may be listed in a folder that a person made; another file must not be put in place.
     open_to_others(directory, found.mode(), 0o022, 0o700)?;
-    let found = file.metadata().map_err(failed(path))?;
+    let found = path.metadata().map_err(failed(path))?;
     open_to_others(path, found.mode(), 0o077, 0o600)
 }
 
@@ -184,6 +231,41 @@ mod tests {
         assert!(matches!(Store::open(&path).await, Err(Error::InUse { .. })));
         drop(first);
         Store::open(&path).await.expect("free again");
+    }
+
+    #[tokio::test]
+    async fn a_look_reads_also_what_a_crash_left_and_changes_no_byte() {
+        let home = tempfile::tempdir().expect("temporary folder");
+        let path = home.path().join("deskgate.db");
+        assert!(matches!(Store::look(&path).await, Err(Error::File { .. })));
+        assert!(!path.exists(), "a look makes nothing");
+        let store = Store::open(&path).await.expect("opens");
+        assert!(matches!(Store::look(&path).await, Err(Error::InUse { .. })));
+        store.settings().set_device_name("desk").await.expect("written");
+        // What lies there while it is open is what a kill leaves.
+        let killed = home.path().join("killed");
+        DirBuilder::new().mode(0o700).create(&killed).expect("ours");
+        for name in ["deskgate.db", "deskgate.db-wal"] {
+            std::fs::copy(home.path().join(name), killed.join(name)).expect("copied");
+        }
+        drop(store);
+        let path = killed.join("deskgate.db");
+        let digest = |file: Vec<u8>| deskgate_protocol::canonical::Sha256Digest::of(&file);
+        let content =
+            || ["deskgate.db", "deskgate.db-wal"].map(|name| std::fs::read(killed.join(name)).ok().map(digest));
+        let before = content();
+        let look = Store::look(&path).await.expect("opens");
+        assert_eq!(look.settings().device_name().await.expect("readable").as_deref(), Some("desk"));
+        assert!(look.settings().set_device_name("other").await.is_err(), "nothing is written");
+        drop(look);
+        assert_eq!(content(), before);
+
+        let store = Store::open(&path).await.expect("opens");
+        store.lazily(|tx| Ok(tx.pragma_update(None, "user_version", 1)?)).await.expect("written");
+        drop(store);
+        let before = content();
+        assert!(matches!(Store::look(&path).await, Err(Error::OlderSchema)));
+        assert_eq!(content(), before, "it is the agent that brings it up to date");
     }
 
     #[tokio::test]

@@ -4,3 +4,4 @@ mod connection;
 mod mcp;
 mod room;
 mod settings;
+mod without_gateway;

@@ -18,13 +18,13 @@ fn form<'a>(change: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
 }
 
 /// A list of one tool, as its server gave it.
-fn list(description: &str) -> Kept {
+pub(crate) fn list(description: &str) -> Kept {
     let tools = json!([{ "name": "add_note", "description": description, "schema": { "type": "object" } }]).to_string();
     Kept { digest: Sha256Digest::of(tools.as_bytes()), tools, seen_at: Timestamp::now() }
 }
 
 /// A draft that is pinned to a list.
-async fn pinned_to(room: &Room, list: &Kept) -> DraftId {
+pub(crate) async fn pinned_to(room: &Room, list: &Kept) -> DraftId {
     let now = Timestamp::now();
     let draft = Definition {
         name: "Tickets".to_owned(),
@@ -105,7 +105,7 @@ async fn what_has_changed_in_a_list_is_shown_before_it_is_taken_over() {
     let (draft_id, services) = (pinned_to(&room, &old).await, room.store.services());
     assert_eq!(room.get("/mcp/crm/accept").await.status, 409, "nothing to take over");
     for list in [&old, &new] {
-        services.keep_tools("crm", list.clone(), vec![old.digest]).await.expect("kept");
+        services.keep_tools("crm", URL, list.clone(), vec![old.digest]).await.expect("kept");
     }
     assert!(room.get("/mcp").await.body.contains("tools have changed"));
     let question = room.get("/mcp/crm/accept").await;
@@ -135,7 +135,7 @@ async fn a_list_that_was_not_kept_is_said_not_to_be_known() {
     let room = Room::new().await;
     room.post("/mcp/new", &form(&[])).await;
     pinned_to(&room, &list("Adds a note.")).await;
-    room.store.services().keep_tools("crm", list("Another."), Vec::new()).await.expect("kept");
+    room.store.services().keep_tools("crm", URL, list("Another."), Vec::new()).await.expect("kept");
     let question = room.get("/mcp/crm/accept").await.body;
     assert!(question.contains("cannot be shown"), "{question}");
 }
@@ -147,12 +147,12 @@ async fn removing_a_server_names_the_services_that_use_it_and_forgets_its_lists(
     assert!(room.get("/mcp/crm/remove").await.body.contains("No service names it"));
     let list = list("Adds a note.");
     pinned_to(&room, &list).await;
-    room.store.services().keep_tools("crm", list.clone(), vec![list.digest]).await.expect("kept");
+    room.store.services().keep_tools("crm", URL, list.clone(), vec![list.digest]).await.expect("kept");
     assert!(room.get("/mcp/crm/remove").await.body.contains("Tickets"));
     assert_eq!(room.post_without_token("/mcp/crm/remove", &[]).await.status, 403);
     assert_eq!(room.post("/mcp/crm/remove", &[]).await.leads_to(), "/mcp");
     assert_eq!(room.get("/mcp/crm").await.status, 404);
-    assert_eq!(room.store.services().tools_of("crm").await.expect("readable"), []);
+    assert_eq!(room.store.services().tools_of("crm", URL).await.expect("readable"), []);
 }
 
 #[tokio::test]
@@ -160,9 +160,37 @@ async fn a_server_that_does_not_answer_says_so_and_keeps_what_it_offered_before(
     let room = Room::new().await;
     // Nobody listens on the port of a socket that was closed.
     let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
-    room.post("/mcp/new", &form(&[("url", &format!("https://localhost:{port}/mcp"))])).await;
-    room.store.services().keep_tools("crm", list("Adds a note."), Vec::new()).await.expect("kept");
+    let silent = format!("https://localhost:{port}/mcp");
+    room.post("/mcp/new", &form(&[("url", &silent)])).await;
+    room.store.services().keep_tools("crm", &silent, list("Adds a note."), Vec::new()).await.expect("kept");
     let failed = room.post("/mcp/crm/look", &[]).await;
     assert!(failed.status == 409 && failed.body.contains("It gave no list of tools"), "{}", failed.body);
     assert!(failed.body.contains("Adds a note."));
+}
+
+#[tokio::test]
+async fn a_server_that_moved_to_another_address_is_another_one_and_shows_nothing_of_the_old() {
+    let room = Room::new().await;
+    room.post("/mcp/new", &form(&[])).await;
+    let list = list("Adds a note.");
+    pinned_to(&room, &list).await;
+    room.store.services().keep_tools("crm", URL, list.clone(), vec![list.digest]).await.expect("kept");
+    assert!(room.get("/mcp/crm").await.body.contains("Adds a note."));
+    let moved = [("url", "https://elsewhere.example/mcp"), ("key", "another-canary")];
+    assert_eq!(room.post("/mcp/crm", &form(&moved)).await.status, 303);
+    let page = room.get("/mcp/crm").await.body;
+    assert!(page.contains("address has changed") && !page.contains("Adds a note."), "{page}");
+    assert!(page.contains("It was not asked for its tools yet"), "{page}");
+    assert_eq!(room.get("/mcp/crm/accept").await.status, 409);
+}
+
+#[tokio::test]
+async fn a_name_that_is_an_address_of_these_pages_is_refused_with_the_reason() {
+    let room = Room::new().await;
+    let failed = room.post("/mcp/new", &form(&[("name", "new")])).await;
+    assert!(failed.status == 422 && failed.body.contains("id=\"name-wrong\""), "{}", failed.body);
+    assert!(failed.body.contains("the page for a new one"), "{}", failed.body);
+    let provider = [("name", "new"), ("kind", "openai"), ("base_url", "https://models.example/v1"), ("key", "")];
+    let failed = room.post("/providers/new", &provider).await;
+    assert!(failed.status == 422 && failed.body.contains("the page for a new one"), "{}", failed.body);
 }

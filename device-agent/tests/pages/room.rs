@@ -84,6 +84,7 @@ impl Room {
             home: None,
             accounts: Accounts::new(at("home/providers")),
             servers: Servers::new(Connections::new(at("home/mcp"))),
+            keys: Default::default(),
             own: at("home"),
             engine,
             orders,

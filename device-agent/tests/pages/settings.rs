@@ -1,6 +1,6 @@
 //! The page of the settings.
 
-use deskgate::settings::{KeepAwake, Theme};
+use deskgate::settings::{Keep, KeepAwake, Theme};
 
 use crate::room::Room;
 
@@ -50,7 +50,7 @@ async fn a_choice_that_is_none_keeps_every_field_and_changes_nothing() {
 #[tokio::test]
 async fn a_form_without_the_sessions_token_changes_nothing() {
     let room = Room::new().await;
-    for path in ["/settings", "/settings/autostart"] {
+    for path in ["/settings", "/settings/autostart", "/settings/retention", "/settings/secrets"] {
         assert_eq!(room.post_without_token(path, &form(&[("enabled", "yes")])).await.status, 403, "{path}");
     }
     assert_eq!(room.store.settings().slots().await.expect("readable"), None);
@@ -71,4 +71,55 @@ async fn the_page_says_where_secrets_are_and_never_what_they_are() {
     assert!(page.contains(&room.home().join("identity_ed25519").display().to_string()));
     let key = room.file("identity_ed25519").expect("a key");
     assert!(!page.contains(key.lines().nth(1).expect("its text")));
+}
+
+const DAYS: [(&str, &str); 4] =
+    [("keep-runs", "30"), ("keep-conversations", "60"), ("keep-journal", "90"), ("keep-log", "10")];
+
+#[tokio::test]
+async fn what_a_shorter_time_deletes_is_said_with_numbers_before_anything_is_deleted() {
+    let room = Room::new().await;
+    let new = format!("{}  INFO today\n", deskgate_protocol::Timestamp::now());
+    let log = format!("2026-01-01T00:00:00Z  INFO long ago\nits second line\n{new}");
+    std::fs::write(room.home().join("agent.log"), &log).expect("ours");
+    let query = DAYS.map(|(name, days)| format!("{name}={days}")).join("&");
+    let question = room.get(&format!("/settings/retention?{query}")).await;
+    assert_eq!(question.status, 200, "{}", question.body);
+    for said in [
+        "Delete what is older?",
+        "<strong>2</strong>",
+        "90 days",
+        "10 days",
+        "the gateway is on a server",
+        "class=\"question\"",
+    ] {
+        assert!(question.body.contains(said), "{said}: {}", question.body);
+    }
+    assert_eq!(question.field("keep-conversations"), "60");
+    assert_eq!(room.file("agent.log").as_deref(), Some(log.as_str()), "a question deletes nothing");
+    assert_eq!(room.store.settings().keep().await.expect("readable"), Keep::DEFAULT);
+
+    assert_eq!(room.post("/settings/retention", &DAYS).await.leads_to(), "/settings?said=kept#retention");
+    assert_eq!(room.file("agent.log"), Some(new));
+    assert_eq!(room.store.settings().keep().await.expect("readable").log, 10);
+    assert_eq!(room.get("/settings").await.field("keep-log"), "10");
+    assert!(room.get(&format!("/settings/retention?{query}")).await.body.contains("Nothing goes now"));
+}
+
+#[tokio::test]
+async fn days_that_are_none_keep_every_field_and_change_nothing() {
+    let room = Room::new().await;
+    for (field, value) in [("keep-log", "0"), ("keep-runs", "366"), ("keep-journal", "ever")] {
+        let sent = DAYS.map(|(name, days)| (name, if name == field { value } else { days }));
+        let query = sent.map(|(name, days)| format!("{name}={days}")).join("&");
+        for failed in
+            [room.get(&format!("/settings/retention?{query}")).await, room.post("/settings/retention", &sent).await]
+        {
+            assert_eq!((failed.status, failed.field(field)), (422, value), "{}", failed.body);
+            assert!(failed.body.contains(&format!("id=\"{field}-wrong\"")), "{}", failed.body);
+            assert_eq!(failed.field("keep-conversations"), "60", "the other fields stay");
+            assert_ne!(failed.field("device-name"), failed.field("keep-log"), "and those of the other forms");
+        }
+    }
+    assert_eq!(room.store.settings().keep().await.expect("readable"), Keep::DEFAULT);
 }

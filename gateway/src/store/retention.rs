@@ -38,6 +38,32 @@ impl Store {
         Ok(self.durable_rows(sql, &[&RUNS, &EVENTS]).await?.len())
     }
 
+    /// How many ended runs are kept, and how many of them ended longer ago than this.
+    pub async fn ended_runs(&self, ago: Duration) -> Result<(i64, i64), Error> {
+        let sql = "-- retention::ended_runs
+            SELECT count(*), count(*) FILTER (WHERE finished_at < now() - make_interval(secs => $1))
+            FROM runs WHERE finished_at IS NOT NULL";
+        let rows = self.relaxed_rows(sql, &[&ago.as_secs_f64()]).await?;
+        let Some(row) = rows.first() else { return Ok((0, 0)) };
+        Ok((row.try_get(0)?, row.try_get(1)?))
+    }
+
+    /// Has ended runs kept no longer than this after their end. Returns for how many that is sooner than before.
+    pub async fn shorten_retention(&self, retention: Duration) -> Result<usize, Error> {
+        let sql = "-- retention::shorten
+            UPDATE runs SET purge_at = finished_at + make_interval(secs => $1) WHERE run_id IN (
+                SELECT run_id FROM runs WHERE purge_at > finished_at + make_interval(secs => $1)
+                LIMIT $2 FOR UPDATE SKIP LOCKED)
+            RETURNING run_id";
+        let mut shortened = 0;
+        loop {
+            match self.durable_rows(sql, &[&retention.as_secs_f64(), &FORGOTTEN]).await?.len() {
+                0 => return Ok(shortened),
+                count => shortened += count,
+            }
+        }
+    }
+
     /// Forgets deleted runs of which their owners were told long enough. Returns how many.
     pub async fn forget_purged_runs(&self) -> Result<usize, Error> {
         let sql = "-- retention::forget_purged_runs

@@ -187,3 +187,31 @@ async fn replicas_that_purge_together_delete_each_run_once_and_leave_none() {
     assert_eq!(purged, 30);
     assert_eq!(quiet.shelf.database.value("SELECT count(*) FROM purged_runs").await, "30");
 }
+
+#[tokio::test]
+async fn ended_runs_are_kept_no_longer_than_was_chosen_later_and_never_longer_than_was_promised() {
+    let quiet = Quiet::new().await;
+    let mut runs = Vec::new();
+    for key in ["old", "young"] {
+        runs.push(quiet.submission(key).await.run_id());
+    }
+    quiet.end_all(&[]).await;
+    let (database, store) = (&quiet.shelf.database, &quiet.shelf.store);
+    database.execute("UPDATE runs SET purge_at = finished_at + interval '30 days'").await;
+    let old = format!(
+        "UPDATE runs SET finished_at = finished_at - interval '8 days', purge_at = purge_at - interval '8 days'
+         WHERE run_id = '{}'",
+        runs[0].uuid()
+    );
+    database.execute(&old).await;
+    let days = |days: u64| std::time::Duration::from_secs(days * 24 * 3600);
+    assert_eq!(store.ended_runs(days(7)).await.expect("counted"), (2, 1));
+    assert_eq!(store.ended_runs(days(9)).await.expect("counted"), (2, 0));
+    assert_eq!(store.shorten_retention(days(31)).await.expect("shortened"), 0, "nothing is kept longer than before");
+    assert_eq!(quiet.round().await.purged, 0);
+    assert_eq!(store.shorten_retention(days(7)).await.expect("shortened"), 2);
+    assert_eq!(store.shorten_retention(days(7)).await.expect("shortened"), 0);
+    assert_eq!(quiet.round().await.purged, 1);
+    assert_eq!(store.ended_runs(days(7)).await.expect("counted"), (1, 0));
+    assert_eq!(quiet.read(runs[0]).await.status, 410);
+}

@@ -5,12 +5,13 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use deskgate_gateway::store::cluster::{Cluster, Config};
+use deskgate_gateway::store::cluster::{self, Cluster, Config};
 
 /// Puts what `initdb` makes where a cluster with this state directory looks for its data. Tests that
 /// are about making it do without.
 pub(crate) async fn lay_out(state_dir: &Path) {
-    let made = once("postgres", async |place| {
+    let name = format!("postgres-{}", cluster::maker().expect("PostgreSQL is installed"));
+    let made = once(&name, async |place| {
         let state = tempfile::tempdir().expect("a temporary directory");
         Cluster::start(Config::new(state.path())).await.expect("PostgreSQL starts").stop().await;
         copy(&state.path().join("postgres"), place);

@@ -241,7 +241,7 @@ async fn whoever_listens_on_this_computer_gets_what_a_callback_would() {
     let (tell, mut told) = mpsc::unbounded_channel();
     let receive = move |headers: axum::http::HeaderMap, body: axum::body::Bytes| {
         let _ = tell.send((headers, body));
-        async { Response::default() }
+        async { Response::new(axum::body::Body::empty()) }
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let to = format!("http://{}/hook", listener.local_addr().expect("bound"));

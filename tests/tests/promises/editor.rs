@@ -55,6 +55,9 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
     for led in ["<a href=\"#working_directory\">", "<a href=\"#max_turns\">", "id=\"working_directory-error\""] {
         assert!(failed.text.contains(led), "{led}: {}", failed.text);
     }
+    let both = visitor.send(&new, &with(&with(&sound, "skills", "/no/such"), "rules", "never")).await.text;
+    let place = |led: &str| both.find(led).unwrap_or_else(|| panic!("{led}: {both}"));
+    assert!(place("<a href=\"#rules\">") < place("<a href=\"#skills\">"), "in the order of the fields");
     // A secret does not come back.
     let pasted = visitor.send(&new, &with(&sound, "instructions", "dgk_canary")).await;
     assert_eq!(pasted.status, StatusCode::UNPROCESSABLE_ENTITY);
@@ -113,6 +116,13 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
     visitor.send(&page, &edited).await.done();
     let changed = visitor.page(&page).await.text;
     assert!(changed.contains("What this draft changes") && changed.contains("Reads slowly."), "{changed}");
+    assert!(changed.contains("PASS") && !changed.contains("was PASS"), "it was checked as it is: {changed}");
+    let was = value(&changed, "was");
+    let unchecked = [&with(&other, "expiry", "3")[..], &[("was", was.as_str())]].concat();
+    visitor.send(&page, &unchecked).await.done();
+    let outdated = visitor.page(&page).await.text;
+    assert!(outdated.contains("was PASS") && outdated.contains("changed since"), "{outdated}");
+    assert!(device.plain_cli(&["service", "show", "Reader"]).await.stdout.contains("changed since"));
     let stale = with(&edited, "description", "Written in another window.");
     let refused = visitor.send(&page, &stale).await;
     assert_eq!(refused.status, StatusCode::CONFLICT);

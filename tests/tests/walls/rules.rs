@@ -182,7 +182,7 @@ pub(crate) const PARTS: [Part; 3] = [
             ("mcp", &["tools", "secrets", "services", "config"]),
             ("services", &["store", "tools", "assistant", "mcp", "config"]),
             // Of tools the store keeps what a call would do.
-            ("store", &["services", "settings", "health", "tools", "config"]),
+            ("store", &["services", "settings", "health", "tools", "secrets", "config"]),
             ("link", &["identity", "config"]),
             ("settings", &["link", "power", "secrets", "config"]),
             ("identity", &["secrets", "config"]),
@@ -210,8 +210,8 @@ pub(crate) const PARTS: [Part; 3] = [
             },
             Keeper {
                 crates: &["zbus"],
-                rooms: &["power", "notices"],
-                rule: "only power asks the system about sleep, and only notices shows something",
+                rooms: &["power", "notices", "secrets"],
+                rule: "only power asks about sleep, only notices shows something, only secrets opens the keyring",
             },
             Keeper {
                 crates: &["askama", "axum", "hyper", "http", "http_body_util", "tower"],

@@ -29,7 +29,9 @@ impl Device {
         let folder = tempfile::tempdir().expect("a folder");
         let connections = Connections::new(folder.path().join("mcp"));
         let key = KeyChange::Replace(Secret::new("key-canary").expect("a key"));
-        let set = connections.set("crm", Change { url: Some(server.url.clone()), header: None, key }).expect("saved");
+        let set = connections
+            .set("crm", Change { url: Some(server.url.clone()), header: None, key, key_place: None })
+            .expect("saved");
         let client = session::client(std::slice::from_ref(&server.certificate), true);
         let clients = Arc::new(Clients { here: OnceLock::from(client), elsewhere: OnceLock::new() });
         let patience = Patience { opening: Duration::from_secs(20), call: Duration::from_secs(20) };

@@ -1,14 +1,54 @@
-//! Answers that are taken out of what the journal remembers, because their conversation was forgotten.
+//! Answers that are taken out of what the journal remembers, because their conversation was forgotten or their time is over.
 //!
 //! That the run ended here stays known: offered again, it is answered and never executed.
 
 use deskgate_protocol::ids::RunId;
-use rusqlite::{OptionalExtension, Transaction, params};
+use rusqlite::{OptionalExtension, Row, Transaction, params};
 
-use crate::store::Error;
+use crate::settings::Keep;
+use crate::store::settings::kept_seconds;
+use crate::store::{Error, Journal};
 
 /// What stands in the place of the answer.
 const FORGOTTEN: &str = "[This answer was forgotten with its conversation.]";
+const OVER: &str = "[This answer was forgotten: its time was over.]";
+
+impl Journal {
+    /// Takes away the answers of runs that were settled longer ago than their owner keeps them.
+    pub async fn forget_old_answers(&self) -> Result<(), Error> {
+        let kept = kept_seconds("journal", Keep::DEFAULT.journal);
+        self.store
+            .durably(move |tx| {
+                tx.execute(
+                    &format!(
+                        "UPDATE past_run SET outcome = json_replace(outcome, '$.result.text', ?1),
+                                bytes = length(json_replace(outcome, '$.result.text', ?1))
+                         WHERE settled_at < (SELECT now FROM transcript_clock) - {kept} AND {HOLDS}"
+                    ),
+                    params![OVER, FORGOTTEN],
+                )?;
+                Ok(())
+            })
+            .await
+    }
+
+    /// How many answers are remembered, and how many of them were settled longer ago than so many days.
+    pub async fn answers_older_than(&self, days: u32) -> Result<(u64, u64), Error> {
+        self.store
+            .lazily(move |tx| {
+                let sql = format!(
+                    "SELECT count(*), count(*) FILTER (WHERE settled_at < (SELECT now FROM transcript_clock) - ?3 * 86400)
+                     FROM past_run WHERE {HOLDS}"
+                );
+                let counts = |row: &Row<'_>| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64));
+                Ok(tx.query_row(&sql, params![OVER, FORGOTTEN, days], counts)?)
+            })
+            .await
+    }
+}
+
+/// Whether a row still holds an answer, as SQL.
+const HOLDS: &str = "outcome ->> '$.result.text' NOT IN (?1, ?2)";
 
 /// Takes away the answers of a conversation's settled runs, up to a generation.
 pub(in crate::store) fn withdraw_answers(

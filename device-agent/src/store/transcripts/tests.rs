@@ -146,6 +146,45 @@ async fn a_conversation_is_forgotten_when_nothing_was_said_for_long_and_not_befo
 }
 
 #[tokio::test]
+async fn an_owner_who_keeps_less_knows_before_how_much_goes_and_it_goes_at_once() {
+    let (store, _home) = store().await;
+    let (old, young) = (ConversationId::new(), ConversationId::new());
+    let offers = [message(old, 1, "one"), message(young, 1, "two")];
+    for offer in &offers {
+        finished(&store, offer, &answered("secret")).await;
+        store.journal().forget(offer.run_id, 1).await.expect("settled");
+    }
+    let (conversation, run) = (old.to_string(), offers[0].run_id.to_string());
+    store
+        .lazily(move |tx| {
+            tx.execute(
+                "UPDATE transcript SET said_at = said_at - 8 * 86400 WHERE conversation_id = ?1",
+                [conversation],
+            )?;
+            Ok(tx.execute("UPDATE past_run SET settled_at = settled_at - 8 * 86400 WHERE run_id = ?1", [run])?)
+        })
+        .await
+        .expect("written");
+    let (transcripts, journal) = (store.transcripts(), store.journal());
+    let forget = async || {
+        transcripts.forget_now().await.expect("forgotten");
+        journal.forget_old_answers().await.expect("forgotten");
+        (transcripts.silent_for(7).await.expect("counted"), journal.answers_older_than(7).await.expect("counted"))
+    };
+    assert_eq!(forget().await, ((2, 1), (2, 1)), "nothing goes before it is chosen");
+    let keep = |conversations, journal| Keep { conversations, journal, ..Keep::DEFAULT };
+    store.settings().set_keep(keep(90, 7)).await.expect("kept");
+    assert_eq!(forget().await, ((2, 1), (1, 0)), "the answer in the journal alone");
+    assert_eq!(lines(&store, old, 1).await, ["one -> secret"]);
+    store.settings().set_keep(keep(7, 7)).await.expect("kept");
+    assert_eq!(lines(&store, old, 1).await, [""; 0], "nobody sees it from now on");
+    assert_eq!(forget().await, ((1, 0), (1, 0)));
+    assert_eq!(lines(&store, young, 1).await, ["two -> secret"]);
+    let again = store.journal().take(&offers[0]).await.expect("readable");
+    assert!(matches!(again, crate::store::journal::Taken::Ended(_)), "that it ended stays known: {again:?}");
+}
+
+#[tokio::test]
 async fn a_summary_stands_for_what_it_sums_up_until_the_generation_is_closed() {
     let (store, _home) = store().await;
     let (ours, other) = (ConversationId::new(), ConversationId::new());

@@ -30,10 +30,7 @@ pub(super) fn create(place: &Place, account: &Account, binaries: &Binaries) -> R
     let initdb = binaries.initdb();
     let mut words: Vec<OsString> = parent_death::prefix("KILL");
     words.push(initdb.clone().into());
-    let user = format!("--username={}", super::USER);
-    let options =
-        [&user, "--auth-local=peer", "--auth-host=reject", "--locale=C.UTF-8", "--encoding=UTF8", "--data-checksums"];
-    words.extend(options.map(OsString::from));
+    words.extend(options().map(OsString::from));
     let words: Vec<&OsStr> = words.iter().map(OsString::as_os_str).collect();
     let output = account.command(partial, &words)?.output().map_err(ClusterError::io("running", &initdb))?;
     if !output.status.success() {
@@ -45,6 +42,14 @@ pub(super) fn create(place: &Place, account: &Account, binaries: &Binaries) -> R
     File::open(&place.state_dir)
         .and_then(|directory| directory.sync_all())
         .map_err(ClusterError::io("writing", &place.state_dir))
+}
+
+/// What `initdb` is told of the database to make.
+pub(super) fn options() -> [String; 6] {
+    let user = format!("--username={}", super::USER);
+    let others = ["--auth-local=peer", "--auth-host=reject", "--locale=C.UTF-8", "--encoding=UTF8", "--data-checksums"];
+    let [local, host, locale, encoding, checksums] = others.map(str::to_owned);
+    [user, local, host, locale, encoding, checksums]
 }
 
 /// Removes what a killed attempt left, and ends its processes if any still write there.

@@ -28,6 +28,7 @@ mod socket_dir;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use deskgate_protocol::canonical::Sha256Digest;
 use tokio_postgres::NoTls;
 use tokio_postgres::error::SqlState;
 
@@ -72,6 +73,18 @@ pub fn find_programs(state_dir: &Path) -> Result<(), ClusterError> {
     let existing = place::major_of(&data_dir)?;
     let directories = binaries::directories(None, std::env::var_os("PATH").as_deref());
     binaries::choose(&directories, existing.map(|major| (data_dir.as_path(), major))).map(drop)
+}
+
+/// What a database would be made by that is made here now: PostgreSQL's major version, and a digest of what `initdb` is
+/// told. Whoever keeps a copy of one knows by it whether another is the same.
+///
+/// # Errors
+/// As [`find_programs`].
+pub fn maker() -> Result<String, ClusterError> {
+    let directories = binaries::directories(None, std::env::var_os("PATH").as_deref());
+    let chosen = binaries::choose(&directories, None)?;
+    let told = Sha256Digest::of(initdb::options().join(" ").as_bytes()).to_string();
+    Ok(format!("{}-{}", chosen.major, &told[..8]))
 }
 
 /// A running private cluster.

@@ -217,6 +217,9 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["upkeep::return_unaccepted_offers", "upkeep::expire_queued", "upkeep::suspend_lost_runs"]);
     done(&["devices::end_session", "upkeep::revoke_device", "upkeep::end_runs_of_revoked_devices"]);
 
+    store.ended_runs(LEASE).await.expect("ended_runs");
+    store.shorten_retention(LEASE).await.expect("shorten_retention");
+    done(&["retention::ended_runs", "retention::shorten"]);
     store.purge_runs().await.expect("purge_runs");
     store.forget_purged_runs().await.expect("forget_purged_runs");
     store.forget_resets(LEASE).await.expect("forget_resets");

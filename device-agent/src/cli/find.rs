@@ -1,0 +1,36 @@
+//! `find`: what has an identifier or a name.
+
+use clap::Args;
+use deskgate_gateway::exit::Failure;
+use deskgate_gateway::output::{Output, table};
+
+use super::no_secret;
+use super::socket::Agent;
+use crate::local::{self, Found};
+use crate::visible;
+
+/// `deskgate find`
+#[derive(Debug, Args)]
+pub(super) struct Find {
+    /// An identifier, or a name or a part of one
+    text: String,
+}
+
+pub(super) async fn run(agent: Agent, find: Find, out: Output) -> Result<(), Failure> {
+    no_secret("TEXT", &find.text)?;
+    let found = agent.ask(local::Find { text: find.text }).await?;
+    out.result("found/1", &found, || show(&found));
+    Ok(())
+}
+
+fn show(found: &Found) -> String {
+    let row = |thing: &local::Thing| vec![thing.kind.word().to_owned(), visible::line(&thing.name), thing.id.clone()];
+    let mut text = match found.things.is_empty() {
+        true => "Nothing has this identifier or name.".to_owned(),
+        false => table(&["KIND", "NAME", "ID"], &found.things.iter().map(row).collect::<Vec<_>>()),
+    };
+    if let Some(why) = &found.incomplete {
+        text += &format!("\nOnly services and approvals were looked through: {why}");
+    }
+    text
+}

@@ -1,0 +1,241 @@
+//! Finds what a person means by an identifier or a name.
+
+use std::collections::HashMap;
+
+use deskgate_protocol::ids::{ApplicationId, ApprovalId, ConversationId, EndpointId, RunId};
+use deskgate_protocol::management::{ListApplications, ListKeys, ListRemoved, ShowConversation, ShowRun};
+use deskgate_protocol::secret::SecretKind;
+use serde::{Deserialize, Serialize};
+
+use super::desk::Desk;
+use super::no::invalid;
+use super::{ApprovalState, No, NoCode, ShowApproval};
+use crate::services::Service;
+use crate::store::approvals::Approval;
+
+/// The most that is found of one kind.
+const MOST: usize = 50;
+
+/// Looks for something.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Find {
+    /// An identifier, or a part of a name.
+    pub text: String,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// All of it, by kind.
+    pub things: Vec<Thing>,
+    /// Why there may be more: the gateway was not asked. Absent when everything was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<String>,
+}
+
+/// Something that has a page.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thing {
+    /// What it is.
+    pub kind: ThingKind,
+    /// Its identifier.
+    pub id: String,
+    /// Its name; what it belongs to where it has none.
+    pub name: String,
+    /// The path of its page.
+    pub page: String,
+    /// Whether it is exactly what was looked for.
+    pub exact: bool,
+}
+
+/// The kinds, in the order in which they are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ThingKind {
+    /// An application, removed or not.
+    Application,
+    /// A service.
+    Service,
+    /// A request for approval.
+    Approval,
+    /// An application's key.
+    Key,
+    /// A run.
+    Run,
+    /// A conversation.
+    Conversation,
+}
+
+impl ThingKind {
+    /// The kind in words.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Application => "application",
+            Self::Service => "service",
+            Self::Approval => "approval",
+            Self::Key => "key",
+            Self::Run => "run",
+            Self::Conversation => "conversation",
+        }
+    }
+}
+
+impl Found {
+    /// The one thing that was meant, if that is certain.
+    pub fn meant(&self) -> Option<&Thing> {
+        let mut exact = self.things.iter().filter(|thing| thing.exact);
+        exact.next().filter(|_| exact.next().is_none())
+    }
+}
+
+/// What is looked for, and what was found of it.
+struct Search<'a> {
+    text: &'a str,
+    lower: String,
+    found: Vec<Thing>,
+}
+
+impl<'a> Search<'a> {
+    fn new(text: &'a str) -> Self {
+        Self { text, lower: text.to_lowercase(), found: Vec::new() }
+    }
+
+    /// Takes a thing whose identifiers or names fit.
+    fn offer(&mut self, kind: ThingKind, ids: &[&str], name: &str, page: String) {
+        let lower = name.to_lowercase();
+        let exact = ids.contains(&self.text) || lower == self.lower;
+        // An identifier's prefix alone says nothing.
+        let begins = self.text.contains('_') && ids.iter().any(|id| id.starts_with(self.text));
+        let room = self.found.iter().filter(|thing| thing.kind == kind).count() < MOST;
+        if exact || ((begins || lower.contains(&self.lower)) && room) {
+            let id = ids.first().copied().unwrap_or_default().to_owned();
+            self.found.push(Thing { kind, id, name: name.to_owned(), page, exact });
+        }
+    }
+}
+
+impl Desk {
+    pub(super) async fn find(&self, ask: Find) -> Result<Found, No> {
+        let text = ask.text.trim();
+        if let Some(kind) = SecretKind::of(text) {
+            return Err(invalid(format!("this is {kind}. It was not looked for; find a key by its name instead")));
+        }
+        let mut search = Search::new(text);
+        if text.is_empty() {
+            return Ok(Found::default());
+        }
+        let services = self.store.services().list().await?;
+        for service in &services {
+            let endpoint = service.endpoint_id.map(|id| id.to_string()).unwrap_or_default();
+            let draft = service.draft_id.to_string();
+            let page = format!("/services/{draft}");
+            let ids: Vec<_> = [draft.as_str(), endpoint.as_str()].into_iter().filter(|id| !id.is_empty()).collect();
+            search.offer(ThingKind::Service, &ids, &service.draft.name, page);
+        }
+        self.find_approvals(&mut search).await?;
+        let incomplete = match self.find_at_gateway(&mut search, &services).await {
+            Ok(()) => None,
+            Err(no) => Some(no.message),
+        };
+        let mut things = search.found;
+        things.sort_by_key(|thing| (thing.kind, !thing.exact));
+        Ok(Found { things, incomplete })
+    }
+
+    /// Requests are many, so a decided one is found by its identifier only.
+    async fn find_approvals(&self, search: &mut Search<'_>) -> Result<(), No> {
+        let mut approvals: Vec<Approval> = self.approvals(false).await?.into_iter().map(|view| view.approval).collect();
+        if let Ok(approval_id) = search.text.parse::<ApprovalId>()
+            && let Some(view) = known(self.approval(ShowApproval { approval_id }).await)?
+            && approvals.iter().all(|waiting| waiting.approval_id != approval_id)
+        {
+            approvals.push(view.approval);
+        }
+        for approval in approvals {
+            let id = approval.approval_id.to_string();
+            let decided = if approval.state == ApprovalState::Waiting { "" } else { "?decided=true" };
+            let name = format!("{} of {}", approval.tool, approval.service);
+            search.offer(ThingKind::Approval, &[&id], &name, format!("/approvals{decided}#{id}"));
+        }
+        Ok(())
+    }
+
+    async fn find_at_gateway(&self, search: &mut Search<'_>, services: &[Service]) -> Result<(), No> {
+        let applications = self.manage(ListApplications {}).await?;
+        let removed = self.manage(ListRemoved {}).await?.into_iter().map(|removed| removed.application);
+        let mut names: HashMap<ApplicationId, String> = HashMap::new();
+        for application in applications.iter().cloned().chain(removed) {
+            let id = application.app_id.to_string();
+            search.offer(ThingKind::Application, &[&id], &application.name, format!("/applications/{id}"));
+            names.insert(application.app_id, application.name);
+        }
+        for application in &applications {
+            for key in self.manage(ListKeys { app_id: application.app_id }).await? {
+                let (id, app_id) = (key.key_id.to_string(), application.app_id);
+                search.offer(ThingKind::Key, &[&id], &key.name, format!("/applications/{app_id}#row-{id}"));
+            }
+        }
+        if let Ok(run_id) = search.text.parse::<RunId>()
+            && let Some(detail) = known(self.manage(ShowRun { run_id, after: 0, wait_s: 0 }).await)?
+        {
+            let id = run_id.to_string();
+            let name = format!("of {}", service_name(services, detail.run.endpoint_id));
+            search.offer(ThingKind::Run, &[&id], &name, format!("/runs/{id}"));
+        }
+        if let Ok(conversation_id) = search.text.parse::<ConversationId>()
+            && let Some(detail) = known(self.manage(ShowConversation { conversation_id }).await)?
+        {
+            let id = conversation_id.to_string();
+            let held = &detail.conversation;
+            let name = format!("of {}", names.get(&held.app_id).map_or(held.subject.as_str(), String::as_str));
+            search.offer(ThingKind::Conversation, &[&id], &name, format!("/conversations/{id}"));
+        }
+        Ok(())
+    }
+}
+
+/// What is not there is nothing that was found, and no failure.
+fn known<T>(asked: Result<T, No>) -> Result<Option<T>, No> {
+    match asked {
+        Ok(found) => Ok(Some(found)),
+        Err(no) if no.code == NoCode::NotFound => Ok(None),
+        Err(no) => Err(no),
+    }
+}
+
+fn service_name(services: &[Service], endpoint_id: EndpointId) -> String {
+    let service = services.iter().find(|service| service.endpoint_id == Some(endpoint_id));
+    service.map_or_else(|| endpoint_id.to_string(), |service| service.draft.name.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Found {
+        let mut search = Search::new(text);
+        for (id, name) in [("app_0a1b", "Billing"), ("app_0a2c", "Billing of Berlin"), ("app_9f00", "Help & desk")] {
+            search.offer(ThingKind::Application, &[id], name, format!("/applications/{id}"));
+        }
+        Found { things: search.found, incomplete: None }
+    }
+
+    #[test]
+    fn an_identifier_or_a_whole_name_is_meant_and_parts_are_listed() {
+        for (text, meant) in
+            [("app_0a2c", Some("app_0a2c")), ("billing", Some("app_0a1b")), ("BILL", None), ("app", None)]
+        {
+            assert_eq!(found(text).meant().map(|thing| thing.id.as_str()), meant, "{text}");
+        }
+        for (text, count) in [("bill", 2), ("app_0a", 2), ("app_", 3), ("app", 0), ("& d", 1), ("ship", 0)] {
+            assert_eq!(found(text).things.len(), count, "{text}");
+        }
+    }
+
+    #[test]
+    fn two_things_of_one_name_are_both_shown() {
+        let mut both = found("billing");
+        both.things.push(Thing { kind: ThingKind::Service, ..both.things[0].clone() });
+        assert_eq!(both.meant(), None);
+    }
+}

@@ -1,0 +1,68 @@
+//! Where keys of providers and servers are kept: moves them, and says when they cannot be read.
+
+use std::time::Duration;
+
+use super::No;
+use super::desk::Desk;
+use super::no::{failed, refused};
+use crate::health::{Code, Finding};
+use crate::secrets::{Place, keyring};
+
+impl Desk {
+    /// Keeps keys elsewhere from now on, and moves those that are there.
+    pub(super) async fn move_keys(&self, to: Place) -> Result<(), No> {
+        let desk = self.clone();
+        // A task of its own: it comes to its end also when whoever asked hangs up.
+        let moved = tokio::spawn(async move {
+            let _one_at_a_time = desk.keys.moving().await;
+            let before = desk.keys.set(to);
+            let moved = desk.move_each(to).await;
+            if moved.is_err() {
+                desk.keys.set(before);
+            }
+            desk.ask_keyring(Duration::ZERO).await;
+            moved
+        });
+        moved.await.map_err(|_| failed("the agent failed while it moved keys".to_owned()))?
+    }
+
+    /// Each key is moved by itself: what fails in the middle loses none, and can be repeated. The choice counts once all
+    /// of them are there.
+    async fn move_each(&self, to: Place) -> Result<(), No> {
+        if to.is_keyring() {
+            let unusable = |error: keyring::KeyringError| refused(format!("secrets: {error}\nNothing was moved."));
+            blocking(keyring::usable).await?.map_err(unusable)?;
+        }
+        let (accounts, servers) = (self.accounts.clone(), self.servers.connections.clone());
+        let moved = blocking(move || -> Result<(), No> {
+            accounts.move_keys()?;
+            Ok(servers.move_keys()?)
+        });
+        moved.await?.map_err(|no| No {
+            message: format!(
+                "{}\nKeys that were not moved are where they were. Mend that and repeat this.",
+                no.message
+            ),
+            ..no
+        })?;
+        self.store.settings().set_key_place(to).await?;
+        tracing::info!(place = to.as_str(), "keys were moved");
+        Ok(())
+    }
+
+    /// Whether keys are in the keyring that cannot be read now.
+    pub(super) async fn keyring_problem(&self) -> Option<Finding> {
+        let (accounts, servers) = (self.accounts.clone(), self.servers.connections.clone());
+        let looked = blocking(move || keyring::readable([accounts.entries(), servers.entries()].concat()));
+        let error = looked.await.ok()?.err()?;
+        let next = "Unlock it, or start its service. To have keys in files again after that: deskgate settings set \
+                    secrets file";
+        let text = format!("Keys are kept there, and it cannot be read: {error}. Runs that need no key go on.");
+        Some(Finding::new(Code::KeyringShut, text, next))
+    }
+}
+
+/// The keyring is another program, and files may block too.
+pub(super) async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R, No> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| failed("the agent failed while it looked for keys".to_owned()))
+}

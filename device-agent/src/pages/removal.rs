@@ -1,0 +1,36 @@
+//! The question before a provider or a server is removed.
+
+use askama::Template;
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use super::door::Visitor;
+use super::frame::{Frame, Section};
+use super::{Pages, html};
+
+#[derive(Template)]
+#[template(path = "remove.html")]
+pub(super) struct Removal {
+    frame: Frame,
+    /// What it is: a provider, or a server.
+    what: &'static str,
+    /// The address of their list.
+    list: &'static str,
+    name: String,
+    /// The services that name it.
+    services: Vec<String>,
+}
+
+impl Removal {
+    /// Asks about one, with the services that name it.
+    pub(super) async fn ask(
+        pages: &Pages,
+        visitor: &Visitor,
+        (what, list): (&'static str, &'static str),
+        name: String,
+        services: Vec<String>,
+    ) -> Response {
+        let frame = Frame::new(pages, visitor, Section::Applications, format!("Remove {name}?")).await;
+        html(StatusCode::OK, &Self { frame, what, list, name, services })
+    }
+}

@@ -1,0 +1,66 @@
+//! Search: one box on every page. What is meant for certain is shown itself; otherwise all that fits is listed.
+
+use askama::Template;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_protocol::secret::SecretKind;
+use serde::Deserialize;
+
+use super::door::Visitor;
+use super::frame::{Frame, Section};
+use super::{Pages, Trouble};
+use crate::local::{Find, Found, NoCode, Thing, ThingKind};
+use crate::visible;
+
+/// What is looked for.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Looked {
+    #[serde(default)]
+    q: String,
+}
+
+#[derive(Template)]
+#[template(path = "search.html")]
+struct Results {
+    frame: Frame,
+    found: Found,
+    problem: Option<String>,
+}
+
+impl Results {
+    /// What was found, by kind.
+    fn kinds(&self) -> Vec<(&'static str, Vec<&Thing>)> {
+        let all = [
+            (ThingKind::Application, "Applications"),
+            (ThingKind::Service, "Services"),
+            (ThingKind::Approval, "Approvals"),
+            (ThingKind::Key, "Keys"),
+            (ThingKind::Run, "Runs"),
+            (ThingKind::Conversation, "Conversations"),
+        ];
+        let of = |kind| self.found.things.iter().filter(|thing| thing.kind == kind).collect::<Vec<_>>();
+        all.into_iter().map(|(kind, word)| (word, of(kind))).filter(|(_, things)| !things.is_empty()).collect()
+    }
+}
+
+/// `GET /search`
+pub(super) async fn show(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Query(looked): Query<Looked>,
+) -> Result<Response, Trouble> {
+    let (found, problem) = match pages.desk().ask(Find { text: looked.q.clone() }).await {
+        Ok(found) => (found, None),
+        Err(no) if no.code == NoCode::Invalid => (Found::default(), Some(no.message)),
+        Err(no) => return Err(no.into()),
+    };
+    if let Some(thing) = found.meant() {
+        return Ok(Redirect::to(&thing.page).into_response());
+    }
+    let search = if SecretKind::of(looked.q.trim()).is_some() { String::new() } else { looked.q };
+    let mut frame = Frame::new(&pages, &visitor, Section::Help, "Search").await;
+    frame.search = search;
+    let status = if problem.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
+    Ok(super::html(status, &Results { frame, found, problem }))
+}

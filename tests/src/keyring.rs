@@ -1,0 +1,97 @@
+//! The desktop's keyring: gnome-keyring's own daemon, on the session bus of a device.
+
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::device::{self, Device};
+use crate::logind::{PYTHON, address, start_bus};
+use crate::process::{self, Process};
+use crate::wait::until;
+
+/// A running keyring, unlocked as at login. What it keeps outlives it.
+#[derive(Debug)]
+pub struct Keyring {
+    bus: PathBuf,
+    home: PathBuf,
+    _daemon: Process,
+    service: Option<Process>,
+}
+
+const CONNECT: &str = "import dbus, json
+service = dbus.SessionBus().get_object('org.freedesktop.secrets', '/org/freedesktop/secrets')
+secrets = dbus.Interface(service, 'org.freedesktop.Secret.Service')
+";
+
+impl Keyring {
+    /// Starts it on the device's bus.
+    pub async fn start(device: &Device) -> Self {
+        let (bus, home) = (device.session_bus(), device.folder().to_owned());
+        let daemon = start_bus(&bus, &home).await;
+        let service = Some(Self::service(&bus, &home));
+        let keyring = Self { bus, home, _daemon: daemon, service };
+        keyring.answers().await;
+        keyring
+    }
+
+    fn service(bus: &Path, home: &Path) -> Process {
+        let place = home.join("keyring");
+        std::fs::create_dir_all(&place).expect("writable");
+        std::fs::write(place.join("password"), "of the tests").expect("writable");
+        let mut command = process::command(Path::new("/bin/sh"), home);
+        command.env("DBUS_SESSION_BUS_ADDRESS", address(bus));
+        command.env("XDG_DATA_HOME", &place).env("XDG_RUNTIME_DIR", &place).current_dir(&place);
+        command.args([
+            "-c",
+            "exec gnome-keyring-daemon --foreground --unlock --components=secrets --control-directory=control < password",
+        ]);
+        Process::start(command, &home.join("keyring.log"))
+    }
+
+    async fn answers(&self) {
+        until("the keyring to be open", async || {
+            let open = self.ask("secrets.ReadAlias('default')").await?;
+            if open == "/" { Err("there is no collection yet".to_owned()) } else { Ok(()) }
+        })
+        .await;
+    }
+
+    /// Locks it: from now on it asks its owner.
+    pub async fn lock(&self) {
+        let said = self.ask("[str(path) for path in secrets.Lock([secrets.ReadAlias('default')])[0]]").await;
+        assert_ne!(said.expect("it answers"), json!([]), "something was locked");
+    }
+
+    /// From now on it takes questions and answers none.
+    pub fn hangs(&self) {
+        self.service.as_ref().expect("it runs").signal(Signal::STOP);
+    }
+
+    /// Answers again, also what it was asked meanwhile.
+    pub fn goes_on(&self) {
+        self.service.as_ref().expect("it runs").signal(Signal::CONT);
+    }
+
+    /// Ends it and starts it unlocked, as the next login does.
+    pub async fn unlock(&mut self) {
+        self.service.take().expect("it runs").kill_9();
+        self.service = Some(Self::service(&self.bus, &self.home));
+        self.answers().await;
+    }
+
+    /// How many of the agent's keys it keeps.
+    pub async fn entries(&self) -> usize {
+        let found =
+            self.ask("[str(p) for part in secrets.SearchItems({'application': 'deskgate'}) for p in part]").await;
+        found.expect("it answers").as_array().map_or(0, Vec::len)
+    }
+
+    async fn ask(&self, expression: &str) -> Result<Value, String> {
+        let mut command = process::command(Path::new(PYTHON), &self.home);
+        command.env("DBUS_SESSION_BUS_ADDRESS", address(&self.bus));
+        command.args(["-c", &format!("{CONNECT}print(json.dumps({expression}, default=str))")]);
+        let said = device::run(command).await;
+        if said.exit == 0 { Ok(said.value) } else { Err(said.stderr) }
+    }
+}
