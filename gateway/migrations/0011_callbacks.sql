@@ -106,13 +106,17 @@ $$;
 -- Events are written in many statements, so their deliveries are queued here, where none can forget it. Acceptances do
 -- not come here: the two statements that accept queue what they have to.
 CREATE FUNCTION queue_deliveries_of_event() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    -- Looked up first: a plan that is kept, and was made while few had destinations, could read all of them instead.
+    r record;
 BEGIN
+    SELECT app_id, subject, traceparent INTO r FROM runs WHERE run_id = NEW.run_id;
     INSERT INTO deliveries (delivery_id, destination_id, app_id, subject, event_id, run_id, sequence, type, event_at,
         traceparent)
     SELECT new_delivery_id(), d.destination_id, r.app_id, r.subject, NEW.event_id, NEW.run_id, NEW.sequence, NEW.type,
         NEW.created_at, r.traceparent
-    FROM runs r JOIN destinations d ON d.app_id = r.app_id
-    WHERE r.run_id = NEW.run_id AND d.disabled_at IS NULL AND coalesce(d.expires_at, 'infinity') > now()
+    FROM destinations d
+    WHERE d.app_id = r.app_id AND d.disabled_at IS NULL AND coalesce(d.expires_at, 'infinity') > now()
         AND NEW.type = ANY(d.types);
     RETURN NULL;
 END $$;

@@ -50,7 +50,8 @@ impl Gateway {
             None => Some(Cluster::start(cluster::Config::new(&settings.state_dir)).await?),
             Some(_) => None,
         };
-        let started = Self::start_on(settings, cluster.as_ref().map(Cluster::url)).await;
+        // It is large, and everybody who starts a gateway would carry it along.
+        let started = Box::pin(Self::start_on(settings, cluster.as_ref().map(Cluster::url))).await;
         match (started, cluster) {
             (Ok(mut gateway), cluster) => {
                 gateway.cluster = cluster;

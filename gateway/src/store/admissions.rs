@@ -203,7 +203,7 @@ impl Store {
                     event_at, traceparent)
                 SELECT new_delivery_id(), w.destination_id, s.app_id, s.subject, s.event_id, a.run_id, 1, 'run.accepted',
                     a.created_at, s.traceparent
-                FROM admitted a JOIN submitted s USING (run_id) JOIN {TOLD_OF_ACCEPTANCES} w ON w.app_id = s.app_id
+                FROM admitted a JOIN submitted s USING (run_id) CROSS JOIN {TOLD_OF_ACCEPTANCES}
             )
             SELECT s.known_run_id, s.known_fingerprint, s.access_enabled, s.version, s.device_id, s.presence,
                 a.created_at, a.queue_expires_at, s.open

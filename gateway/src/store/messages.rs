@@ -111,8 +111,8 @@ impl Store {
             ), queued AS (
                 INSERT INTO deliveries (delivery_id, destination_id, app_id, subject, event_id, run_id, sequence, type,
                     event_at, traceparent)
-                SELECT new_delivery_id(), w.destination_id, $3, $4, $14, $1, 1, 'run.accepted', a.created_at, $12
-                FROM admitted a JOIN {TOLD_OF_ACCEPTANCES} w ON w.app_id = $3)
+                SELECT new_delivery_id(), w.destination_id, s.app_id, $4, $14, $1, 1, 'run.accepted', s.created_at, $12
+                FROM admitted s CROSS JOIN {TOLD_OF_ACCEPTANCES})
             SELECT t.version, t.device_id, t.presence, a.created_at, a.queue_expires_at FROM taken t, admitted a"
         );
         let Message { submission: s, conversation_id, expected_generation } = message;

@@ -9,12 +9,14 @@ use deskgate_protocol::management::{
 };
 use deskgate_protocol::{ApplicationId, DeliveryId};
 use serde_json::json;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{Answer, Desktop, LONGEST_WAIT, conflict, invalid, not_found};
 use crate::domain::samples;
 use crate::store::deliveries::records::OwnSought;
 
+/// Between two looks while changes keep coming.
+const GATHER: Duration = Duration::from_millis(20);
 /// Hints can be lost, so whoever waits looks for itself this often.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -76,6 +78,7 @@ impl Desktop {
             }
             let look_again = (Instant::now() + LOOK_AGAIN).min(deadline);
             let _ = timeout_at(look_again, anything.changed()).await;
+            sleep(GATHER).await;
         }
     }
 

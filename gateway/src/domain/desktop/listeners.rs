@@ -10,7 +10,7 @@ use deskgate_protocol::delivery::{CallbackEvent, DeliveryErrorCode};
 use deskgate_protocol::management::{
     CloseListener, Forward, ForwardOutcome, Forwards, OpenListener, OpenedListener, PollListener,
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::callbacks::chosen;
 use super::{Answer, Desktop, LONGEST_WAIT, not_found};
@@ -30,6 +30,8 @@ const KEPT: Duration = Duration::from_secs(3600);
 const MOST: u32 = 16;
 /// Bytes of the bodies in one reply, so that it fits a frame however its characters are escaped there.
 const MOST_BYTES: usize = 1024 * 1024;
+/// Between two looks while changes keep coming.
+const GATHER: Duration = Duration::from_millis(20);
 /// Hints can be lost, so whoever waits looks for itself this often.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -67,6 +69,7 @@ impl Desktop {
             }
             let look_again = (Instant::now() + LOOK_AGAIN).min(deadline);
             let _ = timeout_at(look_again, anything.changed()).await;
+            sleep(GATHER).await;
         }
     }
 
