@@ -155,6 +155,8 @@ impl DispatcherHandle {
             + match &request {
                 ManagementRequest::ShowRun(show) => Duration::from_secs(show.wait_s.into()),
                 ManagementRequest::ShowOperation(show) => Duration::from_secs(show.wait_s.into()),
+                ManagementRequest::ShowDelivery(show) => Duration::from_secs(show.wait_s.into()),
+                ManagementRequest::PollListener(poll) => Duration::from_secs(poll.wait_s.into()),
                 _ => Duration::ZERO,
             };
         let (answer, reply) = oneshot::channel();
