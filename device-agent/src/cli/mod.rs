@@ -14,6 +14,7 @@ mod conversations;
 mod daemon;
 mod doctor;
 mod export;
+mod hook;
 mod identity;
 mod key;
 mod key_file;
@@ -82,6 +83,9 @@ enum Command {
     /// Application keys
     #[command(subcommand)]
     Key(key::Key),
+    /// Incoming webhooks: signed events of other systems that become runs
+    #[command(subcommand)]
+    Hook(hook::Hook),
     /// Services: what callers can use
     #[command(subcommand)]
     Service(Box<service::Service>),
@@ -194,6 +198,7 @@ async fn run(command: Command, out: Output, itself: Itself) -> Result<(), Failur
         Command::Identity(command) => identity::run(Agent::find()?, command, out).await,
         Command::Connection(command) => connection::run(Agent::find()?, command, out).await,
         Command::App(command) => app::run(Agent::find()?, command, out).await,
+        Command::Hook(command) => hook::run(Agent::find()?, command, out).await,
         Command::Key(command) => key::run(Agent::find()?, command, out).await,
         Command::Service(command) => service::run(Agent::find()?, *command, out).await,
         Command::Provider(command) => provider::run(Agent::find()?, command, out).await,

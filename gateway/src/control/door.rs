@@ -17,6 +17,7 @@ use super::{handshake, session};
 use crate::domain::Limits;
 use crate::domain::admission::AdmissionDesk;
 use crate::domain::devices::Clocks;
+use crate::seal::Seal;
 use crate::store::Store;
 
 /// What every session needs.
@@ -32,6 +33,8 @@ pub struct Door {
     pub admission: AdmissionDesk,
     /// How long ended runs are kept, among others.
     pub limits: Limits,
+    /// Seals the secrets of webhooks.
+    pub seal: Seal,
     /// What backends use, without `/api/v1`.
     pub public_url: String,
     /// Cancelled when the gateway stops.

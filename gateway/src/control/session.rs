@@ -271,8 +271,8 @@ impl Session<'_> {
         }
         let door = self.door;
         let (store, url) = (door.store.clone(), door.public_url.clone());
-        let (admission, retention) = (door.admission.clone(), door.limits.retention);
-        let desktop = Desktop::new(store, self.session.device_id, admission, url, retention).asked_by(by);
+        let (admission, seal, retention) = (door.admission.clone(), door.seal.clone(), door.limits.retention);
+        let desktop = Desktop::new(store, self.session.device_id, admission, seal, url, retention).asked_by(by);
         let frames = self.frames.clone();
         self.requests.spawn(async move {
             let result = management::answer(desktop, request).await;

@@ -6,6 +6,7 @@ mod lists;
 mod orders;
 mod overview;
 mod tries;
+mod webhooks;
 
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use deskgate_protocol::{DeviceId, KeyId};
 use super::admission::AdmissionDesk;
 use super::runs::seen;
 use crate::networks::Network;
+use crate::seal::Seal;
 use crate::store::activity::Owner;
 use crate::store::applications::{NewKey, NewSecret};
 use crate::store::endpoints::Publication;
@@ -34,6 +36,7 @@ pub struct Desktop {
     device_id: DeviceId,
     by: AskedBy,
     admission: AdmissionDesk,
+    seal: Seal,
     public_url: String,
     retention: Duration,
 }
@@ -48,15 +51,16 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 impl Desktop {
     /// Answers `device_id`; `public_url` is what backends use, without `/api/v1`; `retention` is how long runs that
-    /// ended are kept; the owner's own runs pass `admission`.
+    /// ended are kept; the owner's own runs pass `admission`; secrets of webhooks are kept under `seal`.
     pub fn new(
         store: Store,
         device_id: DeviceId,
         admission: AdmissionDesk,
+        seal: Seal,
         public_url: String,
         retention: Duration,
     ) -> Self {
-        Self { store, device_id, by: AskedBy::Agent, admission, public_url, retention }
+        Self { store, device_id, by: AskedBy::Agent, admission, seal, public_url, retention }
     }
 
     /// The same for somebody at that device, who is noted for what they change.

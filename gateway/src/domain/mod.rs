@@ -17,6 +17,7 @@
 //! | [`vigil`] | ends what a revoked key left open |
 //! | [`destinations`] | where callbacks may go |
 //! | [`devices`] | who may open a session, and what happens to the runs it holds |
+//! | [`webhooks`] | whether an event of another system is genuine, wanted, and what becomes of it |
 //! | [`desktop`] | what a device may ask about its own applications and services |
 //! | [`refusal`] | why not, for a person |
 
@@ -37,6 +38,7 @@ pub mod refusal;
 pub mod run_list;
 pub mod runs;
 pub mod vigil;
+pub mod webhooks;
 
 use std::num::NonZeroU32;
 use std::time::Duration;

@@ -15,10 +15,19 @@ use super::openapi::refusals::{EVERY_CALL, refusals};
 use super::{Api, body, paging, server};
 use crate::domain::access::Authenticated;
 use crate::domain::bodies::MAX_BODY;
+use crate::domain::webhooks::reception::MAX_EVENT;
 
 /// What can be relied on beyond the calls of the first version.
-const FEATURES: [&str; 7] =
-    ["wait", "run_lists", "idempotency_key_lookup", "events", "message_deltas", "conversations", "control_operations"];
+const FEATURES: [&str; 8] = [
+    "webhooks",
+    "wait",
+    "run_lists",
+    "idempotency_key_lookup",
+    "events",
+    "message_deltas",
+    "conversations",
+    "control_operations",
+];
 
 /// What this gateway can do.
 #[derive(Debug, Serialize, ToSchema)]
@@ -58,6 +67,8 @@ struct Limits {
     input_text_bytes: usize,
     /// Bytes of a body.
     body_bytes: usize,
+    /// Bytes of an event that a webhook receives.
+    webhook_body_bytes: usize,
     /// Bytes of a head.
     head_bytes: usize,
     /// Seconds for a body to arrive.
@@ -116,6 +127,7 @@ pub(super) fn capabilities(limits: &crate::domain::Limits, listener: &server::Li
             body_bytes_per_key: limits.body_bytes_per_key,
             input_text_bytes: body::MAX_TEXT,
             body_bytes: MAX_BODY,
+            webhook_body_bytes: MAX_EVENT,
             head_bytes: listener.head_bytes,
             body_seconds: listener.body.as_secs(),
             head_seconds: listener.head.as_secs(),

@@ -29,6 +29,7 @@ struct Counts {
     run_wait: Histogram,
     run_duration: Histogram,
     streams: u64,
+    webhooks: BTreeMap<&'static str, u64>,
 }
 
 /// The answers of one route: by method and status, and how long they took.
@@ -40,7 +41,14 @@ struct Route {
 impl Default for Counts {
     fn default() -> Self {
         let (run_wait, run_duration) = (Histogram::new(RUN_SECONDS), Histogram::new(RUN_SECONDS));
-        Self { routes: HashMap::new(), runs: BTreeMap::new(), run_wait, run_duration, streams: 0 }
+        Self {
+            routes: HashMap::new(),
+            runs: BTreeMap::new(),
+            run_wait,
+            run_duration,
+            streams: 0,
+            webhooks: BTreeMap::new(),
+        }
     }
 }
 
@@ -69,6 +77,11 @@ impl Meters {
         if let Some(lasted_s) = lasted_s {
             counts.run_duration.observe(lasted_s);
         }
+    }
+
+    /// A webhook received something, and this became of it.
+    pub fn webhook_received(&self, outcome: &'static str) {
+        *self.lock().webhooks.entry(outcome).or_default() += 1;
     }
 
     /// A stream of events was opened. It counts as open until the value is dropped.
@@ -105,6 +118,10 @@ impl Meters {
         counts.run_wait.write(text, &[]);
         text.family("deskgate_run_duration_seconds", "histogram", "From the start of a run to its end.");
         counts.run_duration.write(text, &[]);
+        text.family("deskgate_webhooks_received_total", "counter", "Events that came to addresses of webhooks.");
+        for (outcome, count) in &counts.webhooks {
+            text.sample("", &[("outcome", outcome)], *count as f64);
+        }
         text.family("deskgate_sse_streams", "gauge", "Streams of events that are open.");
         text.sample("", &[], counts.streams as f64);
     }

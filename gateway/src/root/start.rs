@@ -20,6 +20,7 @@ use crate::domain::access::Access;
 use crate::domain::admission::AdmissionDesk;
 use crate::domain::bodies::Bodies;
 use crate::domain::events::Streams;
+use crate::domain::webhooks::reception::Reception;
 use crate::http::server::{self, Entrance};
 use crate::ops::Ops;
 use crate::pulse::Pulse;
@@ -89,6 +90,7 @@ impl Gateway {
             clocks: settings.clocks,
             admission,
             limits: settings.limits,
+            seal: seal.clone(),
             public_url: addresses.public_url.clone(),
             stop: draining.clone(),
         };
@@ -100,7 +102,7 @@ impl Gateway {
         if let Some(listener) = ops {
             start.operations(listener, queue);
         }
-        start.api(http, &addresses, door.admission.clone());
+        start.api(http, &addresses, door.admission.clone(), seal);
         let host_key = ssh.as_ref().map(|(_, key)| (key.fingerprint(), key.public_key()));
         if let Some((listener, host_key)) = ssh {
             start.tunnel(listener, host_key, door.clone());
@@ -166,16 +168,19 @@ impl Start {
     }
 
     /// The public API.
-    fn api(&self, listener: TcpListener, addresses: &Addresses, desk: AdmissionDesk) {
+    fn api(&self, listener: TcpListener, addresses: &Addresses, desk: AdmissionDesk, seal: Seal) {
         let (store, limits) = (&self.store, self.settings.limits);
         let access = Access::new(store.clone(), &limits);
         let (streams, streaming) = Streams::new(store.clone(), &limits, self.draining.clone(), self.works.stopping());
         self.works.spawn("streams", streaming);
+        let (reception, noting) = Reception::new(store.clone(), seal, desk.clone());
+        self.works.spawn("receipts", noting);
         let http_limits = server::Limits::default();
         let api = http::Api {
             store: store.clone(),
             access,
             bodies: Bodies::new(&limits),
+            reception,
             streams,
             desk,
             draining: self.draining.clone(),

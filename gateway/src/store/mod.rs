@@ -16,6 +16,7 @@
 //! | [`devices`] | pairing, sessions, presence, access |
 //! | [`applications`] [`endpoints`] | what devices publish, and the keys to it |
 //! | `disabling` | the end of an application |
+//! | [`webhooks`] [`webhook_receipts`] | incoming webhooks, and what they last received |
 //! | [`activity`] | who did what to applications |
 //! | [`upkeep`] | time passing: offers, queue time, leases |
 //! | [`certificates`] | certificates of the public listener that all replicas share |
@@ -52,6 +53,8 @@ pub mod retention;
 pub mod run_list;
 pub mod runs;
 pub mod upkeep;
+pub mod webhook_receipts;
+pub mod webhooks;
 
 pub use error::Error;
 pub use page::{Page, Place};

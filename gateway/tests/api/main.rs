@@ -37,3 +37,4 @@ mod support;
 mod tls;
 mod unread;
 mod wait;
+mod webhooks;

@@ -15,6 +15,7 @@ mod editor;
 mod execution;
 mod frames;
 mod health;
+mod hooks;
 mod host_keys;
 mod leaving;
 mod line;

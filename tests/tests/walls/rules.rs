@@ -34,7 +34,7 @@ pub(crate) const PARTS: [Part; 3] = [
             // The doors. They decide nothing: domain does, and store keeps what was decided. They hold
             // the store's handle and pass its values on.
             ("http", &["domain", "store", "wake", "clock", "tasks", "config", "networks", "tls", "meters"]),
-            ("control", &["domain", "store", "wake", "clock", "tasks", "config", "socket", "token"]),
+            ("control", &["domain", "store", "wake", "clock", "tasks", "config", "socket", "token", "seal"]),
             (
                 "admin",
                 &[
@@ -55,7 +55,7 @@ pub(crate) const PARTS: [Part; 3] = [
             ("callbacks", &["domain", "store", "wake", "clock", "tasks", "config", "seal", "signing", "meters"]),
             ("upkeep", &["domain", "store", "clock", "tasks", "config", "pulse"]),
             ("ops", &["domain", "store", "clock", "tasks", "config", "meters", "pulse", "tls"]),
-            ("domain", &["store", "wake", "clock", "meters", "networks"]),
+            ("domain", &["store", "wake", "clock", "meters", "networks", "seal", "signing"]),
             ("store", &["wake", "clock", "tasks", "meters"]),
             ("tunnel", &["domain::devices", "clock", "tasks"]),
             ("acme", &["store", "config", "tls", "seal"]),

@@ -1,12 +1,14 @@
 //! A gateway with a paired device, an application and a published service.
 
 use std::num::NonZeroU32;
+use std::path::Path;
 use std::time::Duration;
 
 use deskgate_gateway::domain::Limits;
 use deskgate_gateway::domain::admission::AdmissionDesk;
 use deskgate_gateway::domain::desktop::Desktop;
 use deskgate_gateway::domain::rates::Rate;
+use deskgate_gateway::seal::{self, Seal};
 use deskgate_gateway::store::Store;
 use deskgate_gateway::store::admissions::Admissions;
 use deskgate_gateway::store::devices::{HeldRun, SessionKey};
@@ -48,13 +50,19 @@ pub(crate) struct Desk {
 impl Desk {
     /// Pairs a new device; it has one application with one service, and access is enabled.
     pub(crate) async fn pair(store: &Store) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        Self::pair_with(store, &seal_in(folder.path())).await
+    }
+
+    /// The same with the seal of a gateway, so that it can read what the device has it keep.
+    pub(crate) async fn pair_with(store: &Store, seal: &Seal) -> Self {
         let seed: [u8; 32] = std::array::from_fn(|_| rand::random());
         let key = PublicKey::of(&ed25519_dalek::SigningKey::from_bytes(&seed));
         let device_id = store.pair_device("a laptop", &key).await.expect("paired").device_id;
         let tasks = Tasks::new(CancellationToken::new());
         let admission = AdmissionDesk::new(store.clone(), Admissions::start(store, &tasks, 1), &Limits::default());
         let url = "http://gateway".to_owned();
-        let desktop = Desktop::new(store.clone(), device_id, admission, url, Duration::from_secs(3600));
+        let desktop = Desktop::new(store.clone(), device_id, admission, seal.clone(), url, Duration::from_secs(3600));
         let app = new_application(&desktop, "billing").await;
         let endpoint = publish(&desktop, &app, "invoices", 1, EndpointId::new()).await;
         let desk = Self { store: store.clone(), key, device_id, desktop, app, endpoint };
@@ -136,7 +144,7 @@ impl World {
         let database = Database::new().await;
         let dir = tempfile::tempdir().expect("a temporary directory");
         let gateway = start(&dir, database.url(), limits).await;
-        let desk = Desk::pair(gateway.store()).await;
+        let desk = Desk::pair_with(gateway.store(), &seal_in(dir.path())).await;
         Self { gateway, desk, database, _dir: dir }
     }
 
@@ -182,6 +190,11 @@ impl World {
     pub(crate) async fn stop(self) {
         self.gateway.stop().await;
     }
+}
+
+/// The seal of a gateway whose folder this is.
+pub(crate) fn seal_in(folder: &Path) -> Seal {
+    Seal::load_or_create(&folder.join(seal::FILE)).expect("a seal")
 }
 
 /// Limits for callers that ask more often than a backend does.
