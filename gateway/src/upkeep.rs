@@ -61,6 +61,8 @@ pub struct Round {
     pub receipts_forgotten: usize,
     /// Counts of runs of long ago.
     pub counts_forgotten: usize,
+    /// Counts that were added up with others.
+    pub counts_folded: usize,
 }
 
 /// Statements of one pass that deletes runs: enough to keep up with what is accepted, and few enough that
@@ -83,6 +85,7 @@ pub async fn run_once(store: &Store, retention: Duration) -> Result<Round, Error
         activity_forgotten: store.forget_activity().await?,
         receipts_forgotten: store.forget_receipts(retention).await?,
         counts_forgotten: store.forget_counts().await?,
+        counts_folded: store.fold_counts().await?,
     };
     if round != Round::default() {
         tracing::info!(?round, "upkeep");

@@ -30,6 +30,8 @@
 //! | [`proxy`] | stands between device and gateway: cuts, freezes, heals |
 //! | [`sshd`] | Debian's own SSH server in front of a gateway |
 //! | [`logind`] | the login service of a device's system, which announces sleep and takes inhibitors |
+//! | [`island`] | a network of its own, in which every address is this machine's and names lead where a test says |
+//! | [`receiver`] | a business's own server on an island, over TLS |
 //! | [`notifier`] | the service for notifications of a device's desktop |
 //! | [`raw`] | a device made by hand, frame by frame, on the private control socket |
 //! | [`others`] | installs programs that others wrote |
@@ -43,6 +45,7 @@ pub mod control;
 pub mod device;
 pub mod folder;
 pub mod gateway;
+pub mod island;
 pub mod logind;
 pub mod model;
 pub mod notifier;
@@ -51,6 +54,7 @@ pub mod postgres;
 pub mod process;
 pub mod proxy;
 pub mod raw;
+pub mod receiver;
 pub mod sshd;
 pub mod stream;
 #[path = "../../gateway/tests/support/template.rs"]

@@ -168,8 +168,10 @@ impl Destination {
         if url.scheme() != "https" {
             return Err(NoDestination::NotHttps);
         }
-        let authority = text.split_once("://").ok_or(NoDestination::Malformed)?.1;
-        if authority.split(['/', '?', '#']).next().is_some_and(|authority| authority.contains('@')) {
+        // Browsers' rules forgive missing slashes and pass over too many; a URL that says it exactly is not asked for much.
+        let rest = text.split_once("://").ok_or(NoDestination::Malformed)?.1;
+        let authority = rest.split(['/', '?', '#']).next().filter(|authority| !authority.is_empty());
+        if authority.ok_or(NoDestination::Malformed)?.contains('@') {
             return Err(NoDestination::UserInfo);
         }
         if url.port().is_some() {
@@ -249,6 +251,7 @@ mod tests {
             ("javascript:alert(1)", NotHttps),
             ("https:hooks.example.com", Malformed),
             ("https:/hooks.example.com", Malformed),
+            ("https:///hooks.example.com", Malformed),
             ("https:\\\\hooks.example.com", Characters),
             ("https://hooks.example.com\\@127.0.0.1/", Characters),
             (" https://hooks.example.com", Characters),

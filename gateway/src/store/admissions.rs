@@ -13,6 +13,7 @@ use deskgate_protocol::{ApplicationId, DeviceId, EndpointId, EventId, RunId, Tim
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::counts::{ADDED, COUNT};
 use super::devices::{PRESENCE, Presence};
 use super::{Error, Store, patiently};
 use crate::tasks::Tasks;
@@ -189,11 +190,13 @@ impl Store {
                 FROM submitted s WHERE s.open AND s.access_enabled AND s.queue_open AND s.known_run_id IS NULL
                 ORDER BY s.place
                 ON CONFLICT (identity) DO NOTHING
-                RETURNING run_id, created_at, queue_expires_at
+                RETURNING run_id, device_id, app_id, created_at, queue_expires_at
             ), first_event AS (
                 INSERT INTO run_events (run_id, sequence, event_id, type, data)
                 SELECT s.run_id, 1, s.event_id, 'run.accepted', '{{}}'
                 FROM admitted a JOIN submitted s USING (run_id)
+            ), counted AS (
+                {COUNT} FROM admitted a GROUP BY a.device_id, a.app_id, a.created_at {ADDED}
             )
             SELECT s.known_run_id, s.known_fingerprint, s.access_enabled, s.version, s.device_id, s.presence,
                 a.created_at, a.queue_expires_at, s.open

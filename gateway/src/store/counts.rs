@@ -1,4 +1,5 @@
-//! Numbers of a device's runs: counted when they end (`migrations/0008`), and looked at until then.
+//! Numbers of a device's runs: counted when they are accepted (`migrations/0010`) and when they end (`migrations/0008`);
+//! only what was started and has not ended is looked at.
 
 use std::collections::BTreeMap;
 
@@ -41,6 +42,15 @@ pub struct Numbers {
 /// How long counts are kept: a day longer than anybody looks back.
 const KEPT: &str = "8 days";
 
+/// What every statement that accepts runs counts of them, from `a (device_id, app_id, created_at)`, grouped by these.
+/// Each is of the moment of the statement, so there is one group for each application.
+pub(super) const COUNT: &str = "INSERT INTO run_counts AS c (device_id, what, began_at, app_id, bucket, writer, count)
+    SELECT a.device_id, unnest(ARRAY['accepted', 'open']),
+        unnest(ARRAY[date_trunc('hour', a.created_at, 'UTC'), 'epoch']), a.app_id, 0, pg_backend_pid(), count(*)";
+/// The end of the same.
+pub(super) const ADDED: &str = "ON CONFLICT (device_id, what, began_at, app_id, bucket, writer)
+    DO UPDATE SET count = c.count + excluded.count";
+
 impl Store {
     /// The numbers of a device's runs.
     pub async fn numbers(&self, device_id: DeviceId) -> Result<Numbers, Error> {
@@ -68,7 +78,7 @@ impl Store {
                 applications: Vec::new(),
             };
             numbers.add_counted(&transaction, device_id).await?;
-            numbers.add_unfinished(&transaction, device_id).await?;
+            numbers.add_started(&transaction, device_id).await?;
             numbers.add_applications(&transaction, device_id).await?;
             transaction.commit().await?;
             client.give_back();
@@ -81,24 +91,46 @@ impl Store {
     pub async fn forget_counts(&self) -> Result<usize, Error> {
         let sql = format!(
             "-- counts::forget
-            DELETE FROM run_counts WHERE began_at < now() - interval '{KEPT}' RETURNING 1"
+            DELETE FROM run_counts WHERE began_at < now() - interval '{KEPT}' AND what <> 'open' RETURNING 1"
+        );
+        Ok(self.durable_rows(&sql, &[]).await?.len())
+    }
+
+    /// Adds up what was counted by connections that have ended, and is kept for ever. Returns how many rows that saved.
+    pub async fn fold_counts(&self) -> Result<usize, Error> {
+        let sql = format!(
+            "-- counts::fold
+            WITH gone AS (
+                DELETE FROM run_counts c WHERE what = 'open' AND writer <> 0
+                    AND NOT EXISTS (SELECT FROM pg_stat_activity p WHERE p.pid = c.writer)
+                RETURNING *
+            ), folded AS (
+                INSERT INTO run_counts AS c (device_id, what, began_at, app_id, bucket, writer, count)
+                SELECT device_id, what, began_at, app_id, bucket, 0, sum(count) FROM gone
+                GROUP BY device_id, what, began_at, app_id, bucket {ADDED}
+            )
+            SELECT FROM gone"
         );
         Ok(self.durable_rows(&sql, &[]).await?.len())
     }
 }
 
 impl Numbers {
-    /// Runs that have ended.
+    /// What was counted.
     async fn add_counted(&mut self, transaction: &Transaction<'_>, device_id: DeviceId) -> Result<(), Error> {
         let sql = "-- counts::counted
             SELECT what, began_at, CASE what WHEN 'accepted' THEN app_id END AS app_id, bucket, sum(count) AS count
             FROM run_counts WHERE device_id = $1 AND what = ANY($2) AND began_at >= $3 GROUP BY 1, 2, 3, 4";
         let states: Vec<_> = RunState::ALL.iter().filter(|state| state.successors().is_empty()).collect();
         let daily: Vec<_> = states.iter().map(|state| state.as_str()).chain(["took"]).collect();
-        for (what, since) in [(vec!["accepted", "left"], self.first_hour), (daily, self.first_day)] {
-            for row in transaction.query(sql, &[&device_id.uuid(), &what, &since.0]).await? {
+        let epoch = jiff::Timestamp::UNIX_EPOCH;
+        for (what, since) in
+            [(vec!["open"], epoch), (vec!["accepted", "left"], self.first_hour.0), (daily, self.first_day.0)]
+        {
+            for row in transaction.query(sql, &[&device_id.uuid(), &what, &since]).await? {
                 let (began_at, count) = (Timestamp(row.try_get("began_at")?), count(&row, "count")?);
                 match row.try_get("what")? {
+                    "open" => self.waiting += count,
                     "accepted" => {
                         let app_id = row.try_get::<_, Option<uuid::Uuid>>("app_id")?.unwrap_or_default();
                         *self.accepted.entry((app_id.into(), began_at)).or_default() += count;
@@ -114,42 +146,26 @@ impl Numbers {
         Ok(())
     }
 
-    /// Runs that have not.
-    async fn add_unfinished(&mut self, transaction: &Transaction<'_>, device_id: DeviceId) -> Result<(), Error> {
-        let sql = "-- counts::unfinished
-            SELECT app_id, state, date_trunc('hour', created_at, 'UTC') AS accepted,
-                date_trunc('hour', started_at, 'UTC') AS left, count(*) AS count, min(since) AS since
-            FROM (
-                SELECT app_id, state, created_at, started_at, NULL::timestamptz AS since FROM runs
-                WHERE device_id = $1 AND state = 'queued' AND offered_until IS NULL
-                UNION ALL
-                SELECT app_id, state, created_at, started_at, NULL FROM runs
-                WHERE device_id = $1 AND offered_until IS NOT NULL
-                UNION ALL
-                SELECT app_id, state, created_at, started_at, (
-                    SELECT max(e.created_at) FROM run_events e
-                    WHERE r.state LIKE 'awaiting%' AND e.run_id = r.run_id AND e.type = 'run.' || r.state)
-                FROM runs r
-                WHERE device_id = $1
-                    AND state IN ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling')) u
-            GROUP BY 1, 2, 3, 4";
+    /// Runs that were started and have not ended. Of those that were counted as open, the others wait.
+    async fn add_started(&mut self, transaction: &Transaction<'_>, device_id: DeviceId) -> Result<(), Error> {
+        let sql = "-- counts::started
+            SELECT state, date_trunc('hour', started_at, 'UTC') AS left, count(*) AS count, min((
+                SELECT max(e.created_at) FROM run_events e
+                WHERE r.state LIKE 'awaiting%' AND e.run_id = r.run_id AND e.type = 'run.' || r.state)) AS since
+            FROM runs r
+            WHERE device_id = $1
+                AND state IN ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling')
+            GROUP BY 1, 2";
         for row in transaction.query(sql, &[&device_id.uuid()]).await? {
             let (state, count): (RunState, u32) = (word(row.try_get("state")?)?, count(&row, "count")?);
             let moment = |column| row.try_get::<_, Option<jiff::Timestamp>>(column).map(|at| at.map(Timestamp::from));
-            let (accepted, left) = (Timestamp(row.try_get("accepted")?), moment("left")?);
-            if accepted >= self.first_hour {
-                let app_id = row.try_get::<_, uuid::Uuid>("app_id")?.into();
-                *self.accepted.entry((app_id, accepted)).or_default() += count;
-            }
-            if let Some(left) = left.filter(|left| *left >= self.first_hour) {
+            if let Some(left) = moment("left")?.filter(|left| *left >= self.first_hour) {
                 *self.left.entry(left).or_default() += count;
             }
+            self.in_progress += count;
+            self.waiting = self.waiting.saturating_sub(count);
             let since = moment("since")?;
             let older = |known: Option<Timestamp>| [known, since].into_iter().flatten().min();
-            match state {
-                RunState::Queued => self.waiting += count,
-                _ => self.in_progress += count,
-            }
             match state {
                 RunState::AwaitingApproval => {
                     self.needs.approvals += count;

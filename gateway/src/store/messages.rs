@@ -9,6 +9,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 use super::admissions::{Accepted, Submission, digest};
+use super::counts::{ADDED, COUNT};
 use super::devices::PRESENCE;
 use super::{Error, Store, TWINS, patiently};
 use crate::wake::Topic;
@@ -100,10 +101,12 @@ impl Store {
                 SELECT $1, $3, $4, endpoint_id, version, definition_sha256, device_id,
                     $7, $8, $9::text::json, $10::text::json, $11, $12, moment + make_interval(secs => $13::int),
                     $2, $5, moment
-                FROM taken RETURNING created_at, queue_expires_at
+                FROM taken RETURNING device_id, app_id, created_at, queue_expires_at
             ), first_event AS (
                 INSERT INTO run_events (run_id, sequence, event_id, type, data, created_at)
-                SELECT $1, 1, $14, 'run.accepted', '{{}}', created_at FROM admitted)
+                SELECT $1, 1, $14, 'run.accepted', '{{}}', created_at FROM admitted
+            ), counted AS (
+                {COUNT} FROM admitted a GROUP BY a.device_id, a.app_id, a.created_at {ADDED})
             SELECT t.version, t.device_id, t.presence, a.created_at, a.queue_expires_at FROM taken t, admitted a"
         );
         let Message { submission: s, conversation_id, expected_generation } = message;

@@ -27,6 +27,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 7, name: "application_life", sql: include_str!("../../migrations/0007_application_life.sql") },
     Migration { version: 8, name: "run_counts", sql: include_str!("../../migrations/0008_run_counts.sql") },
     Migration { version: 9, name: "activity", sql: include_str!("../../migrations/0009_activity.sql") },
+    Migration { version: 10, name: "open_counts", sql: include_str!("../../migrations/0010_open_counts.sql") },
     Migration { version: 11, name: "webhooks", sql: include_str!("../../migrations/0011_webhooks.sql") },
 ];
 

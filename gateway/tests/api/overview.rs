@@ -61,8 +61,8 @@ async fn the_queue_of_each_hour_follows_from_when_runs_came_and_left() {
     let (session, _) = shelf.desk.connect().await;
     let (early, late) = (shelf.started(session).await, shelf.queue().await);
     assert_eq!(shelf.one(session, early, 1, succeeded(1)).await, Recorded::Done);
-    // One waited from five hours ago until two hours ago, the other waits since three hours ago. What ended is counted
-    // anew, as if it had ended now.
+    // One waited from five hours ago until two hours ago, the other waits since three hours ago. Both are counted anew, and
+    // the one as if it had ended now.
     shelf
         .database
         .execute(&format!(
@@ -70,7 +70,11 @@ async fn the_queue_of_each_hour_follows_from_when_runs_came_and_left() {
             UPDATE runs SET created_at = now() - interval '5 hours', started_at = now() - interval '2 hours',
                 state = 'running', finished_at = NULL, purge_at = NULL, result = NULL WHERE run_id = '{early}';
             UPDATE runs SET state = 'failed', error = '{{}}', finished_at = now(), purge_at = now() WHERE run_id = '{early}';
-            UPDATE runs SET created_at = now() - interval '3 hours' WHERE run_id = '{late}'",
+            UPDATE runs SET created_at = now() - interval '3 hours' WHERE run_id = '{late}';
+            INSERT INTO run_counts AS c SELECT r.device_id, n.what, n.began_at, r.app_id, 0, 0, count(*)
+            FROM runs r CROSS JOIN LATERAL (
+                VALUES ('open', 'epoch'), ('accepted', date_trunc('hour', r.created_at, 'UTC'))) n (what, began_at)
+            GROUP BY 1, 2, 3, 4",
             early = early.uuid(),
             late = late.uuid()
         ))
@@ -85,18 +89,26 @@ async fn the_queue_of_each_hour_follows_from_when_runs_came_and_left() {
 }
 
 #[tokio::test]
-async fn the_overview_reads_none_of_a_hundred_thousand_runs_that_have_ended() {
+async fn the_overview_reads_none_of_a_hundred_thousand_runs_that_wait_or_have_ended() {
     let shelf = Shelf::new().await;
     let run_id = shelf.queue().await;
     shelf.desk.desktop.stop_run(StopRun { run_id }).await.expect("stopped");
-    // Copied as they ended, and counted as the migration counts what it finds.
+    // Copied as they were accepted and as they ended, and counted as the migrations count what they find.
     let alike = "INSERT INTO runs SELECT r.* FROM runs d, generate_series(1, 100000) n,
         jsonb_populate_record(d, jsonb_build_object('run_id', gen_random_uuid(), 'identity',
             '\\x' || encode(sha256(n::text::bytea), 'hex'), 'state', 'failed', 'error', '{}'::jsonb,
             'finished_at', now() - random() * interval '6 days', 'started_at', now() - interval '7 days',
             'created_at', now() - random() * interval '24 hours')) r;
-        INSERT INTO run_counts SELECT r.device_id, n.what, n.began_at, r.app_id, n.bucket, floor(random() * 16)::integer, count(*)
-            FROM runs r CROSS JOIN LATERAL counts_of(r) n WHERE r.state = 'failed' GROUP BY 1, 2, 3, 4, 5, 6";
+        INSERT INTO run_counts
+            SELECT r.device_id, n.what, n.began_at, r.app_id, n.bucket, floor(random() * 16)::integer, sum(n.by)
+            FROM runs r CROSS JOIN LATERAL counts_of(r) n WHERE r.state = 'failed' AND n.what <> 'open'
+            GROUP BY 1, 2, 3, 4, 5, 6;
+        INSERT INTO runs SELECT r.* FROM runs d, generate_series(1, 100000) n,
+            jsonb_populate_record(d, jsonb_build_object('run_id', gen_random_uuid(), 'identity',
+                '\\x' || encode(sha256(('waits' || n)::bytea), 'hex'), 'state', 'queued', 'error', NULL,
+                'finished_at', NULL, 'purge_at', NULL)) r WHERE d.state = 'cancelled';
+        INSERT INTO run_counts SELECT device_id, what, began_at, app_id, 0, -1, 100000
+            FROM run_counts WHERE what = 'open' LIMIT 1";
     shelf.database.execute(alike).await;
     shelf.database.execute("VACUUM ANALYZE runs").await;
     let read =
@@ -107,6 +119,7 @@ async fn the_overview_reads_none_of_a_hundred_thousand_runs_that_have_ended() {
         let numbers = overview(&shelf).await;
         println!("an overview within {:?}", began.elapsed());
         assert_eq!(numbers.days.iter().map(|day| day.failed).sum::<u32>(), 100_000);
+        assert_eq!(numbers.waiting, 100_000);
     }
     let database = shelf.database;
     let scans = "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'run_counts_pkey'";
@@ -115,4 +128,28 @@ async fn the_overview_reads_none_of_a_hundred_thousand_runs_that_have_ended() {
     until("what was read is known", async || database.value(scans).await != "0").await;
     let after: u64 = database.value(read).await.parse().expect("a number");
     assert!(after - before < 100, "{} runs were read", after - before);
+}
+
+#[tokio::test]
+async fn what_connections_that_are_gone_have_counted_is_added_up_and_stays() {
+    let shelf = Shelf::new().await;
+    shelf.queue().await;
+    let open = "SELECT sum(count) FROM run_counts WHERE what = 'open'";
+    let rows = "SELECT count(*) FROM run_counts WHERE what = 'open'";
+    assert_eq!(shelf.database.value(open).await, "1");
+    let folded = shelf.store.fold_counts().await.expect("done");
+    assert!(folded <= 1, "who queued it may have gone already");
+    // No process has such a number.
+    for writer in [-1, -2] {
+        let gone = format!(
+            "INSERT INTO run_counts SELECT device_id, what, began_at, app_id, bucket, {writer}, 20 FROM run_counts
+            WHERE what = 'open' LIMIT 1"
+        );
+        shelf.database.execute(&gone).await;
+        assert!(shelf.store.fold_counts().await.expect("done") >= 1);
+    }
+    assert_eq!((shelf.database.value(open).await, shelf.database.value(rows).await), ("41".into(), "1".into()));
+    shelf.database.execute("UPDATE run_counts SET began_at = now() - interval '9 days' WHERE what = 'accepted'").await;
+    assert_eq!(shelf.store.forget_counts().await.expect("done"), 1, "only what belongs to a time is forgotten");
+    assert_eq!(overview(&shelf).await.waiting, 41);
 }

@@ -14,6 +14,7 @@ mod draining;
 mod editor;
 mod execution;
 mod frames;
+mod guard;
 mod health;
 mod hooks;
 mod host_keys;

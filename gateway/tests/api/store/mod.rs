@@ -56,7 +56,11 @@ impl Shelf {
                         identity, fingerprint, input, metadata, max_duration_s, queue_expires_at)
                     SELECT '{run}', app_id, 'anna', endpoint_id, version, definition_sha256, device_id,
                         sha256('{run}'), sha256(''), '{{\"text\":\"hello\"}}', '{{}}', 60, now() + interval '1 hour'
-                    FROM endpoints WHERE endpoint_id = '{endpoint}' RETURNING run_id)
+                    FROM endpoints WHERE endpoint_id = '{endpoint}' RETURNING run_id, device_id, app_id, created_at
+                ), counted AS (
+                    INSERT INTO run_counts AS c SELECT device_id, n.what, n.began_at, app_id, 0, pg_backend_pid(), 1
+                    FROM run, (VALUES ('open', 'epoch'), ('accepted', date_trunc('hour', now(), 'UTC'))) n (what, began_at)
+                    ON CONFLICT (device_id, what, began_at, app_id, bucket, writer) DO UPDATE SET count = c.count + 1)
                 INSERT INTO run_events (run_id, sequence, event_id, type, data)
                 SELECT run_id, 1, gen_random_uuid(), 'run.accepted', '{{}}' FROM run",
                 run = run_id.uuid(),

@@ -429,6 +429,10 @@ impl History<'_> {
             .collect();
         let expected: Vec<_> = self.runs.iter().map(|run| (run.id, run.state, run.attempt, run.last)).collect();
         assert_eq!(stored, expected);
+        let numbers = store.numbers(self.shelf.desk.device_id).await.expect("counted");
+        let count = |phase| self.runs.iter().filter(|run| run.state.phase() == phase).count();
+        let counted = (numbers.waiting as usize, numbers.in_progress as usize);
+        assert_eq!(counted, (count(Phase::Accepted), count(Phase::Started)));
     }
 
     /// Dense sequences, and exactly one final event, the last, where there is a final state. What its events say leads

@@ -187,10 +187,11 @@ async fn every_statement_is_understood_by_the_database() {
     assert_eq!(store.whole_runs(desk.device_id, &[run_id, RunId::new()]).await.expect("whole_runs").len(), 1);
     done(&["runs::whole_runs"]);
     // Executed by the tests of the desktop's lists and overview.
-    done(&["own_lists::runs", "own_lists::conversations", "counts::moment", "counts::counted", "counts::unfinished"]);
+    done(&["own_lists::runs", "own_lists::conversations", "counts::moment", "counts::counted", "counts::started"]);
     done(&["counts::applications"]);
     store.forget_counts().await.expect("forget_counts");
-    done(&["counts::forget"]);
+    store.fold_counts().await.expect("fold_counts");
+    done(&["counts::forget", "counts::fold"]);
     let sought = |key| Sought {
         app_id: desk.app.id,
         subject: "anna",

@@ -1,0 +1,170 @@
+//! A network of its own, for what must not touch any other: every address in it belongs to this machine, and names
+//! lead where the test says.
+//!
+//! So a host can have an address that belongs to the public Internet, and whoever connects to any address at all
+//! is seen. The test runs again inside of it, in a process of its own:
+//!
+//! ```text
+//! #[test]
+//! fn nothing_leaves() {
+//!     island::on_one("guard::nothing_leaves", async || {
+//!         let names = Names::start().await;
+//!         names.lead("hooks.example.com", &["93.184.216.34"]);
+//!         …
+//!     });
+//! }
+//! ```
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::net::UdpSocket;
+use tokio_util::task::AbortOnDropHandle;
+
+/// Set inside.
+const INSIDE: &str = "DESKGATE_TEST_ISLAND";
+/// Where programs ask for names inside.
+const RESOLVER: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 53);
+
+/// Runs a test, with its name as the test program lists it, on an island.
+pub fn on_one(test: &str, work: impl AsyncFnOnce()) {
+    if std::env::var_os(INSIDE).is_some() {
+        arrange();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        return runtime.expect("a runtime").block_on(work());
+    }
+    let mut again = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        again.args(["--user", "--map-current-user", "--keep-caps"]);
+    }
+    again.args(["--net", "--mount", "--propagation", "private", "--"]);
+    again.arg(std::env::current_exe().expect("this program's file"));
+    again.args([test, "--exact", "--nocapture"]).env(INSIDE, "1");
+    // Whoever uses a proxy that the environment names is seen at this machine's port 443.
+    for variable in ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
+        again.env(variable, "http://127.0.0.1:443");
+    }
+    let output = again.output().expect("util-linux is there");
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    println!("{said}");
+    assert!(output.status.success(), "{test}, on an island of its own");
+    assert!(said.contains("1 passed"), "{test} is not what the test is called");
+}
+
+/// Every address is here, and names are asked for here.
+fn arrange() {
+    for arguments in ["link set lo up", "route add local default dev lo", "-6 route add local default dev lo"] {
+        run("ip", &arguments.split(' ').collect::<Vec<_>>());
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (path, content) in [
+        ("/etc/resolv.conf", "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"),
+        ("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"),
+        ("/etc/nsswitch.conf", "hosts: files dns\npasswd: files\ngroup: files\n"),
+    ] {
+        let own = folder.path().join(Path::new(path).file_name().expect("a file's path"));
+        std::fs::write(&own, content).expect("written");
+        run("mount", &["--bind", &own.display().to_string(), path]);
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) {
+    let output = Command::new(program).args(arguments).output().expect("the program is there");
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Where a name leads: to these addresses, or to one set after the other, the last of them for ever.
+type Way = Vec<Vec<IpAddr>>;
+
+/// The name server of an island (RFC 1035), in which nothing may be kept for later.
+pub struct Names {
+    ways: Arc<Mutex<HashMap<String, Way>>>,
+    _serving: AbortOnDropHandle<()>,
+}
+
+impl Names {
+    /// Knows no name yet.
+    pub async fn start() -> Self {
+        let socket = UdpSocket::bind(RESOLVER).await.expect("nobody else is here");
+        let ways: Arc<Mutex<HashMap<String, Way>>> = Arc::default();
+        let serving = tokio::spawn(serve(socket, ways.clone()));
+        Self { ways, _serving: AbortOnDropHandle::new(serving) }
+    }
+
+    /// Lets a name lead to these addresses from now on.
+    pub fn lead(&self, name: &str, to: &[&str]) {
+        self.lead_in_turn(name, &[to]);
+    }
+
+    /// Lets a name lead to another set of addresses each time somebody asks.
+    pub fn lead_in_turn(&self, name: &str, turns: &[&[&str]]) {
+        let addresses = |turn: &&[&str]| turn.iter().map(|text| text.parse().expect("an address")).collect();
+        let way = turns.iter().map(addresses).collect();
+        self.ways.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), way);
+    }
+}
+
+/// A look-up asks for both families, IPv4 first; a turn is over when both were answered.
+const IPV4: u16 = 1;
+const IPV6: u16 = 28;
+
+async fn serve(socket: UdpSocket, ways: Arc<Mutex<HashMap<String, Way>>>) {
+    let mut packet = [0; 1500];
+    let mut answered: HashMap<String, Vec<u16>> = HashMap::new();
+    while let Ok((length, asker)) = socket.recv_from(&mut packet).await {
+        let Some((name, kind, question)) = question(&packet[..length]) else { continue };
+        let way = {
+            let mut ways = ways.lock().unwrap_or_else(PoisonError::into_inner);
+            let way = ways.get_mut(&name);
+            let kinds = answered.entry(name).or_default();
+            way.and_then(|way| {
+                if kinds.contains(&kind) {
+                    kinds.clear();
+                    if way.len() > 1 {
+                        way.remove(0);
+                    }
+                }
+                kinds.push(kind);
+                way.first().cloned()
+            })
+        };
+        let _ = socket.send_to(&reply(&packet[..2], question, kind, way), asker).await;
+    }
+}
+
+/// The name that is asked for, the kind of address, and the question as it came.
+fn question(packet: &[u8]) -> Option<(String, u16, &[u8])> {
+    let asked = packet.get(12..)?;
+    let (mut labels, mut at) = (Vec::new(), 0);
+    while *asked.get(at)? != 0 {
+        let length = usize::from(asked[at]);
+        labels.push(std::str::from_utf8(asked.get(at + 1..at + 1 + length)?).ok()?.to_lowercase());
+        at += 1 + length;
+    }
+    let kind = u16::from_be_bytes(asked.get(at + 1..at + 3)?.try_into().ok()?);
+    Some((labels.join("."), kind, asked.get(..at + 5)?))
+}
+
+fn reply(id: &[u8], question: &[u8], kind: u16, way: Option<Vec<IpAddr>>) -> Vec<u8> {
+    let code = if way.is_some() { 0 } else { 3 };
+    let records: Vec<Vec<u8>> = way
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|address| match (address, kind) {
+            (IpAddr::V4(address), IPV4) => Some(address.octets().to_vec()),
+            (IpAddr::V6(address), IPV6) => Some(address.octets().to_vec()),
+            _ => None,
+        })
+        .collect();
+    let count = u8::try_from(records.len()).expect("few addresses");
+    let mut reply = [id, &[0x81, 0x80 | code, 0, 1, 0, count, 0, 0, 0, 0], question].concat();
+    for record in records {
+        let length = u8::try_from(record.len()).expect("an address");
+        // The name of the question, of this kind, of the Internet, for no time.
+        reply.extend([&[0xc0, 12], &kind.to_be_bytes()[..], &[0, 1, 0, 0, 0, 0, 0, length], &record].concat());
+    }
+    reply
+}

@@ -1,0 +1,195 @@
+//! A business's own server: receives at port 443 of every address of an island, over TLS, and remembers.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::body::Bytes;
+use axum::extract::{ConnectInfo, State};
+use axum::http::{HeaderMap, Method, Uri};
+use axum::response::Response;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::ServerConfig;
+use tempfile::TempDir;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::task::AbortOnDropHandle;
+
+/// One request that arrived.
+#[derive(Clone, Debug)]
+pub struct Got {
+    /// The address it was sent to.
+    pub address: IpAddr,
+    /// `Host` as it was said.
+    pub host: String,
+    /// Method and target.
+    pub line: String,
+    /// The other headers.
+    pub headers: HeaderMap,
+    /// The body's bytes.
+    pub body: Bytes,
+}
+
+impl Got {
+    /// The text of a header; empty without it.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+}
+
+/// What it answers, decided by what it got.
+type Answers = Arc<dyn Fn(Got) -> std::pin::Pin<Box<dyn Future<Output = Response> + Send>> + Send + Sync>;
+
+#[derive(Clone)]
+struct Office {
+    got: Arc<Mutex<Vec<Got>>>,
+    answers: Answers,
+}
+
+/// The server.
+pub struct Receiver {
+    folder: TempDir,
+    connections: Arc<AtomicUsize>,
+    got: Arc<Mutex<Vec<Got>>>,
+    _serving: Vec<AbortOnDropHandle<()>>,
+}
+
+impl Receiver {
+    /// With a certificate for these names, and what it answers.
+    pub async fn start<F>(names: &[&str], answer: impl Fn(Got) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Response> + Send + 'static,
+    {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let tls = TlsAcceptor::from(Arc::new(certified(names, &folder.path().join("ca.pem"))));
+        let (connections, got) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<Vec<Got>>>::default());
+        let office = Office { got: got.clone(), answers: Arc::new(move |got| Box::pin(answer(got))) };
+        let (arrivals, arrived) = mpsc::channel(1024);
+        let mut serving = Vec::new();
+        for address in [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()] {
+            let accepting = accept(listen(address), tls.clone(), connections.clone(), arrivals.clone());
+            serving.push(AbortOnDropHandle::new(tokio::spawn(accepting)));
+        }
+        let router = axum::Router::new().fallback(receive).with_state(office);
+        let service = router.into_make_service_with_connect_info::<Arrival>();
+        let served = async { axum::serve(Arrivals(arrived), service).await.expect("it serves for ever") };
+        serving.push(AbortOnDropHandle::new(tokio::spawn(served)));
+        Self { folder, connections, got, _serving: serving }
+    }
+
+    /// The root that vouches for its names, PEM.
+    pub fn ca_file(&self) -> PathBuf {
+        self.folder.path().join("ca.pem")
+    }
+
+    /// How many connected, at any address, whatever came of it.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+
+    /// What arrived, oldest first.
+    pub fn got(&self) -> Vec<Got> {
+        lock(&self.got).clone()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A certificate of an authority of its own, whose root is written down.
+fn certified(names: &[&str], ca_file: &std::path::Path) -> ServerConfig {
+    let ca_key = KeyPair::generate().expect("a key");
+    let mut ca = CertificateParams::default();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    std::fs::write(ca_file, ca.self_signed(&ca_key).expect("signed").pem()).expect("written");
+    let key = KeyPair::generate().expect("a key");
+    let own = CertificateParams::new(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>()).expect("names");
+    let own = own.signed_by(&key, &Issuer::new(ca, ca_key)).expect("signed");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("ring offers the default protocol versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![own.der().clone()], key.serialize_der().try_into().expect("a key"))
+        .expect("they belong together")
+}
+
+fn listen(address: IpAddr) -> TcpListener {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.expect("a socket");
+    socket.set_reuseaddr(true).expect("set");
+    if address.is_ipv6() {
+        rustix::net::sockopt::set_ipv6_v6only(&socket, true).expect("set");
+    }
+    socket.bind(SocketAddr::new(address, 443)).expect("nobody else is here");
+    socket.listen(1024).expect("listens")
+}
+
+/// A connection over TLS, and the address that it was made to.
+type Connection = (TlsStream<TcpStream>, Arrival);
+
+/// Where a connection arrived.
+#[derive(Clone, Copy, Debug)]
+struct Arrival(SocketAddr);
+
+async fn accept(
+    listener: TcpListener,
+    tls: TlsAcceptor,
+    connections: Arc<AtomicUsize>,
+    arrivals: mpsc::Sender<Connection>,
+) {
+    while let Ok((stream, _)) = listener.accept().await {
+        connections.fetch_add(1, Ordering::SeqCst);
+        let (tls, arrivals) = (tls.clone(), arrivals.clone());
+        // One that says nothing keeps nobody waiting.
+        tokio::spawn(async move {
+            let address = stream.local_addr().expect("it is connected");
+            if let Ok(stream) = tls.accept(stream).await {
+                let _ = arrivals.send((stream, Arrival(address))).await;
+            }
+        });
+    }
+}
+
+/// What has arrived, for whoever serves it.
+struct Arrivals(mpsc::Receiver<Connection>);
+
+impl axum::serve::Listener for Arrivals {
+    type Io = TlsStream<TcpStream>;
+    type Addr = Arrival;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        match self.0.recv().await {
+            Some(connection) => connection,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        Err(ErrorKind::Unsupported.into())
+    }
+}
+
+impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, Arrivals>> for Arrival {
+    fn connect_info(stream: axum::serve::IncomingStream<'_, Arrivals>) -> Self {
+        *stream.remote_addr()
+    }
+}
+
+async fn receive(
+    State(office): State<Office>,
+    ConnectInfo(Arrival(address)): ConnectInfo<Arrival>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let host = headers.get("host").and_then(|host| host.to_str().ok()).unwrap_or_default().to_owned();
+    let got = Got { address: address.ip(), host, line: format!("{method} {uri}"), headers, body };
+    lock(&office.got).push(got.clone());
+    (office.answers)(got).await
+}
