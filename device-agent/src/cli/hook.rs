@@ -138,7 +138,7 @@ pub(super) async fn run(agent: Agent, command: Hook, out: Output) -> Result<(), 
             let Create { name, app, scheme, chosen, secret } = *create;
             no_secret("name", &name)?;
             let app_id = app::find(&agent, &app).await?;
-            let settings = chosen.fresh(name, scheme)?;
+            let settings = chosen.fresh(name, scheme)?.into();
             let made = agent.manage(CreateWebhook { app_id, settings, secret: secret.read()? }).await?;
             out.result("hook-created/1", &made, || created(&made));
         }
@@ -155,7 +155,7 @@ pub(super) async fn run(agent: Agent, command: Hook, out: Output) -> Result<(), 
         Hook::Set { hook, chosen } => {
             let hook_id = find(&agent, &hook).await?;
             let before = agent.manage(ShowWebhook { hook_id }).await?.webhook.settings;
-            let changed = agent.manage(ChangeWebhook { hook_id, settings: chosen.over(before)? }).await?;
+            let changed = agent.manage(ChangeWebhook { hook_id, settings: chosen.over(before)?.into() }).await?;
             out.result("hook-changed/1", &changed, || {
                 format!("Changed {}. It holds within a second.", changed.hook_id)
             });
@@ -200,7 +200,7 @@ async fn trial(agent: Agent, test: Test, out: Output) -> Result<(), Failure> {
         }
     };
     let saved = agent.manage(ShowWebhook { hook_id }).await?.webhook.settings;
-    let settings = Some(test.chosen.over(saved)?);
+    let settings = Some(test.chosen.over(saved)?.into());
     let trial = agent.manage(TestWebhook { hook_id: Some(hook_id), settings, sample }).await?;
     out.result("hook-trial/1", &trial, || tried(&trial));
     match trial.outcome {

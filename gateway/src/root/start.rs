@@ -47,7 +47,8 @@ impl Gateway {
             None => Some(Cluster::start(cluster::Config::new(&settings.state_dir)).await?),
             Some(_) => None,
         };
-        let started = Self::start_on(settings, cluster.as_ref().map(Cluster::url)).await;
+        // Boxed: it is large, and whoever starts a gateway holds it.
+        let started = Box::pin(Self::start_on(settings, cluster.as_ref().map(Cluster::url))).await;
         match (started, cluster) {
             (Ok(mut gateway), cluster) => {
                 gateway.cluster = cluster;

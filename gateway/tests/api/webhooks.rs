@@ -47,7 +47,7 @@ impl Sender {
     async fn new(world: &World, change: impl FnOnce(&mut WebhookSettings)) -> Self {
         let mut settings = settings(&world.desk);
         change(&mut settings);
-        let request = CreateWebhook { app_id: world.desk.app.id, settings, secret: None };
+        let request = CreateWebhook { app_id: world.desk.app.id, settings: settings.into(), secret: None };
         let made = world.desk.desktop.create_webhook(request).await.expect("created");
         let secret = SigningSecret::parse(&made.secret.expect("made here").0).expect("a secret");
         Self { hook_id: made.webhook.hook_id, secret }
@@ -207,7 +207,7 @@ async fn what_is_not_wanted_is_ignored_and_what_does_not_fit_is_refused_and_both
     let mut settings = settings(&world.desk);
     settings.name = "another".to_owned();
     let sample = WebhookSample::Receipt { receipt_id: receipts[2].receipt_id };
-    let test = TestWebhook { hook_id: Some(sender.hook_id), settings: Some(settings), sample: sample.clone() };
+    let test = TestWebhook { hook_id: Some(sender.hook_id), settings: Some(settings.into()), sample: sample.clone() };
     let trial = world.desk.desktop.test_webhook(test).await.expect("tried");
     let TrialOutcome::Submitted(mapped) = trial.outcome else { panic!("{trial:?}") };
     assert_eq!((mapped.subject.as_str(), trial.event_id.as_deref()), ("anna", Some("3")));
@@ -362,20 +362,20 @@ async fn a_webhook_belongs_to_its_device_and_what_is_done_to_it_is_noted() {
     let enable = stranger.enable_webhook(EnableWebhook { hook_id, enabled: false }).await;
     assert_eq!(enable.expect_err("not its own").code, not_found);
     let settings_of = |name: &str| WebhookSettings { name: name.to_owned(), ..settings(&world.desk) };
-    let change = stranger.change_webhook(ChangeWebhook { hook_id, settings: settings_of("mine") }).await;
+    let change = stranger.change_webhook(ChangeWebhook { hook_id, settings: settings_of("mine").into() }).await;
     assert_eq!(change.expect_err("not its own").code, not_found);
     let roll = stranger.roll_webhook_secret(RollWebhookSecret { hook_id, overlap_s: 0, secret: None }).await;
     assert_eq!(roll.expect_err("not its own").code, not_found);
     assert_eq!(stranger.remove_webhook(RemoveWebhook { hook_id }).await.expect_err("not its own").code, not_found);
-    let create = CreateWebhook { app_id: world.desk.app.id, settings: settings_of("theirs"), secret: None };
+    let create = CreateWebhook { app_id: world.desk.app.id, settings: settings_of("theirs").into(), secret: None };
     assert_eq!(stranger.create_webhook(create).await.expect_err("not its own").code, not_found);
     assert!(stranger.webhooks(ListWebhooks { app_id: None }).await.expect("a list").is_empty());
 
     let desktop = &world.desk.desktop;
-    let changed = desktop.change_webhook(ChangeWebhook { hook_id, settings: settings_of("renamed") }).await;
+    let changed = desktop.change_webhook(ChangeWebhook { hook_id, settings: settings_of("renamed").into() }).await;
     assert_eq!(changed.expect("changed").settings.name, "renamed");
     let github = WebhookSettings { scheme: WebhookScheme::Github {}, ..settings_of("renamed") };
-    let changed = desktop.change_webhook(ChangeWebhook { hook_id, settings: github }).await;
+    let changed = desktop.change_webhook(ChangeWebhook { hook_id, settings: github.into() }).await;
     assert_eq!(changed.expect_err("its secret is of another kind").code, ManagementErrorCode::Conflict);
     for enabled in [false, false, true] {
         desktop.enable_webhook(EnableWebhook { hook_id, enabled }).await.expect("there");
@@ -394,7 +394,8 @@ async fn a_webhook_belongs_to_its_device_and_what_is_done_to_it_is_noted() {
 #[tokio::test]
 async fn settings_that_cannot_work_are_refused_with_what_is_wrong() {
     let world = World::new().await;
-    let wrong: [(&str, fn(&mut WebhookSettings)); 8] = [
+    type Change = fn(&mut WebhookSettings);
+    let wrong: [(&str, Change); 8] = [
         ("a template has", |s| s.mapping.text = String::new()),
         ("subject: ", |s| s.mapping.subject_path = Some("$..customer".to_owned())),
         ("needs a subject", |s| (s.mapping.subject, s.mapping.subject_path) = (None, None)),
@@ -407,7 +408,7 @@ async fn settings_that_cannot_work_are_refused_with_what_is_wrong() {
     for (says, change) in wrong {
         let mut settings = settings(&world.desk);
         change(&mut settings);
-        let request = CreateWebhook { app_id: world.desk.app.id, settings, secret: None };
+        let request = CreateWebhook { app_id: world.desk.app.id, settings: settings.into(), secret: None };
         let error = world.desk.desktop.create_webhook(request).await.expect_err(says);
         assert_eq!(error.code, ManagementErrorCode::Invalid);
         assert!(error.message.contains(says), "{error}");

@@ -189,7 +189,7 @@ pub struct CreateWebhook {
     /// For which application.
     pub app_id: ApplicationId,
     /// What is chosen.
-    pub settings: WebhookSettings,
+    pub settings: Box<WebhookSettings>,
     /// The secret that the other system chose; without one, a new one is made, where the scheme leaves that to us.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretText>,
@@ -261,7 +261,7 @@ pub struct ChangeWebhook {
     /// Which one.
     pub hook_id: HookId,
     /// What it is to be.
-    pub settings: WebhookSettings,
+    pub settings: Box<WebhookSettings>,
 }
 
 /// Enables or disables a webhook.
@@ -300,7 +300,7 @@ pub struct TestWebhook {
     pub hook_id: Option<HookId>,
     /// As if it, or a webhook that is not there yet, were so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub settings: Option<WebhookSettings>,
+    pub settings: Option<Box<WebhookSettings>>,
     /// The event.
     pub sample: WebhookSample,
 }

@@ -98,19 +98,19 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
             => ConversationDetail { conversation: own_conversation(), messages: vec![young_run()] };
         ResetConversation: ResetConversation { conversation_id: id(8), expected_generation: 4 } => reset_operation();
         ShowOperation: ShowOperation { operation_id: id(9), wait_s: 30 } => reset_operation();
-        CreateWebhook: CreateWebhook { app_id, settings: hook_settings(), secret: Some("whsec_x".to_owned().into()) }
+        CreateWebhook: CreateWebhook { app_id, settings: hook_settings().into(), secret: Some("whsec_x".to_owned().into()) }
             => WebhookWithSecret { webhook: hook(), secret: Some("whsec_only_shown_once".to_owned().into()) };
         ListWebhooks: ListWebhooks { app_id: Some(app_id) } => vec![hook()];
         ShowWebhook: ShowWebhook { hook_id: id(12) }
             => WebhookDetail { webhook: hook(), receipts: vec![receipt(), short_receipt()] };
-        ChangeWebhook: ChangeWebhook { hook_id: id(12), settings: hook_settings() } => hook();
+        ChangeWebhook: ChangeWebhook { hook_id: id(12), settings: hook_settings().into() } => hook();
         EnableWebhook: EnableWebhook { hook_id: id(12), enabled: false } => Webhook { enabled: false, ..hook() };
         RollWebhookSecret: RollWebhookSecret { hook_id: id(12), overlap_s: 3600, secret: None }
             => WebhookWithSecret { webhook: hook(), secret: None };
         RemoveWebhook: RemoveWebhook { hook_id: id(12) } => Webhook { old_secret_until: None, ..hook() };
         TestWebhook: TestWebhook {
             hook_id: Some(id(12)),
-            settings: Some(hook_settings()),
+            settings: Some(hook_settings().into()),
             sample: WebhookSample::Given { headers: [("X-Id".to_owned(), "7".to_owned())].into(), body: "{}".to_owned() },
         } => trial();
     });

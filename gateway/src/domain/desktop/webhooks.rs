@@ -103,10 +103,10 @@ impl Desktop {
         let TestWebhook { hook_id, settings, sample } = request;
         let settings = match (hook_id, settings) {
             (None, None) => return Err(invalid("say which webhook, or what it would be".to_owned())),
-            (None, Some(settings)) => settings,
+            (None, Some(settings)) => *settings,
             (Some(hook_id), settings) => {
                 let saved = self.found(hook_id).await?.settings;
-                settings.unwrap_or(saved)
+                settings.map_or(saved, |settings| *settings)
             }
         };
         let rules = read(&settings)?;
