@@ -13,8 +13,8 @@ const SIGNATURE: &str = "x-hub-signature-256";
 
 /// Whether the signature is good.
 pub(super) fn verify(secrets: &[&[u8]], headers: &Headers<'_>, body: &[u8]) -> Result<(), Unsigned> {
-    let given = headers.needed(SIGNATURE)?.strip_prefix("sha256=").ok_or(Unsigned::Wrong)?;
-    let given = decoded(given, SignatureEncoding::Hex).ok_or(Unsigned::Wrong)?;
+    let given = headers.needed(SIGNATURE)?.strip_prefix("sha256=").ok_or(Unsigned::Malformed)?;
+    let given = decoded(given, SignatureEncoding::Hex).ok_or(Unsigned::Malformed)?;
     if is_mac(HashAlgorithm::Sha256, secrets, &[body], &[given]) { Ok(()) } else { Err(Unsigned::Wrong) }
 }
 

@@ -12,7 +12,7 @@ pub(super) fn verify(
     headers: &Headers<'_>,
     body: &[u8],
 ) -> Result<(), Unsigned> {
-    let given = headers.needed(&scheme.header)?.strip_prefix(&scheme.prefix).ok_or(Unsigned::Wrong)?;
-    let given = decoded(given, scheme.encoding).ok_or(Unsigned::Wrong)?;
+    let given = headers.needed(&scheme.header)?.strip_prefix(&scheme.prefix).ok_or(Unsigned::Malformed)?;
+    let given = decoded(given, scheme.encoding).ok_or(Unsigned::Malformed)?;
     if is_mac(scheme.algorithm, secrets, &[body], &[given]) { Ok(()) } else { Err(Unsigned::Wrong) }
 }

@@ -1,4 +1,4 @@
-//! Standard Webhooks: identifier, time and body are signed (https://www.standardwebhooks.com, version 1).
+//! Standard Webhooks: identifier, time and body are signed (<https://www.standardwebhooks.com>, version 1).
 
 use super::{Headers, Unsigned, within_window};
 use crate::signing::{SigningSecret, is_signed};
@@ -18,9 +18,9 @@ pub(super) fn verify<'a>(
     let (id, timestamp) = (headers.needed(ID)?, headers.needed(TIMESTAMP)?);
     let signatures = headers.needed(SIGNATURE)?;
     let secrets: Vec<_> = secrets.iter().map(|bytes| SigningSecret::from_bytes(bytes.to_vec())).collect();
+    let signed = is_signed(signatures, &secrets.iter().collect::<Vec<_>>(), id, timestamp, body);
     // The dot parts what is signed, so none may stand in a part.
-    let whole = !id.is_empty() && !id.contains('.');
-    if !whole || !is_signed(signatures, &secrets.iter().collect::<Vec<_>>(), id, timestamp, body) {
+    if !signed || id.is_empty() || id.contains('.') {
         return Err(Unsigned::Wrong);
     }
     within_window(timestamp, now_s)?;

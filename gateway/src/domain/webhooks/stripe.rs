@@ -21,7 +21,7 @@ pub(super) fn verify(secrets: &[&[u8]], headers: &Headers<'_>, body: &[u8], now_
             _ => {}
         }
     }
-    let timestamp = timestamp.ok_or(Unsigned::Wrong)?;
+    let timestamp = timestamp.ok_or(Unsigned::Malformed)?;
     if !is_mac(HashAlgorithm::Sha256, secrets, &[timestamp.as_bytes(), b".", body], &given) {
         return Err(Unsigned::Wrong);
     }

@@ -1,4 +1,4 @@
-//! Conditions in a part of the Common Expression Language (https://cel.dev) that can be bounded.
+//! Conditions in a part of the Common Expression Language (<https://cel.dev>) that can be bounded.
 //!
 //! | file | what it does |
 //! |---|---|
