@@ -57,6 +57,8 @@ pub struct Round {
     pub openings_forgotten: usize,
     /// What was done long ago.
     pub activity_forgotten: usize,
+    /// What webhooks received long ago.
+    pub receipts_forgotten: usize,
     /// Counts of runs of long ago.
     pub counts_forgotten: usize,
     /// Deliveries that nobody will be told.
@@ -87,6 +89,7 @@ pub async fn run_once(store: &Store, retention: Duration) -> Result<Round, Error
         resets_forgotten: store.forget_resets(retention).await?,
         openings_forgotten: store.forget_openings(retention).await?,
         activity_forgotten: store.forget_activity().await?,
+        receipts_forgotten: store.forget_receipts(retention).await?,
         counts_forgotten: store.forget_counts().await?,
         deliveries_discarded: store.discard_deliveries(retention).await?,
         deliveries_purged: store.purge_deliveries().await?,

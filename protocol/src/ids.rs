@@ -109,6 +109,10 @@ identifiers! {
     ApprovalId = "apr_";
     /// Something that was done to an application.
     ActivityId = "act_";
+    /// An incoming webhook.
+    HookId = "hook_";
+    /// Something that an incoming webhook received.
+    ReceiptId = "rcpt_";
     /// A stored event; receivers deduplicate by it.
     EventId = "evt_";
     /// One event on its way to one receiver.

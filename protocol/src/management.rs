@@ -10,6 +10,7 @@ mod conversations;
 mod operations;
 mod overview;
 mod runs;
+mod webhooks;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,12 @@ pub use conversations::{
 pub use operations::{ShowOperation, StopRun};
 pub use overview::{ApplicationNumbers, Day, GetOverview, Hour, Needs, Overview, Took};
 pub use runs::{ExportRuns, ListRuns, RunDetail, RunExport, RunPage, ShowRun, TryEndpoint};
+pub use webhooks::{
+    ChangeWebhook, CreateWebhook, EnableWebhook, HashAlgorithm, ListWebhooks, Mapped, PlainHmac, ReceiptOutcome,
+    RemoveWebhook, RollWebhookSecret, SecretText, ShowWebhook, SignatureEncoding, TestWebhook, TrialOutcome, Webhook,
+    WebhookDetail, WebhookFilter, WebhookMapping, WebhookReceipt, WebhookSample, WebhookScheme, WebhookSettings,
+    WebhookTrial, WebhookWithSecret,
+};
 
 /// A request with the reply that belongs to it.
 pub trait Call: Serialize + Into<ManagementRequest> {
@@ -154,6 +161,22 @@ calls! {
     PollListener => Forwards;
     /// Ends a listener.
     CloseListener => ();
+    /// A new incoming webhook with its secret.
+    CreateWebhook => WebhookWithSecret;
+    /// Webhooks that were not removed, oldest first.
+    ListWebhooks => Vec<Webhook>;
+    /// One webhook with what it last received.
+    ShowWebhook => WebhookDetail;
+    /// Changes what was chosen about a webhook.
+    ChangeWebhook => Webhook;
+    /// Enables or disables a webhook.
+    EnableWebhook => Webhook;
+    /// Gives a webhook another secret.
+    RollWebhookSecret => WebhookWithSecret;
+    /// Removes a webhook for good.
+    RemoveWebhook => Webhook;
+    /// What an event would become.
+    TestWebhook => WebhookTrial;
 }
 
 /// Creates a key.

@@ -4,7 +4,7 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, Schema, SchemaFormat, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::ids::{ConversationId, DeliveryId, EndpointId, EventId, OperationId, RunId};
+use crate::ids::{ConversationId, DeliveryId, EndpointId, EventId, HookId, OperationId, RunId};
 use crate::time::Timestamp;
 
 macro_rules! identifiers {
@@ -30,6 +30,7 @@ identifiers! {
     RunId: "One piece of accepted work.";
     ConversationId: "A conversation of one subject with one service.";
     OperationId: "A stop or a reset that was asked for.";
+    HookId: "An incoming webhook.";
     EventId: "A stored event; receivers deduplicate by it.";
     DeliveryId: "One event on its way to one receiver.";
 }

@@ -38,7 +38,8 @@ impl KeyFile {
     }
 }
 
-fn text_of(path: &Path) -> Result<String, Failure> {
+/// What is in a file, or comes in.
+pub(super) fn text_of(path: &Path) -> Result<String, Failure> {
     let text = match path.as_os_str() == "-" {
         true => std::io::read_to_string(std::io::stdin()),
         false => std::fs::read_to_string(path),

@@ -18,6 +18,7 @@ mod deliveries;
 mod doctor;
 mod export;
 mod find;
+mod hook;
 mod identity;
 mod key;
 mod key_file;
@@ -87,6 +88,9 @@ enum Command {
     /// Application keys
     #[command(subcommand)]
     Key(key::Key),
+    /// Incoming webhooks: signed events of other systems that become runs
+    #[command(subcommand)]
+    Hook(hook::Hook),
     /// Services: what callers can use
     #[command(subcommand)]
     Service(Box<service::Service>),
@@ -212,6 +216,7 @@ async fn run(command: Command, out: Output, itself: Itself) -> Result<(), Failur
         Command::Identity(command) => identity::run(Agent::find()?, command, out).await,
         Command::Connection(command) => connection::run(Agent::find()?, command, out).await,
         Command::App(command) => app::run(Agent::find()?, command, out).await,
+        Command::Hook(command) => hook::run(Agent::find()?, command, out).await,
         Command::Key(command) => key::run(Agent::find()?, command, out).await,
         Command::Service(command) => service::run(Agent::find()?, *command, out).await,
         Command::Provider(command) => provider::run(Agent::find()?, command, out).await,

@@ -18,6 +18,7 @@ use crate::domain::Limits;
 use crate::domain::admission::AdmissionDesk;
 use crate::domain::desktop::Callbacks;
 use crate::domain::devices::Clocks;
+use crate::seal::Seal;
 use crate::store::Store;
 
 /// What every session needs.
@@ -35,6 +36,8 @@ pub struct Door {
     pub limits: Limits,
     /// What is done for callbacks.
     pub callbacks: Callbacks,
+    /// Seals the secrets of webhooks.
+    pub seal: Seal,
     /// What backends use, without `/api/v1`.
     pub public_url: String,
     /// Cancelled when the gateway stops.

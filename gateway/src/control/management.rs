@@ -54,6 +54,14 @@ pub(super) async fn answer(desktop: Desktop, request: ManagementRequest) -> Mana
         Ask::OpenListener(request) => reply(&request.clone(), desktop.open_listener(request).await),
         Ask::PollListener(request) => reply(&request.clone(), desktop.poll_listener(request).await),
         Ask::CloseListener(request) => reply(&request, desktop.close_listener(request).await),
+        Ask::CreateWebhook(request) => reply(&request.clone(), desktop.create_webhook(request).await),
+        Ask::ListWebhooks(request) => reply(&request, desktop.webhooks(request).await),
+        Ask::ShowWebhook(request) => reply(&request, desktop.webhook(request).await),
+        Ask::ChangeWebhook(request) => reply(&request.clone(), desktop.change_webhook(request).await),
+        Ask::EnableWebhook(request) => reply(&request, desktop.enable_webhook(request).await),
+        Ask::RollWebhookSecret(request) => reply(&request.clone(), desktop.roll_webhook_secret(request).await),
+        Ask::RemoveWebhook(request) => reply(&request, desktop.remove_webhook(request).await),
+        Ask::TestWebhook(request) => reply(&request.clone(), desktop.test_webhook(request).await),
     }
 }
 

@@ -271,9 +271,10 @@ impl Session<'_> {
         }
         let door = self.door;
         let (store, url) = (door.store.clone(), door.public_url.clone());
-        let (admission, retention) = (door.admission.clone(), door.limits.retention);
+        let (admission, seal, retention) = (door.admission.clone(), door.seal.clone(), door.limits.retention);
+        let callbacks = door.callbacks.clone();
         let desktop =
-            Desktop::new(store, self.session.device_id, admission, url, retention, door.callbacks.clone()).asked_by(by);
+            Desktop::new(store, self.session.device_id, admission, seal, url, retention, callbacks).asked_by(by);
         let frames = self.frames.clone();
         self.requests.spawn(async move {
             let result = management::answer(desktop, request).await;

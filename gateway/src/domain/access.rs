@@ -198,7 +198,7 @@ struct Reading {
 #[derive(Clone)]
 pub struct Access {
     store: Store,
-    rates: Rates,
+    rates: Rates<KeyId>,
     failures: Failures,
     slots: Arc<Mutex<HashMap<KeyId, Arc<Slot>>>>,
 }

@@ -19,6 +19,11 @@ use super::runs::{seen, seen_state};
 use crate::store::Store;
 use crate::store::admissions::{Accepted, Admission, Admissions, Submission};
 
+/// Seconds that a run may wait for a start, if nothing else is said.
+pub const DEFAULT_QUEUE_TTL_S: u32 = 24 * 3600;
+/// Awake seconds that a run may execute, if nothing else is said.
+pub const DEFAULT_DURATION_S: u32 = 3600;
+
 /// What a caller wants done.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -108,6 +113,28 @@ impl AdmissionDesk {
         }
     }
 
+    /// Admits an event of another system, or finds the run that the same event made before. Says which, and whether it was
+    /// there.
+    pub(super) async fn admit_event(
+        &self,
+        whose: For<'_>,
+        identity: Sha256Digest,
+        mut request: Request,
+        within_rate: bool,
+    ) -> Result<(RunId, bool), Refusal> {
+        let run_id = RunId::new();
+        let no_room = self.no_room_for(whose.app_id, within_rate, Refusal::TooManyEvents).await?;
+        let submission = submission(whose, run_id, identity, &mut request, no_room.is_none())?;
+        match self.admissions.admit(submission).await? {
+            Admission::Accepted(accepted) => Ok((self.accepted(whose.app_id, run_id, request, accepted).run_id, false)),
+            Admission::Known { run_id, .. } => Ok((run_id, true)),
+            Admission::NoSuchEndpoint => Err(Refusal::NotFound),
+            Admission::Disabled => Err(Refusal::ApplicationDisabled),
+            Admission::Paused => Err(Refusal::AccessPaused),
+            Admission::QueueFull => Err(no_room.unwrap_or_else(|| self.waiting.full())),
+        }
+    }
+
     fn accepted(&self, app_id: ApplicationId, run_id: RunId, request: Request, accepted: Accepted) -> Run {
         self.waiting.one_more(app_id);
         tracing::info!(%run_id, %app_id, endpoint_id = %request.endpoint_id, "run accepted");
@@ -116,10 +143,20 @@ impl AdmissionDesk {
 
     /// What new work of this caller would be refused with. The replay of older work finds its run all the same.
     pub(super) async fn no_room(&self, caller: &Caller) -> Result<Option<Refusal>, Refusal> {
-        Ok(match self.waiting.has_room(caller.app_id()).await? {
+        self.no_room_for(caller.app_id(), caller.is_within_rate(), Refusal::RateLimited).await
+    }
+
+    /// The same for whoever is beyond a rate with this refusal.
+    pub(super) async fn no_room_for(
+        &self,
+        app_id: ApplicationId,
+        within_rate: bool,
+        beyond: Refusal,
+    ) -> Result<Option<Refusal>, Refusal> {
+        Ok(match self.waiting.has_room(app_id).await? {
             false => Some(self.waiting.full()),
-            true if caller.is_within_rate() => None,
-            true => Some(Refusal::RateLimited),
+            true if within_rate => None,
+            true => Some(beyond),
         })
     }
 
@@ -194,7 +231,7 @@ pub(super) fn under_key(caller: &Caller, key: &str) -> [u8; 16] {
 }
 
 /// Lengths stand before the parts, so that no two requests make the same text.
-fn digest_of(parts: &[&str]) -> Sha256Digest {
+pub(super) fn digest_of(parts: &[&str]) -> Sha256Digest {
     let text = parts.iter().fold(String::new(), |text, part| text + &format!("{}:{part}", part.len()));
     Sha256Digest::of(text.as_bytes())
 }

@@ -49,16 +49,25 @@ pub async fn open(store: &Store, caller: &Caller, wanted: Wanted) -> Result<Ther
         subject: caller.subject().to_owned(),
         endpoint_id: wanted.endpoint_id,
         conversation_key: wanted.conversation_key,
-        request: requests::Request { identity, fingerprint: wanted.fingerprint },
+        request: Some(requests::Request { identity, fingerprint: wanted.fingerprint }),
         within_rate: caller.is_within_rate(),
     };
     match store.open_conversation(&opening).await? {
         Opened::There { conversation, made, replayed } => Ok(There { conversation, made, replayed }),
-        Opened::Reused(existing) => Err(Refusal::IdempotencyKeyReused { existing: existing.into() }),
-        Opened::NoSuchEndpoint => Err(Refusal::NotFound),
-        Opened::Disabled => Err(Refusal::ApplicationDisabled),
-        Opened::Paused => Err(Refusal::AccessPaused),
-        Opened::OverRate => Err(Refusal::RateLimited),
+        other => Err(unopened(other)),
+    }
+}
+
+/// Why a conversation is not there.
+pub(super) fn unopened(opened: Opened) -> Refusal {
+    match opened {
+        Opened::Reused(existing) => Refusal::IdempotencyKeyReused { existing: existing.into() },
+        Opened::NoSuchEndpoint => Refusal::NotFound,
+        Opened::Disabled => Refusal::ApplicationDisabled,
+        Opened::Paused => Refusal::AccessPaused,
+        Opened::OverRate => Refusal::RateLimited,
+        // Whoever asks has looked for it.
+        Opened::There { .. } => Refusal::Internal,
     }
 }
 

@@ -9,6 +9,7 @@ mod lists;
 mod orders;
 mod overview;
 mod tries;
+mod webhooks;
 
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ pub use callbacks::Callbacks;
 use super::admission::AdmissionDesk;
 use super::runs::seen;
 use crate::networks::Network;
+use crate::seal::Seal;
 use crate::store::activity::Owner;
 use crate::store::applications::{NewKey, NewSecret};
 use crate::store::endpoints::Publication;
@@ -39,6 +41,7 @@ pub struct Desktop {
     device_id: DeviceId,
     by: AskedBy,
     admission: AdmissionDesk,
+    seal: Seal,
     public_url: String,
     retention: Duration,
     callbacks: Callbacks,
@@ -54,16 +57,18 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 impl Desktop {
     /// Answers `device_id`; `public_url` is what backends use, without `/api/v1`; `retention` is how long runs that
-    /// ended are kept; the owner's own runs pass `admission`; `callbacks` is what is done for callbacks.
+    /// ended are kept; the owner's own runs pass `admission`; secrets of webhooks are kept under `seal`; `callbacks` is
+    /// what is done for callbacks.
     pub fn new(
         store: Store,
         device_id: DeviceId,
         admission: AdmissionDesk,
+        seal: Seal,
         public_url: String,
         retention: Duration,
         callbacks: Callbacks,
     ) -> Self {
-        Self { store, device_id, by: AskedBy::Agent, admission, public_url, retention, callbacks }
+        Self { store, device_id, by: AskedBy::Agent, admission, seal, public_url, retention, callbacks }
     }
 
     /// The same for somebody at that device, who is noted for what they change.

@@ -19,6 +19,7 @@
 //! | [`destinations`] | where callbacks may go |
 //! | [`deliveries`] | what receivers are told, in which words, and when again |
 //! | [`devices`] | who may open a session, and what happens to the runs it holds |
+//! | [`webhooks`] | whether an event of another system is genuine, wanted, and what becomes of it |
 //! | [`desktop`] | what a device may ask about its own applications and services |
 //! | [`refusal`] | why not, for a person |
 
@@ -41,6 +42,7 @@ pub mod run_list;
 pub mod runs;
 mod samples;
 pub mod vigil;
+pub mod webhooks;
 
 use std::num::NonZeroU32;
 use std::time::Duration;

@@ -1,17 +1,18 @@
 //! How many requests each key may make: so many a second, and a burst above that.
 
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use deskgate_protocol::KeyId;
 use governor::clock::DefaultClock;
 use governor::middleware::StateInformationMiddleware;
 use governor::state::keyed::DefaultKeyedStateStore;
 use governor::{Quota, RateLimiter};
 
 /// Requests of one key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     /// A second, in the long run.
     pub per_second: NonZeroU32,
@@ -45,20 +46,31 @@ impl Standing {
     }
 }
 
-type Limiter = RateLimiter<KeyId, DefaultKeyedStateStore<KeyId>, DefaultClock, StateInformationMiddleware>;
+impl Rate {
+    /// So many events of a webhook a second, and as many at once as a key has of them.
+    pub fn of_webhook(per_second: u32) -> Self {
+        let per_second = NonZeroU32::new(per_second).unwrap_or(NonZeroU32::MIN);
+        Self { per_second, burst: per_second.saturating_mul(BURST_OF_WEBHOOKS) }
+    }
+}
+
+/// Seconds' worth of events that may come at once.
+const BURST_OF_WEBHOOKS: NonZeroU32 = NonZeroU32::new(4).expect("not zero");
+
+type Limiter<K> = RateLimiter<K, DefaultKeyedStateStore<K>, DefaultClock, StateInformationMiddleware>;
 
 /// Requests after which keys that were silent for long are forgotten.
 const TIDY: u32 = 1 << 16;
 
 /// Counts the requests of every key on this replica.
 #[derive(Clone)]
-pub struct Rates {
+pub struct Rates<K: Hash + Eq + Clone> {
     rate: Rate,
-    limiter: Arc<Limiter>,
+    limiter: Arc<Limiter<K>>,
     counted: Arc<AtomicU32>,
 }
 
-impl Rates {
+impl<K: Hash + Eq + Clone> Rates<K> {
     /// The same rate for every key.
     pub fn new(rate: Rate) -> Self {
         let quota = Quota::per_second(rate.per_second).allow_burst(rate.burst);
@@ -67,19 +79,42 @@ impl Rates {
     }
 
     /// Counts one request of a key that was found valid.
-    pub fn count(&self, key_id: KeyId) -> Standing {
+    pub fn count(&self, key: K) -> Standing {
         if self.counted.fetch_add(1, Ordering::Relaxed) % TIDY == TIDY - 1 {
             self.limiter.retain_recent();
         }
-        let outcome = self.limiter.check_key(&key_id);
+        let outcome = self.limiter.check_key(&key);
         let remaining = outcome.as_ref().map_or(0, |state| state.remaining_burst_capacity());
         Standing { within: outcome.is_ok(), remaining, rate: self.rate }
+    }
+}
+
+/// Counts the requests of keys that have different rates.
+#[derive(Clone)]
+pub struct RatesByRate<K: Hash + Eq + Clone>(Arc<Mutex<HashMap<Rate, Rates<K>>>>);
+
+impl<K: Hash + Eq + Clone> Default for RatesByRate<K> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<K: Hash + Eq + Clone> RatesByRate<K> {
+    /// Counts one request of a key that has this rate now. One whose rate was changed begins anew.
+    pub fn count(&self, rate: Rate, key: K) -> Standing {
+        let rates = {
+            // Nothing panics while it holds the lock, and there are few rates.
+            let mut by_rate = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            by_rate.entry(rate).or_insert_with(|| Rates::new(rate)).clone()
+        };
+        rates.count(key)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use deskgate_protocol::KeyId;
 
     #[test]
     fn each_key_has_a_burst_of_its_own() {

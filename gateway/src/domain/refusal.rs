@@ -110,6 +110,21 @@ pub enum Refusal {
     /// Values that are not acceptable.
     #[error("The request body is not acceptable.")]
     Invalid(Vec<Flaw>),
+    /// An event's signature does not count, or nobody is there for it. Which it was is not said.
+    #[error("The signature is not valid for this address.")]
+    SignatureInvalid,
+    /// An event that is not JSON.
+    #[error("The event is not JSON that can be read.")]
+    EventNotJson,
+    /// An event that cannot become what its webhook makes of events.
+    #[error("The event does not fit the webhook's mapping: {reason}.")]
+    MappingFailed {
+        /// Without a full stop.
+        reason: String,
+    },
+    /// Too many events.
+    #[error("This webhook received too many events. Wait, as Retry-After says, and try again.")]
+    TooManyEvents,
     /// The database does not work at the moment.
     #[error("The gateway cannot reach its database. Try again with the same Idempotency-Key.")]
     StoreUnavailable,

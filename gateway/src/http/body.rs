@@ -8,14 +8,13 @@ use serde_json::{Map, Value};
 
 use super::error::Error;
 use super::incoming::Incoming;
+use crate::domain::admission::{DEFAULT_DURATION_S, DEFAULT_QUEUE_TTL_S};
 use crate::domain::bodies::MAX_BODY;
 pub(super) use crate::domain::bodies::MAX_TEXT;
 use crate::domain::refusal::{Flaw, Refusal};
 
 pub(super) const MAX_QUEUE_TTL_S: u32 = 7 * 24 * 3600;
-const DEFAULT_QUEUE_TTL_S: u32 = 24 * 3600;
 pub(super) const MAX_DURATION_S: u32 = 24 * 3600;
-const DEFAULT_DURATION_S: u32 = 3600;
 
 /// A submission's body.
 #[derive(Debug)]

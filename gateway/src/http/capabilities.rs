@@ -15,9 +15,10 @@ use super::openapi::refusals::{EVERY_CALL, refusals};
 use super::{Api, body, paging, server};
 use crate::domain::access::Authenticated;
 use crate::domain::bodies::MAX_BODY;
+use crate::domain::webhooks::reception::MAX_EVENT;
 
 /// What can be relied on beyond the calls of the first version.
-const FEATURES: [&str; 8] = [
+const FEATURES: [&str; 9] = [
     "wait",
     "run_lists",
     "idempotency_key_lookup",
@@ -26,6 +27,7 @@ const FEATURES: [&str; 8] = [
     "conversations",
     "control_operations",
     "deliveries",
+    "webhooks",
 ];
 
 /// What this gateway can do.
@@ -66,6 +68,8 @@ struct Limits {
     input_text_bytes: usize,
     /// Bytes of a body.
     body_bytes: usize,
+    /// Bytes of an event that a webhook receives.
+    webhook_body_bytes: usize,
     /// Bytes of a head.
     head_bytes: usize,
     /// Seconds for a body to arrive.
@@ -124,6 +128,7 @@ pub(super) fn capabilities(limits: &crate::domain::Limits, listener: &server::Li
             body_bytes_per_key: limits.body_bytes_per_key,
             input_text_bytes: body::MAX_TEXT,
             body_bytes: MAX_BODY,
+            webhook_body_bytes: MAX_EVENT,
             head_bytes: listener.head_bytes,
             body_seconds: listener.body.as_secs(),
             head_seconds: listener.head.as_secs(),

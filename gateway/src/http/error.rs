@@ -164,6 +164,10 @@ impl From<Refusal> for Error {
                     .collect();
                 new(Code::InvalidInput).with("errors", errors)
             }
+            Refusal::SignatureInvalid => new(Code::SignatureInvalid),
+            Refusal::EventNotJson => new(Code::MalformedJson),
+            Refusal::MappingFailed { .. } => new(Code::MappingFailed),
+            Refusal::TooManyEvents => new(Code::RateLimited),
             Refusal::StoreUnavailable => new(Code::StoreUnavailable),
             Refusal::Draining => new(Code::Draining),
             Refusal::Internal => new(Code::Internal),
@@ -200,7 +204,9 @@ pub(super) fn complete(response: &mut Response, request_id: &HeaderValue) {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     headers.remove(header::CONTENT_LENGTH);
     if facts.status == StatusCode::UNAUTHORIZED {
-        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        let key = error.code != Code::SignatureInvalid;
+        let scheme = if key { "Bearer" } else { "Webhook-Signature" };
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
     }
     if error.code == Code::HeadTooLarge {
         // Whoever sends such heads has more of them.

@@ -79,28 +79,38 @@ impl<'a> Incoming<'a> {
     }
 
     async fn bytes(&mut self) -> Result<bytes::Bytes, Error> {
-        if !self.is_json() {
-            return Err(Error::unsupported_media_type());
-        }
-        let too_large = Error::payload_too_large(MAX_BODY);
-        let announced = self.headers.get(header::CONTENT_LENGTH);
-        let announced = announced.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-        if announced.is_some_and(|length| length > MAX_BODY) {
-            return Err(too_large);
-        }
-        match tokio::time::timeout(self.time, Limited::new(&mut self.body, MAX_BODY).collect()).await {
-            Err(_) => Err(Error::body_timeout(self.time.as_secs())),
-            Ok(Ok(collected)) => Ok(collected.to_bytes()),
-            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(too_large),
-            Ok(Err(_)) => Err(Error::malformed_json("The body ended before it was complete.")),
-        }
+        bytes(self.headers, &mut self.body, self.time, MAX_BODY).await
     }
+}
 
-    fn is_json(&self) -> bool {
-        let kind = self.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let essence = kind.and_then(|text| text.split(';').next());
-        essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
+/// The bytes of a body that is announced as JSON: at most `limit` of them, and all within `time`.
+pub(super) async fn bytes(
+    headers: &HeaderMap,
+    body: &mut Body,
+    time: Duration,
+    limit: usize,
+) -> Result<bytes::Bytes, Error> {
+    if !is_json(headers) {
+        return Err(Error::unsupported_media_type());
     }
+    let too_large = Error::payload_too_large(limit);
+    let announced = headers.get(header::CONTENT_LENGTH);
+    let announced = announced.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if announced.is_some_and(|length| length > limit) {
+        return Err(too_large);
+    }
+    match tokio::time::timeout(time, Limited::new(body, limit).collect()).await {
+        Err(_) => Err(Error::body_timeout(time.as_secs())),
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(too_large),
+        Ok(Err(_)) => Err(Error::malformed_json("The body ended before it was complete.")),
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let essence = kind.and_then(|text| text.split(';').next());
+    essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
 }
 
 /// The JSON object that a body is.

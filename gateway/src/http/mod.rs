@@ -19,6 +19,7 @@
 //! | `accept` | which form of an answer a caller wants |
 //! | `rates` | what a key has left, in every answer |
 //! | `endpoints` `runs` `run_list` `events` `conversations` `operations` `deliveries` `capabilities` | the resources |
+//! | `webhooks` | where other systems send their events |
 
 mod accept;
 mod body;
@@ -51,6 +52,7 @@ mod sources;
 mod stall;
 mod under_way;
 mod unread;
+mod webhooks;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -73,6 +75,7 @@ use crate::domain::admission::AdmissionDesk;
 use crate::domain::bodies::Bodies;
 use crate::domain::events::Streams;
 use crate::domain::refusal::Refusal;
+use crate::domain::webhooks::reception::Reception;
 use crate::meters::Meters;
 use crate::store::Store;
 use error::Error;
@@ -88,6 +91,8 @@ pub struct Api {
     pub bodies: Bodies,
     /// Admits runs.
     pub desk: AdmissionDesk,
+    /// Receives events of other systems.
+    pub reception: Reception,
     /// Opens event streams.
     pub streams: Streams,
     /// Cancelled when nothing more is to be admitted.
@@ -122,6 +127,7 @@ fn calls() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(conversations::reset))
         .routes(routes!(operations::read))
         .routes(routes!(deliveries::list))
+        .routes(routes!(webhooks::receive))
 }
 
 /// Every call, and the pages that explain them.

@@ -12,7 +12,7 @@ const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy"
 
 /// Where the extractor that counts a request leaves what is left, for the answer.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Note(Arc<OnceLock<Standing>>);
+pub(super) struct Note(Arc<OnceLock<(&'static str, Standing)>>);
 
 impl Note {
     /// A note that goes with a request.
@@ -24,19 +24,24 @@ impl Note {
 
     /// Leaves it. A request is counted once.
     pub(super) fn leave(extensions: &Extensions, standing: Standing) {
-        if let Some(Self(note)) = extensions.get() {
-            let _ = note.set(standing);
+        if let Some(note) = extensions.get::<Self>() {
+            note.say("key", standing);
         }
+    }
+
+    /// Leaves what something else than a key has left.
+    pub(super) fn say(&self, what: &'static str, standing: Standing) {
+        let _ = self.0.set((what, standing));
     }
 
     /// Writes the headers, if the request was counted.
     pub(super) fn write(self, headers: &mut HeaderMap) {
-        let Some(standing) = self.0.get() else { return };
+        let Some((what, standing)) = self.0.get() else { return };
         let (burst, per_second) = (standing.rate.burst.get(), standing.rate.per_second.get());
         let window = burst.div_ceil(per_second);
         let (remaining, reset) = (standing.remaining, standing.full_after_s());
-        headers.insert(RATE_LIMIT_POLICY, value(&format!("\"key\";q={burst};w={window}")));
-        headers.insert(RATE_LIMIT, value(&format!("\"key\";r={remaining};t={reset}")));
+        headers.insert(RATE_LIMIT_POLICY, value(&format!("\"{what}\";q={burst};w={window}")));
+        headers.insert(RATE_LIMIT, value(&format!("\"{what}\";r={remaining};t={reset}")));
     }
 }
 

@@ -30,6 +30,7 @@ struct Counts {
     run_duration: Histogram,
     streams: u64,
     callbacks: BTreeMap<&'static str, u64>,
+    webhooks: BTreeMap<&'static str, u64>,
 }
 
 /// The answers of one route: by method and status, and how long they took.
@@ -48,6 +49,7 @@ impl Default for Counts {
             run_duration,
             streams: 0,
             callbacks: BTreeMap::new(),
+            webhooks: BTreeMap::new(),
         }
     }
 }
@@ -84,6 +86,11 @@ impl Meters {
         *self.lock().callbacks.entry(outcome).or_default() += 1;
     }
 
+    /// A webhook received something, and this became of it.
+    pub fn webhook_received(&self, outcome: &'static str) {
+        *self.lock().webhooks.entry(outcome).or_default() += 1;
+    }
+
     /// A stream of events was opened. It counts as open until the value is dropped.
     pub fn stream_opened(&self) -> OpenStream {
         self.lock().streams += 1;
@@ -118,6 +125,10 @@ impl Meters {
         counts.run_wait.write(text, &[]);
         text.family("deskgate_run_duration_seconds", "histogram", "From the start of a run to its end.");
         counts.run_duration.write(text, &[]);
+        text.family("deskgate_webhooks_received_total", "counter", "Events that came to addresses of webhooks.");
+        for (outcome, count) in &counts.webhooks {
+            text.sample("", &[("outcome", outcome)], *count as f64);
+        }
         text.family("deskgate_sse_streams", "gauge", "Streams of events that are open.");
         text.sample("", &[], counts.streams as f64);
         text.family("deskgate_callback_attempts_total", "counter", "Attempts to deliver to callbacks.");

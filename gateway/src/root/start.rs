@@ -24,6 +24,7 @@ use crate::domain::bodies::Bodies;
 use crate::domain::deliveries::Scribe;
 use crate::domain::desktop::Callbacks;
 use crate::domain::events::Streams;
+use crate::domain::webhooks::reception::Reception;
 use crate::http::server::{self, Entrance};
 use crate::ops::Ops;
 use crate::pulse::Pulse;
@@ -50,7 +51,7 @@ impl Gateway {
             None => Some(Cluster::start(cluster::Config::new(&settings.state_dir)).await?),
             Some(_) => None,
         };
-        // It is large, and everybody who starts a gateway would carry it along.
+        // Boxed: it is large, and whoever starts a gateway would carry it along.
         let started = Box::pin(Self::start_on(settings, cluster.as_ref().map(Cluster::url))).await;
         match (started, cluster) {
             (Ok(mut gateway), cluster) => {
@@ -87,7 +88,7 @@ impl Gateway {
             (None, Some(acme)) => issued(acme, &store, &works, seal.clone()).await,
             (files, _) => files,
         };
-        let scribe = Scribe::new(store.clone(), seal);
+        let scribe = Scribe::new(store.clone(), seal.clone());
         let admissions = Admissions::start(&store, &works, settings.limits.concurrent_commits);
         let admission = AdmissionDesk::new(store.clone(), admissions, &settings.limits);
         let door = Door {
@@ -97,6 +98,7 @@ impl Gateway {
             admission,
             limits: settings.limits,
             callbacks: Callbacks { scribe: scribe.clone(), allowlist_is_yours: settings.allowlist_is_the_desktops },
+            seal: seal.clone(),
             public_url: addresses.public_url.clone(),
             stop: draining.clone(),
         };
@@ -110,7 +112,7 @@ impl Gateway {
         if let Some(listener) = ops {
             start.operations(listener, queue);
         }
-        start.api(http, &addresses, door.admission.clone());
+        start.api(http, &addresses, door.admission.clone(), seal);
         let host_key = ssh.as_ref().map(|(_, key)| (key.fingerprint(), key.public_key()));
         if let Some((listener, host_key)) = ssh {
             start.tunnel(listener, host_key, door.clone());
@@ -176,16 +178,19 @@ impl Start {
     }
 
     /// The public API.
-    fn api(&self, listener: TcpListener, addresses: &Addresses, desk: AdmissionDesk) {
+    fn api(&self, listener: TcpListener, addresses: &Addresses, desk: AdmissionDesk, seal: Seal) {
         let (store, limits) = (&self.store, self.settings.limits);
         let access = Access::new(store.clone(), &limits);
         let (streams, streaming) = Streams::new(store.clone(), &limits, self.draining.clone(), self.works.stopping());
         self.works.spawn("streams", streaming);
+        let (reception, noting) = Reception::new(store.clone(), seal, desk.clone());
+        self.works.spawn("receipts", noting);
         let http_limits = server::Limits::default();
         let api = http::Api {
             store: store.clone(),
             access,
             bodies: Bodies::new(&limits),
+            reception,
             streams,
             desk,
             draining: self.draining.clone(),

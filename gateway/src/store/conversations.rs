@@ -22,8 +22,8 @@ pub struct Opening {
     pub endpoint_id: EndpointId,
     /// The caller's name for it.
     pub conversation_key: String,
-    /// The request.
-    pub request: Request,
+    /// The request, if it is to be found again.
+    pub request: Option<Request>,
     /// Whether it may be answered with something new. What was asked before is found all the same.
     pub within_rate: bool,
 }
@@ -144,7 +144,9 @@ impl Store {
 /// `None` when something else happened meanwhile: it is to be tried again.
 async fn open(transaction: &Transaction<'_>, opening: &Opening) -> Result<Option<Opened>, Error> {
     let Opening { conversation_id, app_id, subject, endpoint_id, conversation_key, request, within_rate } = opening;
-    if let Some(known) = requests::known(transaction, request).await? {
+    if let Some(request) = request
+        && let Some(known) = requests::known(transaction, request).await?
+    {
         return replay(transaction, request, &known).await;
     }
     let sql = "-- conversations::create
@@ -182,7 +184,10 @@ async fn open(transaction: &Transaction<'_>, opening: &Opening) -> Result<Option
     }
     let (conversation, made) = (conversation(row)?, made.is_some());
     let existing = Existing::Conversation(conversation.conversation_id);
-    let first = requests::remember(transaction, request, existing, made).await?;
+    let first = match request {
+        Some(request) => requests::remember(transaction, request, existing, made).await?,
+        None => true,
+    };
     Ok(first.then_some(Opened::There { conversation, made, replayed: false }))
 }
 

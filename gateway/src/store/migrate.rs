@@ -29,6 +29,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 9, name: "activity", sql: include_str!("../../migrations/0009_activity.sql") },
     Migration { version: 10, name: "open_counts", sql: include_str!("../../migrations/0010_open_counts.sql") },
     Migration { version: 11, name: "callbacks", sql: include_str!("../../migrations/0011_callbacks.sql") },
+    Migration { version: 12, name: "webhooks", sql: include_str!("../../migrations/0012_webhooks.sql") },
 ];
 
 /// Any number that nobody else uses as an advisory lock in this database.

@@ -18,6 +18,7 @@
 //! | `disabling` | the end of an application |
 //! | [`destinations`] [`deliveries`] | where events are sent, and what came of each |
 //! | `allowlist` | the hosts that may be sent to |
+//! | [`webhooks`] [`webhook_receipts`] | incoming webhooks, and what they last received |
 //! | [`activity`] | who did what to applications |
 //! | [`upkeep`] | time passing: offers, queue time, leases |
 //! | [`certificates`] | certificates of the public listener that all replicas share |
@@ -57,6 +58,8 @@ pub mod retention;
 pub mod run_list;
 pub mod runs;
 pub mod upkeep;
+pub mod webhook_receipts;
+pub mod webhooks;
 
 pub use error::Error;
 pub use page::{Page, Place};

@@ -38,3 +38,4 @@ mod support;
 mod tls;
 mod unread;
 mod wait;
+mod webhooks;

@@ -87,6 +87,18 @@ words! {
         ListenerOpened = "listener.opened",
         /// The reset of a conversation was asked for.
         ConversationReset = "conversation.reset",
+        /// An incoming webhook was created.
+        WebhookCreated = "webhook.created",
+        /// What was chosen about a webhook was changed.
+        WebhookChanged = "webhook.changed",
+        /// A webhook was enabled.
+        WebhookEnabled = "webhook.enabled",
+        /// A webhook was disabled.
+        WebhookDisabled = "webhook.disabled",
+        /// A webhook got another secret.
+        WebhookSecretRolled = "webhook.secret_rolled",
+        /// A webhook was removed.
+        WebhookRemoved = "webhook.removed",
     }
 }
 

@@ -135,6 +135,43 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
         PollListener: PollListener { listener_id: id(13), limit: 8, wait_s: 20, outcomes: vec![forwarded()] }
             => Forwards { forwards: vec![forward()] };
         CloseListener: CloseListener { listener_id: id(13) } => ();
+        CreateWebhook: CreateWebhook { app_id, settings: hook_settings().into(), secret: Some("whsec_x".to_owned().into()) }
+            => WebhookWithSecret { webhook: hook(), secret: Some("whsec_only_shown_once".to_owned().into()) };
+        ListWebhooks: ListWebhooks { app_id: Some(app_id) } => vec![hook()];
+        ShowWebhook: ShowWebhook { hook_id: id(12) }
+            => WebhookDetail { webhook: hook(), receipts: vec![receipt(), short_receipt()] };
+        ChangeWebhook: ChangeWebhook { hook_id: id(12), settings: hook_settings().into() } => hook();
+        EnableWebhook: EnableWebhook { hook_id: id(12), enabled: false } => Webhook { enabled: false, ..hook() };
+        RollWebhookSecret: RollWebhookSecret { hook_id: id(12), overlap_s: 3600, secret: None }
+            => WebhookWithSecret { webhook: hook(), secret: None };
+        RemoveWebhook: RemoveWebhook { hook_id: id(12) } => Webhook { old_secret_until: None, ..hook() };
+        TestWebhook: TestWebhook {
+            hook_id: Some(id(12)),
+            settings: Some(hook_settings().into()),
+            sample: WebhookSample::Given { headers: [("X-Id".to_owned(), "7".to_owned())].into(), body: "{}".to_owned() },
+        } => trial();
+    });
+    every!(file, WebhookScheme {
+        StandardWebhooks: WebhookScheme::StandardWebhooks {};
+        Github: WebhookScheme::Github {};
+        Stripe: WebhookScheme::Stripe {};
+        Hmac: hook_settings().scheme, WebhookScheme::Hmac(PlainHmac {
+            header: "X-Signature".to_owned(),
+            algorithm: HashAlgorithm::Sha1,
+            encoding: SignatureEncoding::Base64,
+            prefix: String::new(),
+            event_id: None,
+            event_type: None,
+        });
+    });
+    every!(file, WebhookSample {
+        Receipt: WebhookSample::Receipt { receipt_id: id(13) };
+        Given: WebhookSample::Given { headers: [("X-Id".to_owned(), "7".to_owned())].into(), body: "{}".to_owned() };
+    });
+    every!(file, TrialOutcome {
+        Submitted: trial().outcome;
+        Ignored: TrialOutcome::Ignored { reason: "the condition does not hold".to_owned() };
+        Refused: TrialOutcome::Refused { reason: "the text is empty".to_owned() };
     });
     file.close();
 }
@@ -345,4 +382,83 @@ fn own_conversation() -> OwnConversation {
 fn access() -> Access {
     let address = "https://gateway.example.com/api/v1".to_owned();
     Access { enabled: true, changed_at: Some(moment()), address }
+}
+
+fn hook_settings() -> WebhookSettings {
+    WebhookSettings {
+        name: "tickets".to_owned(),
+        endpoint_id: endpoint_id(),
+        scheme: WebhookScheme::Hmac(PlainHmac {
+            header: "X-Signature".to_owned(),
+            algorithm: HashAlgorithm::Sha256,
+            encoding: SignatureEncoding::Hex,
+            prefix: "sha256=".to_owned(),
+            event_id: Some("X-Id".to_owned()),
+            event_type: Some("$.type".to_owned()),
+        }),
+        filter: WebhookFilter {
+            event_types: vec!["ticket.*".to_owned()],
+            condition: Some("payload.urgent".to_owned()),
+        },
+        mapping: WebhookMapping {
+            text: "{{ $.title }}".to_owned(),
+            subject: Some("anna".to_owned()),
+            subject_path: Some("$.customer".to_owned()),
+            conversation_key: Some("$.id".to_owned()),
+            metadata: [("ticket".to_owned(), "$.id".to_owned())].into(),
+        },
+        requests_per_second: 10,
+        keep_bodies: true,
+    }
+}
+
+fn hook() -> Webhook {
+    Webhook {
+        hook_id: id(12),
+        app_id: app_id(),
+        settings: hook_settings(),
+        enabled: true,
+        address: "https://gw.example.org/api/v1/webhooks/hook_0000000000000000000000000000000c".to_owned(),
+        old_secret_until: Some(moment()),
+        created_at: moment(),
+        updated_at: moment(),
+    }
+}
+
+fn receipt() -> WebhookReceipt {
+    WebhookReceipt {
+        receipt_id: id(13),
+        received_at: moment(),
+        outcome: ReceiptOutcome::Accepted,
+        reason: None,
+        event_id: Some("7".to_owned()),
+        event_type: Some("ticket.created".to_owned()),
+        run_id: Some(run_id()),
+        body: Some("{}".to_owned()),
+    }
+}
+
+fn short_receipt() -> WebhookReceipt {
+    WebhookReceipt {
+        outcome: ReceiptOutcome::Refused,
+        reason: Some("the signature does not fit".to_owned()),
+        event_id: None,
+        event_type: None,
+        run_id: None,
+        body: None,
+        ..receipt()
+    }
+}
+
+fn trial() -> WebhookTrial {
+    WebhookTrial {
+        event_id: Some("7".to_owned()),
+        event_type: Some("ticket.created".to_owned()),
+        outcome: TrialOutcome::Submitted(Mapped {
+            text: "It breaks".to_owned(),
+            subject: "anna".to_owned(),
+            conversation_key: Some("7".to_owned()),
+            metadata: [("ticket".to_owned(), "7".to_owned())].into(),
+        }),
+    }
 }

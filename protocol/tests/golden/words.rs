@@ -34,7 +34,11 @@ fn every_word_is_written_and_read_as_ever() {
         ActivityKind { ApplicationCreated ApplicationDisabled DisablingCompleted ApplicationRemoved KeyCreated KeyRolled
             KeyRevoked ServicePublished AccessEnabled AccessPaused CallbackSet CallbackDisabled CallbackEnabled
             CallbackSecretRolled AllowlistChanged DeliveryTriggered DeliveryResent DeliveriesRecovered ListenerOpened
-            RunStopped ConversationReset }
+            RunStopped ConversationReset WebhookCreated WebhookChanged WebhookEnabled WebhookDisabled WebhookSecretRolled
+            WebhookRemoved }
+        HashAlgorithm { Sha1 Sha256 Sha512 }
+        SignatureEncoding { Hex Base64 }
+        ReceiptOutcome { Accepted Ignored Refused Repeated }
         KeyWarning { NewAddress Unused }
         ApplicationState { Active Disabling Disabled Removed }
         Scope { EndpointsRead RunsWrite RunsRead RunsControl ConversationsWrite ConversationsRead ConversationsControl

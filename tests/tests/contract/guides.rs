@@ -73,7 +73,7 @@ async fn every_example_in_the_guides_does_what_it_says() {
             count += 1;
         }
     }
-    assert!(count >= 19, "only {count} examples were found");
+    assert!(count >= 24, "only {count} examples were found");
 }
 
 #[test]

@@ -18,6 +18,8 @@ const OFTEN: [&str; 2] = ["limits.requests_per_second=100000", "limits.burst=100
 pub(crate) struct Site {
     pub(crate) backend: Backend,
     pub(crate) base_url: String,
+    /// The address and the secret of a webhook.
+    hook: (String, String),
     folder: TempDir,
     _running: (Device, GatewayProcess, Postgres, Folder),
 }
@@ -30,8 +32,9 @@ impl Site {
         let work = Folder::new();
         let backend = device.publish(&gateway, "shop", &work, &[]).await;
         let base_url = format!("http://{}", gateway.http().get());
+        let hook = webhook(&device, &base_url, backend.endpoint_id()).await;
         let folder = TempDir::with_prefix("deskgate-caller-").expect("a temporary folder");
-        Self { backend, base_url, folder, _running: (device, gateway, postgres, work) }
+        Self { backend, base_url, hook, folder, _running: (device, gateway, postgres, work) }
     }
 
     /// Where programs of callers stand.
@@ -55,6 +58,8 @@ impl Site {
             .env("APP_KEY", self.backend.key())
             .env("ENDPOINT_ID", self.backend.endpoint_id())
             .env("SUBJECT", "customer-1")
+            .env("HOOK_URL", &self.hook.0)
+            .env("HOOK_SECRET", &self.hook.1)
             .stdin(Stdio::null())
             .kill_on_drop(true);
         let ended = tokio::time::timeout(PATIENCE, command.output()).await;
@@ -71,6 +76,15 @@ impl Site {
         );
         out
     }
+}
+
+/// A webhook of the shop: where it receives, and its secret.
+async fn webhook(device: &Device, base_url: &str, service: &str) -> (String, String) {
+    let place = ["--app", "shop", "--service", service, "--scheme", "standard", "--event-type", "ticket.*"];
+    let mapping = ["--text", "{{ $.ticket.title }}", "--subject", "customer-1", "--subject-path", "$.ticket.customer"];
+    let made = device.cli(&[&["hook", "create", "tickets"][..], &place, &mapping].concat()).await.ok();
+    let hook_id = made["webhook"]["hook_id"].as_str().expect("a text");
+    (format!("{base_url}/api/v1/webhooks/{hook_id}"), made["secret"].as_str().expect("a text").to_owned())
 }
 
 /// A program of the Python tools that `make setup` installs.

@@ -17,6 +17,7 @@ mod execution;
 mod frames;
 mod guard;
 mod health;
+mod hooks;
 mod host_keys;
 mod keyring;
 mod leaving;

@@ -34,7 +34,7 @@ pub(crate) const PARTS: [Part; 3] = [
             // The doors. They decide nothing: domain does, and store keeps what was decided. They hold
             // the store's handle and pass its values on.
             ("http", &["domain", "store", "wake", "clock", "tasks", "config", "networks", "tls", "meters"]),
-            ("control", &["domain", "store", "wake", "clock", "tasks", "config", "socket", "token"]),
+            ("control", &["domain", "store", "wake", "clock", "tasks", "config", "socket", "token", "seal"]),
             (
                 "admin",
                 &[

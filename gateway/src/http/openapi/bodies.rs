@@ -74,8 +74,8 @@ pub(in crate::http) struct NewReset {
 pub(in crate::http) struct NewStop {
     /// The attempt of the run as it was last read; any if absent.
     expected_attempt: Option<u32>,
-    /// Your own words, at most 500 bytes.
-    #[schema(max_length = 500)]
+    /// Your own words, at most 500 bytes, none of them zero.
+    #[schema(max_length = 500, pattern = "^[^\\u0000]*$")]
     reason: Option<String>,
 }
 

@@ -16,8 +16,40 @@ pub(super) fn add(document: &mut Value) {
     for (path, methods) in object(&mut document["paths"]) {
         for (method, call) in object(methods) {
             let call = call.as_object_mut().unwrap_or_else(|| panic!("{method} {path} is described"));
-            complete(call);
+            if path.starts_with(WEBHOOKS) { signed(call) } else { complete(call) }
         }
+    }
+}
+
+/// Where a signature takes the place of a key.
+const WEBHOOKS: &str = "/api/v1/webhooks/";
+
+/// What a call with a signature has.
+fn signed(call: &mut Map<String, Value>) {
+    call.insert("security".to_owned(), json!([]));
+    if let Value::Array(parameters) = call.entry("parameters").or_insert_with(|| json!([])) {
+        let names = ["RequestId", "TraceParent"].into_iter();
+        parameters.extend(names.map(|name| json!({ "$ref": format!("#/components/parameters/{name}") })));
+    }
+    for (status, response) in object(&mut call["responses"]) {
+        add_headers(response, if status == "409" { Some("Retry-After") } else { by_status(status) });
+    }
+}
+
+fn by_status(status: &str) -> Option<&'static str> {
+    match status {
+        "401" => Some("WWW-Authenticate"),
+        "429" | "503" => Some("Retry-After"),
+        _ => None,
+    }
+}
+
+fn add_headers(response: &mut Value, more: Option<&'static str>) {
+    let names = ["X-Request-Id", "Gateway-Version", "RateLimit", "RateLimit-Policy"].into_iter().chain(more);
+    let references = names.map(|name| (name.to_owned(), json!({ "$ref": format!("#/components/headers/{name}") })));
+    match &mut response["headers"] {
+        Value::Object(headers) => headers.extend(references),
+        none => *none = Value::Object(references.collect()),
     }
 }
 
@@ -33,18 +65,7 @@ fn complete(call: &mut Map<String, Value>) {
         parameters.extend(references);
     }
     for (status, response) in object(&mut call["responses"]) {
-        let names = ["X-Request-Id", "Gateway-Version", "RateLimit", "RateLimit-Policy"].into_iter().chain(
-            match status.as_str() {
-                "401" => Some("WWW-Authenticate"),
-                "429" | "503" => Some("Retry-After"),
-                _ => None,
-            },
-        );
-        let references = names.map(|name| (name.to_owned(), json!({ "$ref": format!("#/components/headers/{name}") })));
-        match &mut response["headers"] {
-            Value::Object(headers) => headers.extend(references),
-            none => *none = Value::Object(references.collect()),
-        }
+        add_headers(response, by_status(status));
     }
 }
 

@@ -214,6 +214,21 @@ pub(in crate::http) fn server_sent_event() -> Value {
     json!(format!("id: 2\nevent: run.started\ndata: {}\n\n", started()))
 }
 
+/// What another system says.
+pub(in crate::http) fn event() -> Value {
+    json!({ "type": "ticket.created", "data": { "id": 1880, "customer": "customer-4711", "title": "The printer is on fire" } })
+}
+
+/// An event that is stored as a run.
+pub(in crate::http) fn accepted_event() -> Value {
+    json!({ "run_id": RUN })
+}
+
+/// An event that is not wanted.
+pub(in crate::http) fn ignored_event() -> Value {
+    json!({ "ignored": true, "reason": "the filter does not have the type \"ticket.closed\"" })
+}
+
 #[cfg(test)]
 mod tests {
     use deskgate_protocol::conversation::Conversation;

@@ -44,11 +44,12 @@ pub(super) use reference::page;
             you do not know. Branch on a run's `phase`, which never gets new values.",
     ),
     servers((url = "/", description = "The gateway that serves this document.")),
-    components(schemas(refusals::Problem)),
+    components(schemas(refusals::Problem, deskgate_protocol::HookId)),
     tags(
         (name = "Services", description = "What can be called."),
         (name = "Runs", description = "Pieces of accepted work."),
         (name = "Conversations", description = "Runs that see what was said before."),
+        (name = "Webhooks", description = "Where other systems send their signed events."),
         (name = "Control operations", description = "Stops and resets, from being asked for to being confirmed."),
         (name = "Deliveries", description = "Whether callbacks told somebody of an event; kept apart from what happened."),
     ),

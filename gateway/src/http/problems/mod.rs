@@ -52,6 +52,8 @@ codes! {
     CredentialMissing = "credential_missing",
     /// The application key is unknown, revoked or expired.
     CredentialInvalid = "credential_invalid",
+    /// The signature of an event does not count.
+    SignatureInvalid = "signature_invalid",
     /// The key may not do this.
     InsufficientScope = "insufficient_scope",
     /// The key is bound to another subject.
@@ -84,6 +86,8 @@ codes! {
     InvalidInput = "invalid_input",
     /// A member that callers cannot set.
     UnknownField = "unknown_field",
+    /// An event that a webhook can make nothing of.
+    MappingFailed = "mapping_failed",
     /// Too many requests in too short a time.
     RateLimited = "rate_limited",
     /// Too many runs wait.

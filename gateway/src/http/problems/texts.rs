@@ -102,6 +102,17 @@ impl Code {
                        new one.",
                 members: &[],
             },
+            Self::SignatureInvalid => &Facts {
+                status: StatusCode::UNAUTHORIZED,
+                title: "Signature invalid",
+                retry: Retry::No,
+                what: "The signature of an event is not valid for this address.",
+                why: "The address is that of no webhook, or the event was signed with another secret, more than five minutes \
+                      ago, or over other bytes than those that arrived; or a header that belongs to the signature is \
+                      missing or came twice. These look alike on purpose.",
+                next: "The owner of the webhook sees the reason: `deskgate hook show`, or the webhook's page.",
+                members: &[],
+            },
             Self::InsufficientScope => &Facts {
                 status: StatusCode::FORBIDDEN,
                 title: "Insufficient scope",
@@ -286,6 +297,17 @@ impl Code {
                       member that were silently ignored would look as if it worked.",
                 next: "Remove the member. Business content of your own goes into `input`, labels into `metadata`.",
                 members: &[ERRORS],
+            },
+            Self::MappingFailed => &Facts {
+                status: StatusCode::UNPROCESSABLE_ENTITY,
+                title: "Mapping failed",
+                retry: Retry::No,
+                what: "The event is genuine and wanted, and lacks what the webhook makes of events.",
+                why: "The webhook's mapping needs a text, a business user and, for messages, the name of a conversation. `detail` \
+                      says what is missing or cannot be used.",
+                next: "The owner of the webhook changes the mapping, tries it on the events that were kept (`deskgate hook \
+                       test`), and the sender delivers the event again.",
+                members: &[],
             },
             Self::RateLimited => &Facts {
                 status: StatusCode::TOO_MANY_REQUESTS,

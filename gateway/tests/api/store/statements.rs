@@ -8,10 +8,12 @@ use deskgate_gateway::store::applications::{NewKey, NewSecret};
 use deskgate_gateway::store::attempts::What;
 use deskgate_gateway::store::certificates::{NewCertificate, Subject};
 use deskgate_gateway::store::run_list::{Sought, Waiting};
+use deskgate_gateway::store::webhook_receipts::NewReceipt;
+use deskgate_gateway::store::webhooks::NewWebhook;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{Refused, RefusedCode};
-use deskgate_protocol::management::{AskedBy, PublishEndpoint, Scope};
-use deskgate_protocol::{ApplicationId, EndpointId, KeyId, RunId, VERSION};
+use deskgate_protocol::management::{AskedBy, PublishEndpoint, ReceiptOutcome, Scope};
+use deskgate_protocol::{ApplicationId, EndpointId, HookId, KeyId, ReceiptId, RunId, VERSION};
 
 use super::{Shelf, events, failed, succeeded};
 use crate::support::world::LEASE;
@@ -37,6 +39,38 @@ fn collect(folder: &std::path::Path, names: &mut BTreeSet<String>) {
             names.extend(named);
         }
     }
+}
+
+/// The life of a webhook.
+async fn webhooks(shelf: &Shelf, owner: Owner) {
+    let (store, desk, hook_id) = (&shelf.store, &shelf.desk, HookId::new());
+    let settings = crate::webhooks::settings(desk);
+    let created =
+        store.create_webhook(owner, desk.app.id, hook_id, &settings, b"sealed").await.expect("create_webhook");
+    assert!(matches!(created, NewWebhook::Created(_)));
+    assert_eq!(store.webhooks(desk.device_id, Some(desk.app.id)).await.expect("webhooks").len(), 1);
+    store.change_webhook(owner, hook_id, &settings).await.expect("change_webhook").expect("there");
+    assert!(!store.enable_webhook(owner, hook_id, false).await.expect("enable_webhook").expect("there").enabled);
+    store.roll_webhook(owner, hook_id, 60, b"new").await.expect("roll_webhook").expect("there");
+    let receiving = store.receiving_webhook(hook_id).await.expect("receiving_webhook").expect("there");
+    assert_eq!(receiving.secrets, [&b"new"[..], b"sealed"]);
+    assert_eq!(store.run_of_event(Sha256Digest::of(b"x")).await.expect("run_of_event"), None);
+    let receipt = NewReceipt {
+        receipt_id: ReceiptId::new(),
+        hook_id,
+        genuine: true,
+        outcome: ReceiptOutcome::Ignored,
+        reason: Some("no".to_owned()),
+        event_id: None,
+        event_type: None,
+        run_id: None,
+        body: None,
+    };
+    store.note_receipts(&[receipt]).await.expect("note_receipts");
+    assert_eq!(store.receipts(desk.device_id, hook_id).await.expect("receipts").len(), 1);
+    assert_eq!(store.forget_receipts(Duration::ZERO).await.expect("forget_receipts"), 1);
+    store.remove_webhook(owner, hook_id).await.expect("remove_webhook").expect("there");
+    assert!(store.webhook(desk.device_id, hook_id).await.expect("webhook").is_none());
 }
 
 #[tokio::test]
@@ -280,6 +314,11 @@ async fn every_statement_is_understood_by_the_database() {
     assert!(store.disallow_host("hooks.example.com").await.expect("disallow_host"));
     done(&["destinations::callbacks", "deliveries::purge", "destinations::forget_listeners", "census::deliveries"]);
     done(&["allowlist::allow", "allowlist::disallow"]);
+    webhooks(&shelf, owner).await;
+    done(&["webhooks::create", "webhooks::of_device", "webhooks::one", "webhooks::change", "webhooks::enable"]);
+    done(&["webhooks::roll", "webhooks::remove", "webhooks::receiving", "webhooks::run_of_event"]);
+    done(&["webhook_receipts::note", "webhook_receipts::push_out", "webhook_receipts::of_hook"]);
+    done(&["webhook_receipts::forget"]);
 
     let written = statements_of_the_source();
     assert!(written.len() > 30, "the search finds them: {written:?}");

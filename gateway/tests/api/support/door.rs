@@ -7,6 +7,7 @@ use deskgate_gateway::domain::access::Access;
 use deskgate_gateway::domain::admission::AdmissionDesk;
 use deskgate_gateway::domain::bodies::Bodies;
 use deskgate_gateway::domain::events::Streams;
+use deskgate_gateway::domain::webhooks::reception::Reception;
 use deskgate_gateway::http::server::{Entrance, Limits, serve};
 use deskgate_gateway::http::{Api, router};
 use deskgate_gateway::store::Store;
@@ -16,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::world::patient;
+use super::world::{patient, seal_in};
 
 /// A door that is closed when it is dropped.
 pub(crate) struct Door {
@@ -53,12 +54,17 @@ pub(crate) fn api(store: &Store, limits: Limits, callers: domain::Limits, draini
     let access = Access::new(store.clone(), &domain::Limits { rate: patient().rate, ..callers });
     let (streams, streaming) = Streams::new(store.clone(), &callers, draining.clone(), tasks.stopping());
     tasks.spawn("streams", streaming);
+    let desk = AdmissionDesk::new(store.clone(), admissions, &Default::default());
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let (reception, noting) = Reception::new(store.clone(), seal_in(folder.path()), desk.clone());
+    tasks.spawn("receipts", noting);
     Api {
         store: store.clone(),
         access,
         bodies: Bodies::new(&callers),
+        reception,
         streams,
-        desk: AdmissionDesk::new(store.clone(), admissions, &Default::default()),
+        desk,
         draining,
         limits: callers,
         listener: limits,

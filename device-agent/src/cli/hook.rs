@@ -1,0 +1,319 @@
+//! `hook`: incoming webhooks, signed events of other systems that become runs and messages.
+
+mod chosen;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use deskgate_gateway::exit::{Exit, Failure};
+use deskgate_gateway::output::{Output, table};
+use deskgate_protocol::management::{
+    ChangeWebhook, CreateWebhook, EnableWebhook, ListWebhooks, RemoveWebhook, RollWebhookSecret, SecretText,
+    ShowWebhook, TestWebhook, TrialOutcome, Webhook, WebhookDetail, WebhookReceipt, WebhookSample, WebhookTrial,
+    WebhookWithSecret,
+};
+use deskgate_protocol::{HookId, ReceiptId};
+
+use super::consent::Consent;
+use super::key_file::text_of;
+use super::socket::Agent;
+use super::{app, no_secret};
+use crate::visible::{block, line};
+use chosen::{Chosen, Scheme};
+
+/// `deskgate hook …`
+#[derive(Debug, Subcommand)]
+pub(super) enum Hook {
+    /// Create a webhook; its secret, if it is made here, is shown this once
+    Create(Box<Create>),
+    /// Webhooks that were not removed
+    List {
+        /// Only of this application: its name or identifier
+        #[arg(long, value_name = "APP")]
+        app: Option<String>,
+    },
+    /// One webhook, with what it last received and why each was accepted, ignored or refused
+    Show {
+        /// Its name or identifier
+        hook: String,
+    },
+    /// Change what is chosen about a webhook; what is not named stays
+    Set {
+        /// Its name or identifier
+        hook: String,
+        #[command(flatten)]
+        chosen: Box<Chosen>,
+    },
+    /// What an event would become, as the webhook is or as it would be; nothing is submitted, no signature is looked at
+    #[command(after_help = "Ends with 10 if the event would be refused.")]
+    Test(Box<Test>),
+    /// Give a webhook another secret
+    Secret {
+        /// Its name or identifier
+        hook: String,
+        /// Hours for which the old one is still good
+        #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u32).range(0..=720))]
+        overlap: u32,
+        #[command(flatten)]
+        secret: SecretFile,
+    },
+    /// Let events make runs again
+    Enable {
+        /// Its name or identifier
+        hook: String,
+    },
+    /// Ignore all events; senders are told that all is well
+    Disable {
+        /// Its name or identifier
+        hook: String,
+    },
+    /// Remove a webhook, its secret and what it received, for good
+    Remove {
+        /// Its name or identifier
+        hook: String,
+        #[command(flatten)]
+        consent: Consent,
+    },
+}
+
+/// `deskgate hook create`
+#[derive(Debug, Args)]
+pub(super) struct Create {
+    /// What it is for
+    name: String,
+    /// The application's name or identifier
+    #[arg(long)]
+    app: String,
+    /// How the other system signs
+    #[arg(long, value_enum)]
+    scheme: Scheme,
+    #[command(flatten)]
+    chosen: Chosen,
+    #[command(flatten)]
+    secret: SecretFile,
+}
+
+/// `deskgate hook test`
+#[derive(Debug, Args)]
+pub(super) struct Test {
+    /// Its name or identifier
+    hook: String,
+    /// An event that it received, whose body was kept
+    #[arg(long, value_name = "RECEIPT", group = "sample", required_unless_present = "body")]
+    receipt: Option<ReceiptId>,
+    /// A file with an event's body; - for standard input
+    #[arg(long, value_name = "FILE", group = "sample")]
+    body: Option<PathBuf>,
+    /// A header of that event, as in "X-GitHub-Event: issues"; may be repeated
+    #[arg(long = "with-header", value_name = "HEADER", requires = "body", value_parser = header)]
+    headers: Vec<(String, String)>,
+    #[command(flatten)]
+    chosen: Chosen,
+}
+
+/// Where a given secret is.
+#[derive(Debug, Args)]
+pub(super) struct SecretFile {
+    /// A file with the secret that the other system chose; - for standard input [default: a new one, which is shown]
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+}
+
+impl SecretFile {
+    fn read(&self) -> Result<Option<SecretText>, Failure> {
+        let text = self.secret_file.as_deref().map(text_of).transpose()?;
+        Ok(text.map(|text| SecretText::from(text.trim().to_owned())))
+    }
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("a header is written as \"Name: value\"")?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+pub(super) async fn run(agent: Agent, command: Hook, out: Output) -> Result<(), Failure> {
+    match command {
+        Hook::Create(create) => {
+            let Create { name, app, scheme, chosen, secret } = *create;
+            no_secret("name", &name)?;
+            let app_id = app::find(&agent, &app).await?;
+            let settings = chosen.fresh(name, scheme)?.into();
+            let made = agent.manage(CreateWebhook { app_id, settings, secret: secret.read()? }).await?;
+            out.result("hook-created/1", &made, || created(&made));
+        }
+        Hook::List { app } => {
+            let app_id = app::find_given(&agent, app).await?;
+            let hooks = agent.manage(ListWebhooks { app_id }).await?;
+            out.result("hooks/1", &serde_json::json!({ "webhooks": hooks }), || list(&hooks));
+        }
+        Hook::Show { hook } => {
+            let hook_id = find(&agent, &hook).await?;
+            let detail = agent.manage(ShowWebhook { hook_id }).await?;
+            out.result("hook/1", &detail, || describe(&detail));
+        }
+        Hook::Set { hook, chosen } => {
+            let hook_id = find(&agent, &hook).await?;
+            let before = agent.manage(ShowWebhook { hook_id }).await?.webhook.settings;
+            let changed = agent.manage(ChangeWebhook { hook_id, settings: chosen.over(before)?.into() }).await?;
+            out.result("hook-changed/1", &changed, || {
+                format!("Changed {}. It holds within a second.", changed.hook_id)
+            });
+        }
+        Hook::Test(test) => return trial(agent, *test, out).await,
+        Hook::Secret { hook, overlap, secret } => {
+            let hook_id = find(&agent, &hook).await?;
+            let request = RollWebhookSecret { hook_id, overlap_s: overlap * 3600, secret: secret.read()? };
+            let rolled = agent.manage(request).await?;
+            out.result("hook-secret/1", &rolled, || {
+                format!("The old secret is good for {overlap} hours more.\n{}", shown_once(&rolled))
+            });
+        }
+        Hook::Enable { hook } => enable(agent, &hook, true, out).await?,
+        Hook::Disable { hook } => enable(agent, &hook, false, out).await?,
+        Hook::Remove { hook, consent } => {
+            let hook_id = find(&agent, &hook).await?;
+            consent.ask(&format!("Remove the webhook {hook:?}? Its address and its secret are gone for good."))?;
+            let removed = agent.manage(RemoveWebhook { hook_id }).await?;
+            out.result("hook-removed/1", &removed, || format!("{} is removed.", line(&removed.settings.name)));
+        }
+    }
+    Ok(())
+}
+
+async fn enable(agent: Agent, hook: &str, enabled: bool, out: Output) -> Result<(), Failure> {
+    let hook_id = find(&agent, hook).await?;
+    let hook = agent.manage(EnableWebhook { hook_id, enabled }).await?;
+    out.result("hook-enabled/1", &hook, || {
+        format!("{} is {}.", line(&hook.settings.name), if enabled { "enabled" } else { "disabled" })
+    });
+    Ok(())
+}
+
+async fn trial(agent: Agent, test: Test, out: Output) -> Result<(), Failure> {
+    let hook_id = find(&agent, &test.hook).await?;
+    let sample = match (test.receipt, test.body) {
+        (Some(receipt_id), _) => WebhookSample::Receipt { receipt_id },
+        (None, body) => {
+            let body = body.as_deref().map(text_of).transpose()?.unwrap_or_default();
+            WebhookSample::Given { headers: test.headers.into_iter().collect::<BTreeMap<_, _>>(), body }
+        }
+    };
+    let saved = agent.manage(ShowWebhook { hook_id }).await?.webhook.settings;
+    let settings = Some(test.chosen.over(saved)?.into());
+    let trial = agent.manage(TestWebhook { hook_id: Some(hook_id), settings, sample }).await?;
+    out.result("hook-trial/1", &trial, || tried(&trial));
+    match trial.outcome {
+        TrialOutcome::Refused { .. } => Err(Failure::new(Exit::CheckFailed, "")),
+        _ => Ok(()),
+    }
+}
+
+/// A webhook by its identifier or its name.
+async fn find(agent: &Agent, wanted: &str) -> Result<HookId, Failure> {
+    no_secret("webhook", wanted)?;
+    if let Ok(hook_id) = wanted.parse() {
+        return Ok(hook_id);
+    }
+    let hooks = agent.manage(ListWebhooks { app_id: None }).await?;
+    let mut named = hooks.iter().filter(|hook| hook.settings.name == wanted);
+    match (named.next(), named.next()) {
+        (Some(hook), None) => Ok(hook.hook_id),
+        (None, _) => {
+            Err(Failure::new(Exit::Failed, format!("there is no webhook {wanted:?}; see: deskgate hook list")))
+        }
+        _ => Err(Failure::new(Exit::Failed, format!("more than one webhook is named {wanted:?}; say its identifier"))),
+    }
+}
+
+fn created(made: &WebhookWithSecret) -> String {
+    let Webhook { hook_id, address, .. } = &made.webhook;
+    format!("Created {hook_id}. Register this address with the other system:\n{address}\n{}", shown_once(made))
+}
+
+fn shown_once(made: &WebhookWithSecret) -> String {
+    match &made.secret {
+        Some(secret) => format!("Secret, shown this once; the other system signs with it:\n{}", secret.0.as_str()),
+        None => "The given secret is kept, sealed.".to_owned(),
+    }
+}
+
+fn list(hooks: &[Webhook]) -> String {
+    if hooks.is_empty() {
+        return "A webhook makes runs of another system's signed events. Create one: deskgate hook create --help"
+            .to_owned();
+    }
+    let row = |hook: &Webhook| {
+        let state = if hook.enabled { "enabled" } else { "disabled" };
+        let (name, scheme) = (line(&hook.settings.name), hook.settings.scheme.as_str());
+        vec![name, scheme.to_owned(), state.to_owned(), hook.settings.endpoint_id.to_string(), hook.hook_id.to_string()]
+    };
+    table(&["NAME", "SCHEME", "STATE", "SERVICE", "ID"], &hooks.iter().map(row).collect::<Vec<_>>())
+}
+
+fn describe(detail: &WebhookDetail) -> String {
+    let WebhookDetail { webhook: hook, receipts } = detail;
+    let settings = &hook.settings;
+    let mut text =
+        format!("{} ({}): {}\n", line(&settings.name), hook.hook_id, if hook.enabled { "enabled" } else { "disabled" });
+    let mut say = |name: &str, value: &str| text += &format!("{name:<14}{value}\n");
+    say("address", &hook.address);
+    say("service", &settings.endpoint_id.to_string());
+    say("scheme", settings.scheme.as_str());
+    if !settings.filter.event_types.is_empty() {
+        say("types", &line(&settings.filter.event_types.join(", ")));
+    }
+    let mapping = &settings.mapping;
+    let optional = [
+        ("condition", &settings.filter.condition),
+        ("subject", &mapping.subject),
+        ("subject path", &mapping.subject_path),
+        ("conversation", &mapping.conversation_key),
+    ];
+    for (name, value) in optional {
+        value.iter().for_each(|value| say(name, &line(value)));
+    }
+    for (label, path) in &mapping.metadata {
+        say("label", &line(&format!("{label} = {path}")));
+    }
+    say("rate", &format!("{} a second", settings.requests_per_second));
+    say("bodies", if settings.keep_bodies { "kept with the last events" } else { "not kept" });
+    if let Some(until) = hook.old_secret_until {
+        say("old secret", &format!("good until {until}"));
+    }
+    text += &format!("text\n{}", block(&mapping.text, "  | "));
+    text + "\n" + &received(receipts)
+}
+
+fn received(receipts: &[WebhookReceipt]) -> String {
+    if receipts.is_empty() {
+        return "Nothing was received yet.".to_owned();
+    }
+    let row = |receipt: &WebhookReceipt| {
+        let text = |value: &Option<String>| value.as_deref().map(line).unwrap_or_default();
+        let became = receipt.run_id.map(|run_id| run_id.to_string()).unwrap_or_else(|| text(&receipt.reason));
+        let (at, outcome) = (receipt.received_at.to_string(), receipt.outcome.to_string());
+        vec![at, outcome, text(&receipt.event_type), text(&receipt.event_id), became, receipt.receipt_id.to_string()]
+    };
+    table(
+        &["RECEIVED", "OUTCOME", "TYPE", "EVENT", "RUN OR REASON", "ID"],
+        &receipts.iter().map(row).collect::<Vec<_>>(),
+    )
+}
+
+fn tried(trial: &WebhookTrial) -> String {
+    match &trial.outcome {
+        TrialOutcome::Ignored { reason } => format!("Ignored: {}.", line(reason)),
+        TrialOutcome::Refused { reason } => format!("Refused: {}.", line(reason)),
+        TrialOutcome::Submitted(mapped) => {
+            let mut text = format!("Submitted for {}\n", line(&mapped.subject));
+            if let Some(key) = &mapped.conversation_key {
+                text += &format!("as a message in the conversation {}\n", line(key));
+            }
+            for (label, value) in &mapped.metadata {
+                text += &format!("with the label {}\n", line(&format!("{label} = {value}")));
+            }
+            text + &block(&mapped.text, "  | ")
+        }
+    }
+}

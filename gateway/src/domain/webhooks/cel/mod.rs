@@ -1,0 +1,87 @@
+//! Conditions in a part of the Common Expression Language (<https://cel.dev>) that can be bounded.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `token` | text to words |
+//! | `parse` | words to an expression, of bounded size and depth |
+//! | `eval` | an expression to a value, in a bounded number of steps |
+//! | `value` | what can be compared, and how |
+//!
+//! There is: `payload`, `event.id`, `event.type`; fields and indices; lists in brackets; numbers, texts, `true`, `false`, `null`;
+//! `&&` `||` `!` `?:` `==` `!=` `<` `<=` `>` `>=` `in` `+` `-` `*` `/` `%`; `has(…)`, `size(…)`, `startsWith`, `endsWith`, `contains`; and
+//! the macros `exists`, `all`, `exists_one`. There is not: maps and messages, bytes, timestamps, regular expressions, joining texts
+//! and lists, `map` and `filter`. What there is means what it means in CEL, but that numbers of both kinds may be mixed.
+//!
+//! The libraries for the whole language have no budget for steps and memory, and the parser of the one for this language takes more
+//! than two gigabytes for some texts of 125 bytes (cel-rust, issue 306).
+
+mod eval;
+mod parse;
+mod token;
+mod value;
+
+use super::Event;
+use parse::Node;
+
+/// Bytes of a condition.
+const LONGEST: usize = 2048;
+
+/// A condition that was read.
+#[derive(Clone, Debug)]
+pub struct Condition(Node);
+
+/// Why a text is no condition.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the condition cannot be read at character {at}: {why}")]
+pub struct WrongCondition {
+    /// Counted from 1.
+    at: usize,
+    why: String,
+}
+
+/// Why a condition has no answer for an event.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoAnswer {
+    /// A field that is not there.
+    #[error("there is no {0:?}; ask with has(…) first")]
+    NoField(String),
+    /// An index that is not there.
+    #[error("there is no such index")]
+    NoIndex,
+    /// An operation that values of these kinds do not have.
+    #[error("{0} cannot be done with these values")]
+    NoSuch(&'static str),
+    /// A number that is too large, or a division by zero.
+    #[error("a number is out of range")]
+    Range,
+    /// The whole is neither true nor false.
+    #[error("the condition is neither true nor false")]
+    NoBoolean,
+    /// It took too many steps.
+    #[error("the condition takes too many steps for this payload")]
+    TooMuch,
+}
+
+impl Condition {
+    /// Reads a condition.
+    ///
+    /// # Errors
+    /// See [`WrongCondition`].
+    pub fn parse(text: &str) -> Result<Self, WrongCondition> {
+        if text.len() > LONGEST {
+            return Err(WrongCondition { at: LONGEST, why: format!("it is longer than {LONGEST} bytes") });
+        }
+        parse::parse(token::tokens(text)?).map(Self)
+    }
+
+    /// Whether it holds for an event.
+    ///
+    /// # Errors
+    /// See [`NoAnswer`].
+    pub fn holds(&self, event: &Event) -> Result<bool, NoAnswer> {
+        eval::eval(&self.0, event)
+    }
+}
+
+#[cfg(test)]
+mod tests;

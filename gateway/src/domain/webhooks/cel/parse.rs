@@ -1,0 +1,315 @@
+//! From words to an expression. Its size and depth are bounded, and with them the stack that reading, evaluating and
+//! dropping it take.
+
+use super::WrongCondition;
+use super::token::{Kind, Token};
+
+/// Parts of an expression.
+const MOST_NODES: usize = 256;
+/// Brackets, calls and negations inside each other.
+const DEEPEST: usize = 24;
+/// Macros inside each other.
+const MOST_MACROS: usize = 3;
+
+/// An expression.
+#[derive(Clone, Debug)]
+pub(super) enum Node {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Double(f64),
+    Text(String),
+    Name(String),
+    List(Vec<Node>),
+    Field(Box<Node>, String),
+    Index(Box<Node>, Box<Node>),
+    Not(Box<Node>),
+    Negative(Box<Node>),
+    Binary(Binary, Box<Node>, Box<Node>),
+    Choice(Box<(Node, Node, Node)>),
+    Has(Box<Node>, String),
+    Size(Box<Node>),
+    Call(Call, Box<(Node, Node)>),
+    Each { each: Each, of: Box<Node>, name: String, test: Box<Node> },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Binary {
+    Or,
+    And,
+    Equal,
+    Unequal,
+    Less,
+    AtMost,
+    Greater,
+    AtLeast,
+    In,
+    Plus,
+    Minus,
+    Times,
+    By,
+    Rest,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    StartsWith,
+    EndsWith,
+    Contains,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Each {
+    All,
+    Exists,
+    ExistsOne,
+}
+
+/// Operators, loosest first. Those of the third level do not chain in a way that anybody means, as in CEL they do.
+const LEVELS: [&[(&str, Binary)]; 5] = [
+    &[("||", Binary::Or)],
+    &[("&&", Binary::And)],
+    &[
+        ("==", Binary::Equal),
+        ("!=", Binary::Unequal),
+        ("<=", Binary::AtMost),
+        ("<", Binary::Less),
+        (">=", Binary::AtLeast),
+        (">", Binary::Greater),
+        ("in", Binary::In),
+    ],
+    &[("+", Binary::Plus), ("-", Binary::Minus)],
+    &[("*", Binary::Times), ("/", Binary::By), ("%", Binary::Rest)],
+];
+
+/// The expression that the tokens are.
+pub(super) fn parse(tokens: Vec<Token>) -> Result<Node, WrongCondition> {
+    let mut parser = Parser { tokens, next: 0, nodes: 0, depth: 0, macros: 0, names: Vec::new() };
+    let node = parser.choice()?;
+    match parser.peek() {
+        Kind::End => Ok(node),
+        _ => Err(parser.wrong("nothing more belongs here")),
+    }
+}
+
+struct Parser {
+    tokens: Vec<Token>,
+    next: usize,
+    nodes: usize,
+    depth: usize,
+    macros: usize,
+    /// What macros name their elements.
+    names: Vec<String>,
+}
+
+type Parsed = Result<Node, WrongCondition>;
+
+impl Parser {
+    fn peek(&self) -> &Kind {
+        // There is an end behind the last, and nobody steps over it.
+        &self.tokens[self.next].kind
+    }
+
+    fn take(&mut self) -> Kind {
+        let kind = self.peek().clone();
+        self.next = (self.next + 1).min(self.tokens.len() - 1);
+        kind
+    }
+
+    fn is(&mut self, sign: &str) -> bool {
+        let there = matches!(self.peek(), Kind::Sign(found) if *found == sign);
+        if there {
+            self.take();
+        }
+        there
+    }
+
+    fn need(&mut self, sign: &str) -> Result<(), WrongCondition> {
+        if self.is(sign) { Ok(()) } else { Err(self.wrong(&format!("{sign} is missing"))) }
+    }
+
+    fn wrong(&self, why: &str) -> WrongCondition {
+        WrongCondition { at: self.tokens[self.next].at, why: why.to_owned() }
+    }
+
+    fn made(&mut self, node: Node) -> Parsed {
+        self.nodes += 1;
+        if self.nodes > MOST_NODES { Err(self.wrong("the condition has too many parts")) } else { Ok(node) }
+    }
+
+    /// `a ? b : c`, or what binds closer.
+    fn choice(&mut self) -> Parsed {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err(self.wrong("the condition is nested too deep"));
+        }
+        let node = self.binary(0)?;
+        let node = if self.is("?") {
+            let yes = self.binary(0)?;
+            self.need(":")?;
+            let no = self.choice()?;
+            self.made(Node::Choice(Box::new((node, yes, no))))?
+        } else {
+            node
+        };
+        self.depth -= 1;
+        Ok(node)
+    }
+
+    fn binary(&mut self, level: usize) -> Parsed {
+        let Some(operators) = LEVELS.get(level) else { return self.unary() };
+        let mut left = self.binary(level + 1)?;
+        while let Some(operator) = self.operator(operators) {
+            let right = self.binary(level + 1)?;
+            left = self.made(Node::Binary(operator, Box::new(left), Box::new(right)))?;
+        }
+        Ok(left)
+    }
+
+    fn operator(&mut self, operators: &[(&str, Binary)]) -> Option<Binary> {
+        let word = match self.peek() {
+            Kind::Sign(sign) => sign,
+            Kind::Name(name) => name.as_str(),
+            _ => return None,
+        };
+        let found = operators.iter().find(|(sign, _)| *sign == word).map(|(_, operator)| *operator);
+        if found.is_some() {
+            self.take();
+        }
+        found
+    }
+
+    fn unary(&mut self) -> Parsed {
+        let sign = ["!", "-"].into_iter().find(|sign| self.is(sign));
+        let Some(sign) = sign else { return self.member() };
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err(self.wrong("the condition is nested too deep"));
+        }
+        let node = Box::new(self.unary()?);
+        self.depth -= 1;
+        self.made(if sign == "!" { Node::Not(node) } else { Node::Negative(node) })
+    }
+
+    /// A value with its fields, indices and methods.
+    fn member(&mut self) -> Parsed {
+        let mut node = self.primary()?;
+        loop {
+            if self.is("[") {
+                let index = self.choice()?;
+                self.need("]")?;
+                node = self.made(Node::Index(Box::new(node), Box::new(index)))?;
+            } else if self.is(".") {
+                let Kind::Name(name) = self.take() else { return Err(self.wrong("a name follows a dot")) };
+                node = if self.is("(") {
+                    self.method(node, &name)?
+                } else {
+                    self.made(Node::Field(Box::new(node), name))?
+                };
+            } else {
+                return Ok(node);
+            }
+        }
+    }
+
+    fn method(&mut self, of: Node, name: &str) -> Parsed {
+        let each = match name {
+            "all" => Some(Each::All),
+            "exists" => Some(Each::Exists),
+            "exists_one" | "existsOne" => Some(Each::ExistsOne),
+            _ => None,
+        };
+        if let Some(each) = each {
+            return self.each(each, of);
+        }
+        let call = match name {
+            "size" => {
+                self.need(")")?;
+                return self.made(Node::Size(Box::new(of)));
+            }
+            "startsWith" => Call::StartsWith,
+            "endsWith" => Call::EndsWith,
+            "contains" => Call::Contains,
+            _ => return Err(self.wrong(&format!("there is no method {name:?} here"))),
+        };
+        let argument = self.choice()?;
+        self.need(")")?;
+        self.made(Node::Call(call, Box::new((of, argument))))
+    }
+
+    fn each(&mut self, each: Each, of: Node) -> Parsed {
+        self.macros += 1;
+        if self.macros > MOST_MACROS {
+            return Err(self.wrong("too many macros stand inside each other"));
+        }
+        let Kind::Name(name) = self.take() else { return Err(self.wrong("a name for the element is missing")) };
+        self.need(",")?;
+        self.names.push(name.clone());
+        let test = self.choice()?;
+        self.names.pop();
+        self.need(")")?;
+        self.macros -= 1;
+        self.made(Node::Each { each, of: Box::new(of), name, test: Box::new(test) })
+    }
+
+    fn primary(&mut self) -> Parsed {
+        let node = match self.peek().clone() {
+            Kind::Sign("(") => {
+                self.take();
+                let node = self.choice()?;
+                self.need(")")?;
+                return Ok(node);
+            }
+            Kind::Sign("[") => {
+                self.take();
+                Node::List(self.values("]")?)
+            }
+            Kind::Int(number) => Node::Int(number),
+            Kind::Double(number) => Node::Double(number),
+            Kind::Text(text) => Node::Text(text),
+            Kind::Name(name) => return self.named(&name),
+            Kind::Sign(_) | Kind::End => return Err(self.wrong("a value is missing")),
+        };
+        if !matches!(node, Node::List(_)) {
+            self.take();
+        }
+        self.made(node)
+    }
+
+    fn named(&mut self, name: &str) -> Parsed {
+        let known = |parser: &Self| ["payload", "event"].contains(&name) || parser.names.iter().any(|own| own == name);
+        let node = match name {
+            "true" => Node::Bool(true),
+            "false" => Node::Bool(false),
+            "null" => Node::Null,
+            "has" | "size" if self.tokens[self.next + 1].kind == Kind::Sign("(") => {
+                self.take();
+                self.take();
+                let argument = self.choice()?;
+                self.need(")")?;
+                return match (name, argument) {
+                    ("size", argument) => self.made(Node::Size(Box::new(argument))),
+                    (_, Node::Field(of, field)) => self.made(Node::Has(of, field)),
+                    _ => Err(self.wrong("has(…) asks for a field, as in has(payload.issue)")),
+                };
+            }
+            _ if known(self) => Node::Name(name.to_owned()),
+            _ => return Err(self.wrong(&format!("there is no {name:?} here; begin with payload or event"))),
+        };
+        self.take();
+        self.made(node)
+    }
+
+    /// Values with commas between, up to a closing sign; a comma may stand behind the last.
+    fn values(&mut self, end: &str) -> Result<Vec<Node>, WrongCondition> {
+        let mut values = Vec::new();
+        while !self.is(end) {
+            values.push(self.choice()?);
+            if !self.is(",") {
+                self.need(end)?;
+                break;
+            }
+        }
+        Ok(values)
+    }
+}

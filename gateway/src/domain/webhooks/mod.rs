@@ -1,0 +1,194 @@
+//! Incoming webhooks: whether an event is genuine, whether it is wanted, and what becomes of it.
+//!
+//! | file | what it decides |
+//! |---|---|
+//! | `standard` `github` `stripe` `plain` | whether a signature is good, one file for each scheme |
+//! | `headers` `mac` | what they share |
+//! | [`rules`] | filter and mapping: what an event would become |
+//! | [`path`] [`template`] [`cel`] | the small languages that these are written in, each bounded |
+//! | [`reception`] | what becomes of an event that came in |
+//! | `known` `receipts` | webhooks as they are remembered, and what they received as it is written down |
+//! | [`secrets`] | what each scheme takes for a secret |
+//!
+//! The order is part of the defence (security, A16): the signature is checked over the bytes as they came, before anything reads
+//! them; and what is read afterwards is data, and reaches `text`, `subject`, the conversation's key and `metadata` only.
+
+pub mod cel;
+mod github;
+mod headers;
+pub(super) mod known;
+mod mac;
+pub mod path;
+mod plain;
+mod receipts;
+pub mod reception;
+pub mod rules;
+pub mod secrets;
+mod standard;
+mod stripe;
+pub mod template;
+
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::management::{HashAlgorithm, WebhookScheme};
+use serde_json::Value;
+
+pub use headers::Headers;
+use rules::Source;
+
+/// Seconds that a signed time may be off, in both directions.
+const WINDOW_S: i64 = 300;
+/// More than any roll of secrets needs.
+const MOST_SIGNATURES: usize = 16;
+/// Bytes of an event's identifier or type that are kept and compared; a longer identifier is replaced by its digest.
+const LONGEST_NAME: usize = 255;
+
+/// An event whose signature was good.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// The sender's identifier; without one, a digest of the body.
+    pub id: String,
+    /// Its type, where it has one.
+    pub kind: Option<String>,
+    /// What it says.
+    pub payload: Value,
+}
+
+/// Why a signature does not count. The sender is not told; the webhook's owner is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unsigned {
+    /// A header is not there.
+    #[error("the header {0} is missing")]
+    Missing(String),
+    /// It is there twice.
+    #[error("the header {0} came twice")]
+    Repeated(String),
+    /// It is no text.
+    #[error("the header {0} cannot be read")]
+    Unreadable(String),
+    /// The signature is not written as the scheme writes signatures.
+    #[error("the signature cannot be read")]
+    Malformed,
+    /// The signature is of something else, or by another secret.
+    #[error("the signature does not fit")]
+    Wrong,
+    /// The time is no number.
+    #[error("the signed time cannot be read")]
+    NoTime,
+    /// It was signed too long ago, or will be.
+    #[error("it was signed {} {}, and five minutes are allowed", minutes(*.0), if *.0 < 0 { "from now" } else { "ago" })]
+    OutOfTime(i64),
+}
+
+impl Unsigned {
+    /// Whether it was found without computing anything over the body.
+    fn is_cheap(&self) -> bool {
+        matches!(self, Self::Missing(_) | Self::Repeated(_) | Self::Unreadable(_) | Self::Malformed)
+    }
+}
+
+fn minutes(seconds: i64) -> String {
+    match seconds.unsigned_abs() {
+        seconds if seconds < 600 => format!("{seconds} seconds"),
+        seconds => format!("{} minutes", seconds / 60),
+    }
+}
+
+/// What a genuine event says of itself beside its body.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Proof<'a> {
+    /// The identifier that is signed with the body.
+    id: Option<&'a str>,
+}
+
+/// Checks a signature over the bytes as they came. `now_s` is in seconds since 1970.
+///
+/// # Errors
+/// See [`Unsigned`].
+pub fn verify<'a>(
+    scheme: &WebhookScheme,
+    secrets: &[&[u8]],
+    headers: &Headers<'a>,
+    body: &[u8],
+    now_s: i64,
+) -> Result<Proof<'a>, Unsigned> {
+    let nothing = Proof::default();
+    let verified = match scheme {
+        WebhookScheme::StandardWebhooks {} => {
+            standard::verify(secrets, headers, body, now_s).map(|id| Proof { id: Some(id) })
+        }
+        WebhookScheme::Github {} => github::verify(secrets, headers, body).map(|()| nothing),
+        WebhookScheme::Stripe {} => stripe::verify(secrets, headers, body, now_s).map(|()| nothing),
+        WebhookScheme::Hmac(plain) => plain::verify(plain, secrets, headers, body).map(|()| nothing),
+    };
+    // So that the time of an answer does not tell a webhook that is there, and its scheme, from none.
+    if verified.as_ref().is_err_and(Unsigned::is_cheap) {
+        mac::is_mac(HashAlgorithm::Sha256, secrets, &[body], &[]);
+    }
+    verified
+}
+
+/// What an event says of itself when nobody looks at its signature.
+pub(super) fn unproven<'a>(scheme: &WebhookScheme, headers: &Headers<'a>) -> Result<Proof<'a>, Unsigned> {
+    match scheme {
+        WebhookScheme::StandardWebhooks {} => Ok(Proof { id: headers.find(standard::ID)? }),
+        _ => Ok(Proof::default()),
+    }
+}
+
+/// The event in a body.
+///
+/// # Errors
+/// A header with its name came twice, or cannot be read.
+pub fn event(
+    scheme: &WebhookScheme,
+    proof: Proof<'_>,
+    headers: &Headers<'_>,
+    body: &[u8],
+    payload: Value,
+) -> Result<Event, Unsigned> {
+    let member = |name: &str| payload.get(name).and_then(Value::as_str).map(str::to_owned);
+    let (id, kind) = match scheme {
+        WebhookScheme::StandardWebhooks {} => (proof.id.map(str::to_owned), member("type")),
+        WebhookScheme::Github {} => (owned(headers.find(github::ID)?), owned(headers.find(github::TYPE)?)),
+        WebhookScheme::Stripe {} => (member("id"), member("type")),
+        WebhookScheme::Hmac(plain) => {
+            let named = |source: &Option<String>| match source.as_deref().map(Source::parse) {
+                // Read when the webhook was saved.
+                None | Some(Err(_)) => Ok(None),
+                Some(Ok(source)) => source.of(headers, &payload),
+            };
+            (named(&plain.event_id)?, named(&plain.event_type)?)
+        }
+    };
+    let kind = kind.filter(|kind| !kind.is_empty()).map(|kind| cut(kind, LONGEST_NAME));
+    Ok(Event { id: named(id.filter(|id| !id.is_empty()), body), kind, payload })
+}
+
+fn owned(text: Option<&str>) -> Option<String> {
+    text.map(str::to_owned)
+}
+
+/// An identifier that can be stored, whatever the sender's is.
+fn named(id: Option<String>, body: &[u8]) -> String {
+    match id {
+        Some(id) if id.len() <= LONGEST_NAME && !id.contains('\0') => id,
+        Some(id) => format!("sha256:{}", Sha256Digest::of(id.as_bytes())),
+        None => format!("body:{}", Sha256Digest::of(body)),
+    }
+}
+
+/// The beginning of a text, in whole characters, without what a database cannot hold.
+fn cut(text: String, bytes: usize) -> String {
+    let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    text[..end].replace('\0', "\u{fffd}")
+}
+
+/// Whether a signed time is close enough.
+fn within_window(timestamp: &str, now_s: i64) -> Result<(), Unsigned> {
+    let signed: i64 = timestamp.parse().map_err(|_| Unsigned::NoTime)?;
+    let age = now_s.saturating_sub(signed);
+    if age.unsigned_abs() <= WINDOW_S.unsigned_abs() { Ok(()) } else { Err(Unsigned::OutOfTime(age)) }
+}
+
+#[cfg(test)]
+mod tests;

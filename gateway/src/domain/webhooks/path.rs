@@ -1,0 +1,244 @@
+//! Where in a payload a value is: a singular query of JSONPath (RFC 9535, section 2.3.5.1).
+//!
+//! A singular query leads to one value or none, in as many steps as it has names and indices. The whole language has wildcards,
+//! slices, filters and descents, whose cost grows with powers of the payload's size, and no library bounds it; and each place
+//! of a mapping takes one value anyway.
+
+use serde_json::Value;
+
+/// Bytes of a path.
+const LONGEST: usize = 512;
+/// The largest index: JSON's exact integers (RFC 9535, section 2.1).
+const LARGEST: i64 = (1 << 53) - 1;
+
+/// A path that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path(Vec<Step>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    Name(String),
+    /// From the end if it is negative.
+    Index(i64),
+}
+
+/// Why a text is no path.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no path to one value, as $.issue.title or $['first name'][0]: {why}")]
+pub struct WrongPath {
+    text: String,
+    why: &'static str,
+}
+
+impl Path {
+    /// Reads a path.
+    ///
+    /// # Errors
+    /// See [`WrongPath`].
+    pub fn parse(text: &str) -> Result<Self, WrongPath> {
+        steps(text).map(Self).map_err(|why| WrongPath { text: text.chars().take(80).collect(), why })
+    }
+
+    /// The value at the place, if there is one.
+    pub fn of<'a>(&self, payload: &'a Value) -> Option<&'a Value> {
+        self.0.iter().try_fold(payload, |value, step| match (step, value) {
+            (Step::Name(name), Value::Object(members)) => members.get(name),
+            (Step::Index(index), Value::Array(values)) => match usize::try_from(*index) {
+                Ok(index) => values.get(index),
+                Err(_) => values.len().checked_sub(usize::try_from(index.unsigned_abs()).ok()?).map(|i| &values[i]),
+            },
+            _ => None,
+        })
+    }
+}
+
+fn steps(text: &str) -> Result<Vec<Step>, &'static str> {
+    if text.len() > LONGEST {
+        return Err("it is longer than 512 bytes");
+    }
+    let mut rest = text.strip_prefix('$').ok_or("it begins with $")?;
+    let mut steps = Vec::new();
+    while !rest.is_empty() {
+        let step;
+        (step, rest) = match rest.trim_start_matches(BLANK) {
+            "" => return Err("it ends with a blank"),
+            more if more.starts_with("..") => return Err(".. leads to many values"),
+            more if more.starts_with('.') => dotted(&more[1..])?,
+            more if more.starts_with('[') => bracketed(more[1..].trim_start_matches(BLANK))?,
+            _ => return Err("a name follows a dot, or stands in brackets"),
+        };
+        steps.push(step);
+    }
+    Ok(steps)
+}
+
+const BLANK: [char; 4] = [' ', '\t', '\n', '\r'];
+
+/// What follows a dot: `member-name-shorthand`.
+fn dotted(text: &str) -> Result<(Step, &str), &'static str> {
+    let first = |c: char| c.is_ascii_alphabetic() || c == '_' || !c.is_ascii();
+    let end = text.find(|c: char| !first(c) && !c.is_ascii_digit()).unwrap_or(text.len());
+    match text.chars().next() {
+        Some(c) if first(c) => Ok((Step::Name(text[..end].to_owned()), &text[end..])),
+        Some('*') => Err("* leads to many values"),
+        _ => Err("a name after a dot begins with a letter"),
+    }
+}
+
+/// What follows a bracket: one name in quotes, or one index.
+fn bracketed(text: &str) -> Result<(Step, &str), &'static str> {
+    let (step, rest) = match text.chars().next() {
+        Some(quote @ ('\'' | '"')) => {
+            let (name, rest) = quoted(&text[1..], quote)?;
+            (Step::Name(name), rest)
+        }
+        Some('-' | '0'..='9') => {
+            let end = text.find(|c: char| c != '-' && !c.is_ascii_digit()).unwrap_or(text.len());
+            (Step::Index(index(&text[..end])?), &text[end..])
+        }
+        _ => return Err("in brackets stands one name in quotes, or one index"),
+    };
+    let rest = rest.trim_start_matches(BLANK).strip_prefix(']');
+    Ok((step, rest.ok_or("in brackets stands one name in quotes, or one index")?))
+}
+
+fn index(digits: &str) -> Result<i64, &'static str> {
+    let plain = digits.strip_prefix('-').unwrap_or(digits);
+    let canonical = digits == "0" || !plain.is_empty() && !plain.starts_with('0') && !plain.contains('-');
+    let number = digits.parse::<i64>().ok().filter(|number| canonical && number.abs() <= LARGEST);
+    number.ok_or("an index is a whole number without zeros before it")
+}
+
+/// What stands before the closing quote.
+fn quoted(text: &str, quote: char) -> Result<(String, &str), &'static str> {
+    const WRONG: &str = "what follows a backslash is not known";
+    let (mut name, mut rest) = (String::new(), text.chars());
+    while let Some(c) = rest.next() {
+        match c {
+            c if c == quote => return Ok((name, rest.as_str())),
+            c if c < ' ' => return Err("a control character is written with a backslash"),
+            '\\' => match rest.next().ok_or(WRONG)? {
+                'b' => name.push('\u{8}'),
+                'f' => name.push('\u{c}'),
+                'n' => name.push('\n'),
+                'r' => name.push('\r'),
+                't' => name.push('\t'),
+                c @ ('/' | '\\') => name.push(c),
+                c if c == quote => name.push(c),
+                'u' => {
+                    let (c, more) = escaped(rest.as_str()).ok_or(WRONG)?;
+                    name.push(c);
+                    rest = more.chars();
+                }
+                _ => return Err(WRONG),
+            },
+            c => name.push(c),
+        }
+    }
+    Err("a quote is missing")
+}
+
+/// The character behind `\u`, which may take two of them.
+fn escaped(text: &str) -> Option<(char, &str)> {
+    let unit = |text: &str| {
+        let digits = text.get(..4).filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))?;
+        u32::from_str_radix(digits, 16).ok()
+    };
+    let (first, rest) = (unit(text)?, &text[4..]);
+    if !(0xD800..0xDC00).contains(&first) {
+        return Some((char::from_u32(first)?, rest));
+    }
+    let rest = rest.strip_prefix("\\u")?;
+    let second = unit(rest).filter(|second| (0xDC00..0xE000).contains(second))?;
+    Some((char::from_u32(0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00))?, &rest[4..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn found(path: &str, payload: &Value) -> Option<Value> {
+        Path::parse(path).unwrap_or_else(|error| panic!("{error}")).of(payload).cloned()
+    }
+
+    #[test]
+    fn a_path_leads_to_one_value_or_none() {
+        let payload = json!({ "a": { "b c": [1, { "d": "x" }, null] }, "☺": true, "'": 5, "_9": 6, "😀": 7 });
+        for (path, value) in [
+            ("$", Some(payload.clone())),
+            ("$.a['b c'][1].d", Some(json!("x"))),
+            ("$ .a [ \"b c\" ]\n[ -2 ].d", Some(json!("x"))),
+            ("$.a['b c'][-3]", Some(json!(1))),
+            ("$.a['b c'][2]", Some(Value::Null)),
+            ("$.a['b c'][3]", None),
+            ("$.a['b c'][-4]", None),
+            ("$.a['b c'].d", None),
+            ("$.a[0]", None),
+            ("$.☺", Some(json!(true))),
+            (r"$['\'']", Some(json!(5))),
+            ("$[\"'\"]", Some(json!(5))),
+            ("$._9", Some(json!(6))),
+            (r"$['\uD83D\uDE00']", Some(json!(7))),
+            (r"$['\u263A']", Some(json!(true))),
+        ] {
+            assert_eq!(found(path, &payload), value, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_leads_to_many_or_is_not_written_so_is_refused() {
+        for path in [
+            "",
+            "a",
+            " $",
+            "$ ",
+            "$.",
+            "$..a",
+            "$.*",
+            "$[*]",
+            "$[1,2]",
+            "$[0:1]",
+            "$[?@.a]",
+            "$['a','b']",
+            "$[01]",
+            "$[-0]",
+            "$[--1]",
+            "$[-]",
+            "$[9007199254740992]",
+            "$[",
+            "$['a'",
+            "$['a",
+            "$[a]",
+            "$.1a",
+            "$a",
+            "$. a",
+            r"$['\x']",
+            r"$['\uD83D']",
+            r"$['\uDE00']",
+            r#"$['\"']"#,
+            "$['\u{1}']",
+            "$.a.$",
+        ] {
+            assert!(Path::parse(path).is_err(), "{path:?}");
+        }
+        assert!(Path::parse(&format!("${}", ".a".repeat(256))).is_err(), "too long");
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_is_found_in_quotes(name: String) {
+            let written = format!("$[{}]", serde_json::to_string(&name).expect("a text"));
+            prop_assume!(written.len() <= LONGEST && !name.contains('\u{7f}'));
+            prop_assert_eq!(found(&written, &json!({ &name: 1 })), Some(json!(1)));
+        }
+
+        #[test]
+        fn arbitrary_text_never_panics(text: String) {
+            let _ = Path::parse(&text);
+            let _ = Path::parse(&format!("$['{text}"));
+            let _ = Path::parse(&format!("$[{text}"));
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Writes down what webhooks received, after the senders were answered: nobody waits for that, and nobody can tell from the
+//! time of an answer whether something was written.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use deskgate_protocol::HookId;
+use tokio::sync::mpsc;
+
+use crate::store::Store;
+use crate::store::webhook_receipts::NewReceipt;
+
+/// Receipts that may wait to be written. More are not kept: the last twenty of each webhook are, anyway.
+const WAITING: usize = 1024;
+/// Receipts in one statement.
+const BATCH: usize = 64;
+/// How often a webhook's wrong signatures are noted: whoever sends many shall not make many writes.
+const NOTED: Duration = Duration::from_secs(1);
+/// Webhooks that are remembered for that.
+const REMEMBERED: usize = 10_000;
+
+/// Where receipts are handed in.
+#[derive(Clone)]
+pub(super) struct Receipts {
+    queue: mpsc::Sender<NewReceipt>,
+    unsigned: Arc<Mutex<HashMap<HookId, Instant>>>,
+}
+
+impl Receipts {
+    /// The entrance, and the writing, which ends when every clone of the entrance is gone.
+    pub(super) fn new(store: Store) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let (queue, receiver) = mpsc::channel(WAITING);
+        (Self { queue, unsigned: Arc::default() }, write(store, receiver))
+    }
+
+    /// Notes an event with a good signature.
+    pub(super) fn note(&self, receipt: NewReceipt) {
+        if self.queue.try_send(receipt).is_err() {
+            tracing::debug!("something that a webhook received was not noted");
+        }
+    }
+
+    /// Notes one without, unless that was done a moment ago.
+    pub(super) fn note_unsigned(&self, receipt: NewReceipt) {
+        {
+            // Nothing panics while it holds the lock.
+            let mut unsigned = self.unsigned.lock().unwrap_or_else(PoisonError::into_inner);
+            if unsigned.get(&receipt.hook_id).is_some_and(|at| at.elapsed() < NOTED) {
+                return;
+            }
+            if unsigned.len() >= REMEMBERED {
+                unsigned.retain(|_, at| at.elapsed() < NOTED);
+            }
+            unsigned.insert(receipt.hook_id, Instant::now());
+        }
+        self.note(receipt);
+    }
+}
+
+async fn write(store: Store, mut receiver: mpsc::Receiver<NewReceipt>) {
+    let mut batch = Vec::with_capacity(BATCH);
+    while receiver.recv_many(&mut batch, BATCH).await > 0 {
+        if let Err(error) = store.note_receipts(&batch).await {
+            tracing::debug!(%error, receipts = batch.len(), "what webhooks received was not noted");
+        }
+        batch.clear();
+    }
+}

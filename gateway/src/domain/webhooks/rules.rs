@@ -1,0 +1,229 @@
+//! Filter and mapping: what an event would become. Pure, so that a trial says exactly what a reception does.
+
+use std::collections::BTreeMap;
+
+use deskgate_protocol::HookId;
+use deskgate_protocol::management::{
+    Mapped, TrialOutcome, WebhookFilter, WebhookMapping, WebhookScheme, WebhookSettings,
+};
+use deskgate_protocol::service::check_name;
+use serde_json::Value;
+
+use super::cel::{Condition, WrongCondition};
+use super::path::{Path, WrongPath};
+use super::template::{Template, WrongTemplate, shown};
+use super::{Event, Headers, Unsigned, cut};
+use crate::domain::access::is_subject;
+
+/// Labels that a mapping may have; three more say where a run comes from.
+const MOST_LABELS: usize = 13;
+/// What labels that say where a run comes from begin with.
+const OWN_LABELS: &str = "webhook_";
+/// Characters of a label's value (http-api, section "Admission").
+const LONGEST_LABEL: usize = 512;
+/// Types in a filter.
+const MOST_TYPES: usize = 64;
+/// Genuine events a second that a webhook may be given.
+const MOST_PER_SECOND: u32 = 1000;
+
+/// Why settings cannot be saved.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WrongSettings {
+    /// The name is none.
+    #[error("{0}")]
+    Name(String),
+    /// The text of the input.
+    #[error("text: {0}")]
+    Text(#[from] WrongTemplate),
+    /// A path.
+    #[error("{0}: {1}")]
+    Path(String, WrongPath),
+    /// The condition.
+    #[error(transparent)]
+    Condition(#[from] WrongCondition),
+    /// The event types.
+    #[error("a filter has at most 64 event types of 1 to 255 characters, with a * at the end only")]
+    Types,
+    /// Nobody to run for.
+    #[error("a webhook needs a subject: a fixed one, or a path to it, or both")]
+    NoSubject,
+    /// No name of a business user.
+    #[error("a subject has 1 to 255 visible ASCII characters")]
+    Subject,
+    /// The labels.
+    #[error("at most 13 labels, with names of 1 to 64 characters that do not begin with webhook_")]
+    Labels,
+    /// The rate.
+    #[error("a webhook takes 1 to 1000 events a second")]
+    Rate,
+    /// A header's name.
+    #[error("{0:?} is no name of a header")]
+    Header(String),
+    /// What stands before a signature.
+    #[error("a prefix has at most 64 visible ASCII characters")]
+    Prefix,
+}
+
+/// Where an event names something: a header or the payload.
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    Header(String),
+    Payload(Path),
+}
+
+impl Source {
+    /// A path begins with `$`; everything else is a header's name.
+    pub(super) fn parse(text: &str) -> Result<Self, WrongSettings> {
+        match text.starts_with('$') {
+            true => path("event id or type", text).map(Self::Payload),
+            false => header(text).map(|()| Self::Header(text.to_owned())),
+        }
+    }
+
+    pub(super) fn of(&self, headers: &Headers<'_>, payload: &Value) -> Result<Option<String>, Unsigned> {
+        match self {
+            Self::Header(name) => Ok(headers.find(name)?.map(str::to_owned)),
+            Self::Payload(path) => Ok(path.of(payload).and_then(shown)),
+        }
+    }
+}
+
+fn path(what: &str, text: &str) -> Result<Path, WrongSettings> {
+    Path::parse(text).map_err(|error| WrongSettings::Path(what.to_owned(), error))
+}
+
+fn header(name: &str) -> Result<(), WrongSettings> {
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    let usable = (1..=64).contains(&name.len()) && name.bytes().all(token);
+    if usable { Ok(()) } else { Err(WrongSettings::Header(name.chars().take(80).collect())) }
+}
+
+/// Filter and mapping, read once.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    types: Vec<String>,
+    condition: Option<Condition>,
+    text: Template,
+    subject: Option<String>,
+    subject_path: Option<Path>,
+    conversation_key: Option<Path>,
+    labels: BTreeMap<String, Path>,
+}
+
+impl Rules {
+    /// Reads what was chosen about a webhook.
+    ///
+    /// # Errors
+    /// See [`WrongSettings`].
+    pub fn read(settings: &WebhookSettings) -> Result<Self, WrongSettings> {
+        check_name(&settings.name).map_err(WrongSettings::Name)?;
+        check_scheme(&settings.scheme)?;
+        if !(1..=MOST_PER_SECOND).contains(&settings.requests_per_second) {
+            return Err(WrongSettings::Rate);
+        }
+        let WebhookFilter { event_types, condition } = &settings.filter;
+        let WebhookMapping { text, subject, subject_path, conversation_key, metadata } = &settings.mapping;
+        let is_type = |kind: &String| (1..=255).contains(&kind.len()) && !kind[..kind.len() - 1].contains('*');
+        if event_types.len() > MOST_TYPES || !event_types.iter().all(is_type) {
+            return Err(WrongSettings::Types);
+        }
+        if subject.is_none() && subject_path.is_none() {
+            return Err(WrongSettings::NoSubject);
+        }
+        if subject.as_deref().is_some_and(|subject| !is_subject(subject)) {
+            return Err(WrongSettings::Subject);
+        }
+        let is_label = |name: &String| (1..=64).contains(&name.chars().count()) && !name.starts_with(OWN_LABELS);
+        if metadata.len() > MOST_LABELS || !metadata.keys().all(is_label) {
+            return Err(WrongSettings::Labels);
+        }
+        let optional = |what, text: &Option<String>| text.as_deref().map(|text| path(what, text)).transpose();
+        Ok(Self {
+            types: event_types.clone(),
+            condition: condition.as_deref().map(Condition::parse).transpose()?,
+            text: Template::parse(text)?,
+            subject: subject.clone(),
+            subject_path: optional("subject", subject_path)?,
+            conversation_key: optional("conversation_key", conversation_key)?,
+            labels: metadata
+                .iter()
+                .map(|(name, text)| Ok((name.clone(), path(name, text)?)))
+                .collect::<Result<_, WrongSettings>>()?,
+        })
+    }
+
+    /// What an event would become.
+    pub fn judge(&self, event: &Event) -> TrialOutcome {
+        match self.unwanted(event) {
+            Some(reason) => TrialOutcome::Ignored { reason },
+            None => match self.mapped(event) {
+                Ok(mapped) => TrialOutcome::Submitted(mapped),
+                Err(reason) => TrialOutcome::Refused { reason },
+            },
+        }
+    }
+
+    /// Why the filter does not want an event.
+    fn unwanted(&self, event: &Event) -> Option<String> {
+        let kind = event.kind.as_deref().unwrap_or_default();
+        let fits = |wanted: &String| match wanted.strip_suffix('*') {
+            Some(beginning) => kind.starts_with(beginning),
+            None => kind == wanted,
+        };
+        if !self.types.is_empty() && !self.types.iter().any(fits) {
+            return Some(match &event.kind {
+                Some(kind) => format!("the filter does not have the type {kind:?}"),
+                None => "the filter asks for types, and the event has none".to_owned(),
+            });
+        }
+        match self.condition.as_ref()?.holds(event) {
+            Ok(true) => None,
+            Ok(false) => Some("the condition does not hold".to_owned()),
+            Err(error) => Some(format!("the condition has no answer: {error}")),
+        }
+    }
+
+    fn mapped(&self, event: &Event) -> Result<Mapped, String> {
+        let text = self.text.fill(event).map_err(|error| error.to_string())?;
+        if text.is_empty() {
+            return Err("the text is empty".to_owned());
+        }
+        let at = |path: &Path| path.of(&event.payload).and_then(shown);
+        let subject = self.subject_path.as_ref().and_then(at).or_else(|| self.subject.clone());
+        let subject = subject.ok_or("the event names no subject, and there is no fixed one")?;
+        if !is_subject(&subject) {
+            return Err("the subject is not 1 to 255 visible ASCII characters".to_owned());
+        }
+        let conversation_key = match &self.conversation_key {
+            None => None,
+            Some(path) => Some(at(path).ok_or("the event names no conversation")?),
+        };
+        // The same rule as for callers.
+        let is_key = |key: &String| (1..=255).contains(&key.chars().count()) && !key.chars().any(char::is_control);
+        if conversation_key.as_ref().is_some_and(|key| !is_key(key)) {
+            return Err("the conversation's key is not 1 to 255 characters without control characters".to_owned());
+        }
+        let labels = self.labels.iter().filter_map(|(name, path)| Some((name.clone(), at(path)?)));
+        let metadata = labels.map(|(name, value)| (name, value.chars().take(LONGEST_LABEL).collect())).collect();
+        Ok(Mapped { text, subject, conversation_key, metadata })
+    }
+}
+
+/// The labels that say where a run comes from.
+pub(super) fn own_labels(hook_id: HookId, event: &Event) -> impl Iterator<Item = (String, String)> {
+    let kind = event.kind.clone().map(|kind| ("event_type", kind));
+    let all = [("hook_id", hook_id.to_string()), ("event_id", event.id.clone())].into_iter().chain(kind);
+    all.map(|(name, value)| (format!("{OWN_LABELS}{name}"), cut(value, LONGEST_LABEL)))
+}
+
+fn check_scheme(scheme: &WebhookScheme) -> Result<(), WrongSettings> {
+    let WebhookScheme::Hmac(plain) = scheme else { return Ok(()) };
+    header(&plain.header)?;
+    if plain.prefix.len() > 64 || !plain.prefix.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(WrongSettings::Prefix);
+    }
+    for source in [&plain.event_id, &plain.event_type].into_iter().flatten() {
+        Source::parse(source)?;
+    }
+    Ok(())
+}

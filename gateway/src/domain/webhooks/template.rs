@@ -1,0 +1,217 @@
+//! What an event's input says: text with places for values of the payload, as in `{{ $.issue.title }}`.
+//!
+//! A value is put in as it is and never read as a template. There are no loops, conditions and functions: what the gateway
+//! does for an event is bounded by the template's and the payload's length alone, and an assistant reads JSON where there is more
+//! to say.
+
+use serde_json::Value;
+
+use super::Event;
+use super::path::{Path, WrongPath};
+use crate::domain::bodies::MAX_TEXT;
+
+/// Bytes of a template.
+const LONGEST: usize = 16 * 1024;
+
+/// A template that was read.
+#[derive(Clone, Debug)]
+pub struct Template(Vec<Part>);
+
+#[derive(Clone, Debug)]
+enum Part {
+    Text(String),
+    Place { what: What, otherwise: String },
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    Payload(Path),
+    EventId,
+    EventType,
+}
+
+/// Why a text is no template.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WrongTemplate {
+    /// There is nothing in it, or too much.
+    #[error("a template has 1 to {LONGEST} bytes")]
+    Length,
+    /// A place has no end.
+    #[error("{{{{ is never closed with }}}}")]
+    Open,
+    /// What stands in a place is not known.
+    #[error(
+        "in {{{{ }}}} stands a path such as $.issue.title, event.id or event.type, and after ?? what is put in its place where \
+         there is none, in quotes"
+    )]
+    Place,
+    /// A path is none.
+    #[error(transparent)]
+    Path(#[from] WrongPath),
+}
+
+/// The text would be longer than an input may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the text would be longer than {MAX_TEXT} bytes")]
+pub struct TooLong;
+
+impl Template {
+    /// Reads a template.
+    ///
+    /// # Errors
+    /// See [`WrongTemplate`].
+    pub fn parse(text: &str) -> Result<Self, WrongTemplate> {
+        if !(1..=LONGEST).contains(&text.len()) {
+            return Err(WrongTemplate::Length);
+        }
+        let (mut parts, mut rest) = (Vec::new(), text);
+        while let Some((before, more)) = rest.split_once("{{") {
+            let (place, after) = apart(more, "}}").ok_or(WrongTemplate::Open)?;
+            parts.push(Part::Text(before.to_owned()));
+            parts.push(part(place.trim())?);
+            rest = after;
+        }
+        parts.push(Part::Text(rest.to_owned()));
+        Ok(Self(parts))
+    }
+
+    /// The text for an event. What is missing, or null, leaves its place empty.
+    ///
+    /// # Errors
+    /// The text would be too long.
+    pub fn fill(&self, event: &Event) -> Result<String, TooLong> {
+        let mut text = String::new();
+        for part in &self.0 {
+            match part {
+                Part::Text(own) => text.push_str(own),
+                Part::Place { what, otherwise } => match what.of(event) {
+                    Some(value) => text.push_str(&value),
+                    None => text.push_str(otherwise),
+                },
+            }
+            if text.len() > MAX_TEXT {
+                return Err(TooLong);
+            }
+        }
+        Ok(text)
+    }
+}
+
+impl What {
+    fn of(&self, event: &Event) -> Option<String> {
+        match self {
+            Self::Payload(path) => path.of(&event.payload).and_then(shown),
+            Self::EventId => Some(event.id.clone()),
+            Self::EventType => event.kind.clone(),
+        }
+    }
+}
+
+/// A value as text: a string as it is, everything else as JSON. Null says nothing.
+pub(super) fn shown(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        other => Some(other.to_string()),
+    }
+}
+
+/// What stands before a mark that is not in quotes, and what follows it.
+fn apart<'a>(text: &'a str, mark: &str) -> Option<(&'a str, &'a str)> {
+    let (mut quote, mut escaped) = (None, false);
+    for (place, c) in text.char_indices() {
+        match (quote, c) {
+            _ if escaped => escaped = false,
+            (Some(_), '\\') => escaped = true,
+            (Some(open), c) if c == open => quote = None,
+            (None, '\'' | '"') => quote = Some(c),
+            (None, _) if text[place..].starts_with(mark) => return Some((&text[..place], &text[place + mark.len()..])),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn part(place: &str) -> Result<Part, WrongTemplate> {
+    // A text by itself: how braces are written.
+    if let Some(text) = quoted(place) {
+        return Ok(Part::Text(text));
+    }
+    let (what, otherwise) = match apart(place, "??") {
+        Some((what, text)) => (what.trim(), quoted(text.trim()).ok_or(WrongTemplate::Place)?),
+        None => (place, String::new()),
+    };
+    let what = match what {
+        "event.id" => What::EventId,
+        "event.type" => What::EventType,
+        path if path.starts_with('$') => What::Payload(Path::parse(path)?),
+        _ => return Err(WrongTemplate::Place),
+    };
+    Ok(Part::Place { what, otherwise })
+}
+
+/// A text in double quotes, as JSON writes it.
+fn quoted(text: &str) -> Option<String> {
+    serde_json::from_str(text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn event(payload: Value) -> Event {
+        Event { id: "evt_1".to_owned(), kind: Some("issues".to_owned()), payload }
+    }
+
+    fn filled(template: &str, payload: Value) -> String {
+        Template::parse(template).unwrap_or_else(|error| panic!("{error}")).fill(&event(payload)).expect("short")
+    }
+
+    #[test]
+    fn values_are_put_where_the_template_says() {
+        let payload = json!({ "title": "It }} breaks", "n": 7, "none": null, "who": { "a": [1] }, "}}": "odd" });
+        for (template, text) in [
+            ("no place", "no place"),
+            ("{{ $.title }} ({{$.n}})", "It }} breaks (7)"),
+            ("{{ event.type }} {{ event.id }}", "issues evt_1"),
+            ("[{{ $.none }}|{{ $.missing }}|{{ $.none ?? \"–\" }}]", "[||–]"),
+            ("{{ $.who }}", "{\"a\":[1]}"),
+            ("{{ \"{{\" }} {{ $['}}'] }} }}", "{{ odd }}"),
+            ("{{ $ ?? \"a ?? b\" }}", &payload.to_string()),
+            ("{{ $.x ?? \"}}\\n\" }}", "}}\n"),
+        ] {
+            assert_eq!(filled(template, payload.clone()), text, "{template}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_template_is_refused() {
+        for text in
+            ["", "{{", "{{ $.a", "{{ }}", "{{ payload }}", "{{ $.a ?? b }}", "{{ $..a }}", "{{ $.a | upper }}", "{{ '"]
+        {
+            assert!(Template::parse(text).is_err(), "{text:?}");
+        }
+        assert_eq!(Template::parse(&"a".repeat(LONGEST + 1)).unwrap_err(), WrongTemplate::Length);
+    }
+
+    #[test]
+    fn a_value_is_never_read_as_a_template() {
+        assert_eq!(filled("{{ $.a }}", json!({ "a": "{{ $.b }}", "b": "secret" })), "{{ $.b }}");
+    }
+
+    #[test]
+    fn many_places_for_a_large_value_end_early() {
+        let template = Template::parse(&"{{$.a}}".repeat(2000)).unwrap();
+        assert_eq!(template.fill(&event(json!({ "a": "x".repeat(200_000) }))), Err(TooLong));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_text_never_panics(text: String) {
+            let _ = Template::parse(&text);
+            let _ = Template::parse(&format!("{{{{ {text} }}}}"));
+        }
+    }
+}
