@@ -60,7 +60,7 @@ async fn an_application_is_created_keyed_disabled_and_removed() {
     };
     let reader = of("reader");
     assert_eq!(reader["fixed_subject"], "customer-7");
-    assert_eq!(reader["scopes"].as_array().map(Vec::len), Some(3), "{reader}");
+    assert_eq!(reader["scopes"].as_array().map(Vec::len), Some(4), "{reader}");
 
     let row = format!("#row-{}", text(&reader, "/key_id"));
     page.click(&format!("{row} >> text=Roll…")).await;

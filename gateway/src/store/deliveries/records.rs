@@ -3,12 +3,12 @@
 use deskgate_protocol::delivery::{Delivery, DeliveryState};
 use deskgate_protocol::management::{DeliveryAttempt, DeliveryDetail, OwnDelivery};
 use deskgate_protocol::{ApplicationId, DeliveryId, DeviceId, EndpointId, RunId};
-use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
+use tokio_postgres::{IsolationLevel, Row};
 use uuid::Uuid;
 
 use crate::store::runs::word;
-use crate::store::{Error, Page, Place, Store};
+use crate::store::{Error, Page, Place, Store, patiently};
 
 /// What a caller's list is to show.
 #[derive(Clone, Debug)]
@@ -104,13 +104,25 @@ impl Store {
             WHERE d.delivery_id = $1 AND ($2::uuid IS NULL OR a.device_id = $2)"
         );
         let (id, device) = (delivery_id.uuid(), device_id.map(DeviceId::uuid));
-        let Some(row) = self.durable_opt(&sql, &[&id, &device]).await? else { return Ok(None) };
-        let sql = "-- deliveries::attempts
-            SELECT * FROM delivery_attempts WHERE delivery_id = $1 ORDER BY attempt DESC LIMIT 100";
-        let mut attempts: Vec<_> =
-            self.durable_rows(sql, &[&id]).await?.iter().map(attempt).collect::<Result<_, _>>()?;
-        attempts.reverse();
-        Ok(Some(DeliveryDetail { delivery: own(&row)?, attempts }))
+        patiently(async {
+            let mut client = self.client().await?;
+            // One view of both, so that they never contradict each other.
+            let building = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true);
+            let transaction = building.start().await?;
+            let row = transaction.query_opt(&sql, &[&id, &device]).await?;
+            let sql = "-- deliveries::attempts
+                SELECT * FROM delivery_attempts WHERE delivery_id = $1 ORDER BY attempt DESC LIMIT 100";
+            let attempts = match &row {
+                Some(_) => transaction.query(sql, &[&id]).await?,
+                None => Vec::new(),
+            };
+            transaction.commit().await?;
+            client.give_back();
+            let Some(row) = row else { return Ok(None) };
+            let attempts = attempts.iter().rev().map(attempt).collect::<Result<_, _>>()?;
+            Ok(Some(DeliveryDetail { delivery: own(&row)?, attempts }))
+        })
+        .await
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::world::{patient, seal_in};
+use super::world::{patient, seal};
 
 /// A door that is closed when it is dropped.
 pub(crate) struct Door {
@@ -55,8 +55,7 @@ pub(crate) fn api(store: &Store, limits: Limits, callers: domain::Limits, draini
     let (streams, streaming) = Streams::new(store.clone(), &callers, draining.clone(), tasks.stopping());
     tasks.spawn("streams", streaming);
     let desk = AdmissionDesk::new(store.clone(), admissions, &Default::default());
-    let folder = tempfile::tempdir().expect("a temporary directory");
-    let (reception, noting) = Reception::new(store.clone(), seal_in(folder.path()), desk.clone());
+    let (reception, noting) = Reception::new(store.clone(), seal(), desk.clone());
     tasks.spawn("receipts", noting);
     Api {
         store: store.clone(),

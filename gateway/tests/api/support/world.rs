@@ -1,7 +1,6 @@
 //! A gateway with a paired device, an application and a published service.
 
 use std::num::NonZeroU32;
-use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use deskgate_gateway::domain::admission::AdmissionDesk;
 use deskgate_gateway::domain::deliveries::Scribe;
 use deskgate_gateway::domain::desktop::{Callbacks, Desktop};
 use deskgate_gateway::domain::rates::Rate;
-use deskgate_gateway::seal::{self, Seal};
+use deskgate_gateway::seal::Seal;
 use deskgate_gateway::store::Store;
 use deskgate_gateway::store::admissions::Admissions;
 use deskgate_gateway::store::devices::{HeldRun, SessionKey};
@@ -52,20 +51,15 @@ pub(crate) struct Desk {
 impl Desk {
     /// Pairs a new device; it has one application with one service, and access is enabled.
     pub(crate) async fn pair(store: &Store) -> Self {
-        Self::pair_with(store, &seal()).await
-    }
-
-    /// The same with the seal of a gateway, so that it can read what the device has it keep.
-    pub(crate) async fn pair_with(store: &Store, seal: &Seal) -> Self {
         let seed: [u8; 32] = std::array::from_fn(|_| rand::random());
         let key = PublicKey::of(&ed25519_dalek::SigningKey::from_bytes(&seed));
         let device_id = store.pair_device("a laptop", &key).await.expect("paired").device_id;
         let tasks = Tasks::new(CancellationToken::new());
         let admission = AdmissionDesk::new(store.clone(), Admissions::start(store, &tasks, 1), &Limits::default());
         let url = "http://gateway".to_owned();
-        let callbacks = Callbacks { scribe: Scribe::new(store.clone(), seal.clone()), allowlist_is_yours: true };
+        let callbacks = Callbacks { scribe: Scribe::new(store.clone(), seal()), allowlist_is_yours: true };
         let kept = Duration::from_secs(3600);
-        let desktop = Desktop::new(store.clone(), device_id, admission, seal.clone(), url, kept, callbacks);
+        let desktop = Desktop::new(store.clone(), device_id, admission, seal(), url, kept, callbacks);
         let app = new_application(&desktop, "billing").await;
         let endpoint = publish(&desktop, &app, "invoices", 1, EndpointId::new()).await;
         let desk = Self { store: store.clone(), key, device_id, desktop, app, endpoint };
@@ -147,7 +141,7 @@ impl World {
         let database = Database::new().await;
         let dir = tempfile::tempdir().expect("a temporary directory");
         let gateway = start(&dir, database.url(), limits).await;
-        let desk = Desk::pair_with(gateway.store(), &seal_in(dir.path())).await;
+        let desk = Desk::pair(gateway.store()).await;
         Self { gateway, desk, database, _dir: dir }
     }
 
@@ -193,11 +187,6 @@ impl World {
     pub(crate) async fn stop(self) {
         self.gateway.stop().await;
     }
-}
-
-/// The seal of a gateway whose folder this is.
-pub(crate) fn seal_in(folder: &Path) -> Seal {
-    Seal::load_or_create(&folder.join(seal::FILE)).expect("a seal")
 }
 
 /// Limits for callers that ask more often than a backend does.
