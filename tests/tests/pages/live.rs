@@ -1,5 +1,7 @@
 //! Pages that stay open while the agent goes and comes back, and pages of two agents in one browser.
 
+use std::net::TcpListener;
+
 use deskgate_tests::{Browser, Device};
 use rustix::process::Signal;
 
@@ -8,7 +10,10 @@ use crate::enabled;
 #[tokio::test]
 async fn a_page_keeps_its_content_while_the_agent_is_away_and_is_fresh_when_it_is_back() {
     let Some(browser) = Browser::start().await else { return };
+    // While it is away, agents of other tests may take the usual ports; so it has another one.
+    let usual: Vec<_> = (7420..7440).filter_map(|port| TcpListener::bind(("127.0.0.1", port)).ok()).collect();
     let mut device = Device::built_in().await;
+    drop(usual);
     device.cli(&["app", "create", "Billing"]).await.ok();
     let page = browser.signed_in(&device).await;
     page.goto("/applications").await;
