@@ -67,6 +67,17 @@ async function fetchPage(address) {
   return new DOMParser().parseFromString(await answer.text(), "text/html");
 }
 
+// What is pressed stays where it is until it is released, or its click would be nobody's. A pointer that leaves the window
+// is not waited for.
+const LONGEST_PRESS = 2000;
+let released = Promise.resolve();
+addEventListener("pointerdown", () => {
+  released = new Promise((done) => {
+    for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => setTimeout(done), { once: true });
+    setTimeout(done, LONGEST_PRESS);
+  });
+}, true);
+
 // Takes over those parts of the page that show one of the topics.
 async function refresh(topics) {
   const shows = (part) => topics.has("everything") || part.dataset.live.split(" ").some((topic) => topics.has(topic));
@@ -78,6 +89,7 @@ async function refresh(topics) {
   if (itself && document.querySelector("[data-passes]")) { location.replace(location.href); return; }
   const fresh = itself ?? await fetchPage("/help");
   if (!fresh) return;
+  await released;
   // The address of a form that failed may show another page, too.
   const same = fresh.querySelector("h1")?.textContent === document.querySelector("h1")?.textContent;
   if (same) document.title = fresh.title;
