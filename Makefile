@@ -54,3 +54,17 @@ bench: ## Measure; a table on screen and target/bench/results.json
 	@scripts/setup test
 	@cargo build --release --workspace --bins
 	@cargo run --release --bin bench
+
+.PHONY: docs
+docs: ## The documentation as a book in target/book, with every link checked
+	@scripts/docs
+
+.PHONY: deb
+deb: ## Debian packages of both halves in target/deb
+	@scripts/setup deb
+	@cargo build --release --workspace --bins
+	@scripts/deb
+
+.PHONY: trial
+trial: ## Install the packages in a clean Debian of its own, and use them as the documentation says (root; after make deb)
+	@scripts/trial-install

@@ -112,6 +112,11 @@ impl Home {
         self.0.join("mcp")
     }
 
+    /// Who is signed in at hosted gateways.
+    pub fn accounts(&self) -> PathBuf {
+        self.0.join("accounts")
+    }
+
     /// The state of the built-in gateway.
     pub fn gateway(&self) -> PathBuf {
         self.0.join("gateway")
@@ -125,6 +130,11 @@ impl Home {
     /// The page that leads a browser to the management pages.
     pub fn opener(&self) -> PathBuf {
         self.0.join("open.html")
+    }
+
+    /// The version of the remote gateway that was met last.
+    pub fn gateway_version(&self) -> PathBuf {
+        self.0.join("gateway_version")
     }
 
     /// The private socket.

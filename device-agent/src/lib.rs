@@ -2,6 +2,7 @@
 //!
 //! This file is the composition root: the only one that knows all rooms.
 
+pub mod account;
 pub mod assistant;
 pub mod autostart;
 pub mod cli;
@@ -13,6 +14,7 @@ pub mod identity;
 pub mod link;
 pub mod local;
 pub mod mcp;
+pub mod met;
 pub mod notices;
 pub mod pages;
 pub mod power;
@@ -40,12 +42,13 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use account::Keeper;
 use assistant::accounts::Accounts;
 use cli::Signals;
 use config::{Home, HomeError};
 use dispatcher::{Dispatcher, DispatcherHandle, Execute};
 use identity::{DeviceKey, KeyFileError};
-use link::{BuiltIn, Connector, Credentials, Link};
+use link::{BuiltIn, Connector, Credentials, Hosted, Link};
 use local::desk::{Desk, Engine};
 use local::health::Health;
 use local::launch::Launch;
@@ -151,6 +154,7 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
     keys.set(store.settings().key_place().await?);
     let accounts = Accounts::new(home.providers()).with(keys.clone());
     let servers = Servers::new(Connections::new(home.mcp_servers()).with(keys.clone()));
+    let keeper = Keeper::new(home.accounts(), keys.clone());
     let desk = Desk {
         store: store.clone(),
         key: key.clone(),
@@ -158,6 +162,7 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
         home: std::env::var_os("HOME").map(PathBuf::from),
         accounts: accounts.clone(),
         servers: servers.clone(),
+        keeper: keeper.clone(),
         keys,
         own: home.path().to_owned(),
         engine,
@@ -174,7 +179,8 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
     let _forgetting = AbortOnDropHandle::new(tokio::spawn(retention::follow(desk.clone())));
     let _notifying = AbortOnDropHandle::new(tokio::spawn(local::notices::follow(desk.clone())));
     let office = AbortOnDropHandle::new(tokio::spawn(local::desk::serve(listener, desk, close.clone())));
-    let mut agent = Agent { home: home.clone(), store, key, accounts, servers, engines, keep_awake, ordered, signals };
+    let mut agent =
+        Agent { home: home.clone(), store, key, accounts, servers, keeper, engines, keep_awake, ordered, signals };
     let ended = Box::pin(agent.work()).await;
     agent.engines.send_replace(None);
     // An order that came too late is answered by the end of its channel.
@@ -226,6 +232,7 @@ struct Agent {
     key: DeviceKey,
     accounts: Accounts,
     servers: Servers,
+    keeper: Keeper,
     engines: watch::Sender<Option<Engine>>,
     /// When its owner wants the computer kept awake.
     keep_awake: watch::Receiver<KeepAwake>,
@@ -302,6 +309,9 @@ impl Agent {
             let wish = self.keep_awake.clone();
             let sleep = dispatcher::sleep::follow(shown, wish, dispatching.clone(), handle.clone());
             let _sleep = AbortOnDropHandle::new(tokio::spawn(sleep));
+            let is_remote = reached.gateway.is_none();
+            let meeting = met::follow(handle.status(), self.home.gateway_version(), is_remote);
+            let _meeting = AbortOnDropHandle::new(tokio::spawn(meeting));
             let _pausing =
                 AbortOnDropHandle::new(tokio::spawn(pause_if_asked(self.store.clone(), dispatching.clone())));
 
@@ -395,8 +405,18 @@ impl Agent {
         match connection.mode {
             Mode::Remote => {
                 let connector = Connector::Ssh(connection.saved.remote.ssh()?);
-                let token = token::load(&self.home.control_token())?;
+                let token = Some(token::load(&self.home.control_token())?);
                 Ok(Reached { connector, credentials: Credentials { key: self.key.clone(), token }, gateway: None })
+            }
+            Mode::Hosted => {
+                let device_name = self.store.settings().device_name().await?.unwrap_or_default();
+                let (gateway, keeper) = (connection.saved.hosted.address()?, self.keeper.clone());
+                let connector = Connector::Hosted(Hosted { gateway, keeper, device_name });
+                Ok(Reached {
+                    connector,
+                    credentials: Credentials { key: self.key.clone(), token: None },
+                    gateway: None,
+                })
             }
             Mode::BuiltIn => {
                 let gateway = self.start_gateway(connection.saved.builtin.address()?).await?;
@@ -415,7 +435,7 @@ impl Agent {
                     std::future::ready(Ok(stream))
                 };
                 let connector = Connector::BuiltIn(BuiltIn::new(open));
-                let credentials = Credentials { key: self.key.clone(), token: gateway.control_token().clone() };
+                let credentials = Credentials { key: self.key.clone(), token: Some(gateway.control_token().clone()) };
                 Ok(Reached { connector, credentials, gateway: Some(gateway) })
             }
         }

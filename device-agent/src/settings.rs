@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use deskgate_protocol::secret::SecretKind;
 use serde::{Deserialize, Serialize};
 
+use crate::account::GatewayAddress;
 use crate::link::{HostPin, PinnedFingerprint, Ssh};
 pub use crate::power::KeepAwake;
 
@@ -82,6 +83,8 @@ pub enum Mode {
     BuiltIn,
     /// On a server, over SSH.
     Remote,
+    /// Somebody else's, over its public address, with an account.
+    Hosted,
 }
 
 impl std::fmt::Display for Mode {
@@ -89,6 +92,7 @@ impl std::fmt::Display for Mode {
         f.write_str(match self {
             Self::BuiltIn => "builtin",
             Self::Remote => "remote",
+            Self::Hosted => "hosted",
         })
     }
 }
@@ -135,6 +139,26 @@ impl Default for Remote {
     }
 }
 
+/// The fields of the hosted mode. Who is signed in is kept elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hosted {
+    /// The gateway's address, such as `https://gateway.example.com`.
+    pub gateway_address: String,
+}
+
+impl Hosted {
+    /// The address, if it can be used.
+    pub fn address(&self) -> Result<GatewayAddress, Unusable> {
+        GatewayAddress::parse(&self.gateway_address).map_err(|why| Unusable(vec![format!("gateway-address: {why}")]))
+    }
+}
+
+impl Mode {
+    /// Every mode.
+    pub const ALL: [Self; 3] = [Self::BuiltIn, Self::Remote, Self::Hosted];
+}
+
 /// The fields of every mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -143,6 +167,9 @@ pub struct Fields {
     pub builtin: BuiltIn,
     /// The remote mode's.
     pub remote: Remote,
+    /// The hosted mode's.
+    #[serde(default)]
+    pub hosted: Hosted,
 }
 
 /// Everything about the connection.
@@ -157,6 +184,9 @@ pub struct Connection {
     pub builtin_draft: Option<BuiltIn>,
     /// What was edited and not saved.
     pub remote_draft: Option<Remote>,
+    /// What was edited and not saved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosted_draft: Option<Hosted>,
     /// Whether access is to be paused at the gateway as soon as it is reached.
     pub pause_access: bool,
 }
@@ -177,6 +207,9 @@ pub struct Edit {
     pub host_key: Option<String>,
     /// See [`Remote::known_hosts`]; takes the place of a fingerprint. Empty: none.
     pub known_hosts: Option<PathBuf>,
+    /// See [`Hosted::gateway_address`].
+    #[serde(default)]
+    pub gateway_address: Option<String>,
 }
 
 /// How the pages look.
@@ -231,6 +264,7 @@ impl Edit {
             ("control-socket", self.control_socket.as_deref()),
             ("host-key", self.host_key.as_deref()),
             ("known-hosts", known_hosts.as_deref()),
+            ("gateway-address", self.gateway_address.as_deref()),
         ];
         let pasted = fields.into_iter().filter_map(|(field, text)| {
             let kind = SecretKind::of(text?.trim())?;
@@ -265,6 +299,13 @@ impl Connection {
                     self.remote_draft = None;
                 }
             }
+            Mode::Hosted => {
+                let draft = self.hosted_draft.get_or_insert_with(|| self.saved.hosted.clone());
+                set(&mut draft.gateway_address, edit.gateway_address);
+                if *draft == self.saved.hosted {
+                    self.hosted_draft = None;
+                }
+            }
         }
     }
 
@@ -284,6 +325,13 @@ impl Connection {
                 self.saved.remote = draft;
                 self.remote_draft = None;
             }
+            Mode::Hosted => {
+                let draft = self.hosted_draft.clone().unwrap_or_else(|| self.saved.hosted.clone());
+                // Kept as it was understood: without what an address can have too much.
+                let gateway_address = draft.address()?.to_string();
+                self.saved.hosted = Hosted { gateway_address };
+                self.hosted_draft = None;
+            }
         }
         if self.mode != mode {
             self.mode = mode;
@@ -298,7 +346,12 @@ impl Connection {
             let remote = &connection.saved.remote;
             (remote.host_and_port().ok(), remote.control_socket.clone())
         };
-        self.mode == other.mode && (self.mode == Mode::BuiltIn || of(self) == of(other))
+        self.mode == other.mode
+            && match self.mode {
+                Mode::BuiltIn => true,
+                Mode::Remote => of(self) == of(other),
+                Mode::Hosted => self.saved.hosted == other.saved.hosted,
+            }
     }
 
     /// Throws a mode's draft away.
@@ -306,6 +359,7 @@ impl Connection {
         match mode {
             Mode::BuiltIn => self.builtin_draft = None,
             Mode::Remote => self.remote_draft = None,
+            Mode::Hosted => self.hosted_draft = None,
         }
     }
 }
@@ -471,6 +525,30 @@ mod tests {
         for wrong in ["", "me@host", "host:", "host:0", "host:x", "a b", "[::1", "ssh://host"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_hosted_address_is_kept_as_it_was_understood_and_names_the_gateway() {
+        let at = |text: &str| {
+            let mut connection = Connection::default();
+            let edit = Edit { gateway_address: Some(text.to_owned()), ..Edit::default() };
+            connection.edit(Mode::Hosted, edit);
+            connection.save(Mode::Hosted).map(|()| connection)
+        };
+        let one = at("https://Gateway.example.com/api/v1/").unwrap();
+        assert_eq!(one.saved.hosted.gateway_address, "https://gateway.example.com");
+        assert!(one.same_gateway(&at("https://gateway.example.com").unwrap()));
+        assert!(!one.same_gateway(&at("https://other.example.com").unwrap()));
+        for wrong in ["", "http://gateway.example.com", "gateway.example.com"] {
+            assert!(at(wrong).unwrap_err().to_string().starts_with("gateway-address: "), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_was_saved_before_there_was_a_hosted_mode_is_read() {
+        let mut before = serde_json::to_value(Connection::default()).unwrap();
+        before["saved"].as_object_mut().unwrap().remove("hosted");
+        assert_eq!(serde_json::from_value::<Connection>(before).unwrap(), Connection::default());
     }
 
     #[test]

@@ -106,11 +106,17 @@ async function refresh(topics) {
     }
     const again = holds && path(part, document.activeElement);
     for (const open of part.querySelectorAll("details[open]")) at(now, path(part, open))?.setAttribute("open", "");
+    for (const field of part.querySelectorAll("select")) keepChoice(field, at(now, path(part, field)));
     part.replaceWith(now);
     if (holds) focusAgain(now, again);
   }
   if (same) addNew(fresh);
   showHere();
+}
+
+// What was chosen stays chosen as long as it is there.
+function keepChoice(field, now) {
+  if ([...(now?.options ?? [])].some((option) => option.value === field.value)) now.value = field.value;
 }
 
 // Nor does anybody lose their place: what had focus has it again, and if it is gone, the part where it was.
@@ -142,6 +148,42 @@ function path(root, element) {
 }
 function at(root, steps) {
   return steps.reduce((here, step) => (typeof step === "string" ? root.querySelector(step) : here?.children[step]), root);
+}
+
+// What a form would do is shown while it is filled in: what its button for that would show. A secret stays where it is.
+for (const form of document.querySelectorAll("form[data-try]")) {
+  const button = form.querySelector("[data-tries]");
+  let timer = null;
+  let asked = null;
+  const look = async () => {
+    asked?.abort();
+    asked = new AbortController();
+    const fields = new FormData(form, button);
+    fields.delete("secret");
+    const { signal } = asked;
+    try {
+      const answer = await fetch(form.action, { method: "POST", body: new URLSearchParams(fields), signal });
+      if (!answer.ok) throw new Error(answer.status);
+      take(form, new DOMParser().parseFromString(await answer.text(), "text/html"));
+    } catch (error) {
+      if (error.name !== "AbortError") say("What would happen could not be asked");
+    }
+  };
+  form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(look, 250); });
+  button.addEventListener("click", (event) => { event.preventDefault(); look(); });
+}
+function take(form, fresh) {
+  for (const part of form.querySelectorAll("[data-tried]")) {
+    const now = fresh.getElementById(part.id);
+    if (now && now.innerHTML !== part.innerHTML) part.replaceChildren(...now.childNodes);
+  }
+  for (const field of form.querySelectorAll("[aria-describedby]")) {
+    for (const name of ["aria-describedby", "aria-invalid"]) {
+      const value = fresh.getElementById(field.id)?.getAttribute(name);
+      if (value) field.setAttribute(name, value);
+      else field.removeAttribute(name);
+    }
+  }
 }
 
 // In a narrow window the bar of pages begins with the one that is open.

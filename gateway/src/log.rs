@@ -1,13 +1,15 @@
-//! The log as JSON: one flat object a line, with the fields of the request it belongs to beside its own.
+//! The log: as text, for the journal, or as JSON: one flat object a line, with the fields of the request it belongs to beside its own.
 //!
 //! A request's fields are encoded once, when its span begins, and copied into each of its lines. Every acceptance
 //! writes a line, so this is part of what an acceptance costs.
 
 use std::fmt::{self, Debug};
+use std::io::IsTerminal;
 
 use serde_json::to_string;
 use tracing::field::{Field, Visit};
-use tracing::{Event, Subscriber};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
@@ -51,6 +53,56 @@ where
         }
         writeln!(line, ",\"target\":\"{}\"}}", metadata.target())
     }
+}
+
+/// An event as a line for the journal, which reads the priority at its beginning (sd-daemon(3)). Time, program and host
+/// are the journal's own.
+#[derive(Clone, Copy, Debug)]
+pub struct Journal;
+
+impl<S, N> FormatEvent<S, N> for Journal
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'w> FormatFields<'w> + 'static,
+{
+    fn format_event(&self, ctx: &FmtContext<'_, S, N>, mut line: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let priority = match *event.metadata().level() {
+            Level::ERROR => 3,
+            Level::WARN => 4,
+            Level::INFO => 6,
+            _ => 7,
+        };
+        let mut text = String::new();
+        ctx.format_fields(Writer::new(&mut text), event)?;
+        for span in ctx.event_scope().into_iter().flatten() {
+            if let Some(fields) = span.extensions().get::<FormattedFields<N>>().filter(|fields| !fields.is_empty()) {
+                text.push(' ');
+                text.push_str(fields);
+            }
+        }
+        // A line of its own would have a priority of its own.
+        writeln!(line, "<{priority}>{}", text.replace(['\n', '\r'], " "))
+    }
+}
+
+/// Begins to write the log to standard error, in the format of this name.
+pub fn start(format: &str, filter: EnvFilter) {
+    let terminal = std::io::stderr().is_terminal();
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        "json" => builder.fmt_fields(Members).event_format(Line).init(),
+        "journald" => builder.with_ansi(false).event_format(Journal).init(),
+        "auto" if is_journal() => builder.with_ansi(false).event_format(Journal).init(),
+        "auto" if !terminal => builder.fmt_fields(Members).event_format(Line).init(),
+        _ => builder.with_ansi(terminal && std::env::var_os("NO_COLOR").is_none()).with_target(false).init(),
+    }
+}
+
+/// Whether standard error goes to the journal (systemd.exec(5), JOURNAL_STREAM).
+fn is_journal() -> bool {
+    let stderr = rustix::fs::fstat(std::io::stderr());
+    let own = stderr.map(|stat| format!("{}:{}", stat.st_dev, stat.st_ino));
+    std::env::var("JOURNAL_STREAM").is_ok_and(|journal| own.is_ok_and(|own| own == journal))
 }
 
 /// Writes members, up to the first that cannot be written.
@@ -165,6 +217,22 @@ mod tests {
         }
         assert!(first["timestamp"].as_str().is_some_and(|at| at.ends_with('Z')), "{first}");
         assert_eq!((&second["part"], &second["none"]), (&json!(0.5), &json!("NaN")));
+    }
+
+    #[test]
+    fn the_journal_reads_the_priority_of_a_line_and_no_text_makes_a_line_of_its_own() {
+        let kept = Kept::default();
+        let subscriber =
+            tracing_subscriber::fmt().with_ansi(false).event_format(Journal).with_writer(kept.clone()).finish();
+        tracing::subscriber::with_default(subscriber, || {
+            let span = tracing::info_span!("request", request_id = "req_1");
+            let _inside = span.enter();
+            tracing::warn!(code = "late", "one\n<0>two");
+            tracing::info!("three");
+        });
+        let text = String::from_utf8(kept.0.lock().expect("no panic").clone()).expect("UTF-8");
+        let expected = "<4>one <0>two code=\"late\" request_id=\"req_1\"\n<6>three request_id=\"req_1\"\n";
+        assert_eq!(text, expected);
     }
 
     #[test]

@@ -1,25 +1,28 @@
 //! The gateway's program: its roles, logging, signals and exit codes.
 
 use std::ffi::OsString;
-use std::io::IsTerminal;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use deskgate_gateway::admin::check::{self, Verdict};
+use deskgate_gateway::admin::backup::{self, Backup};
+use deskgate_gateway::admin::check;
 use deskgate_gateway::admin::commands::{self, Admin};
+use deskgate_gateway::admin::{bundle, doctor, status, upgrade};
 use deskgate_gateway::config::{self, Config};
 use deskgate_gateway::descriptors::Descriptors;
 use deskgate_gateway::exit::{self, Exit, Failure};
 use deskgate_gateway::http::{openapi, server};
 use deskgate_gateway::log;
-use deskgate_gateway::output::{Output, table};
+use deskgate_gateway::manager::Manager;
+use deskgate_gateway::output::Output;
+use deskgate_gateway::signals::{Signals, Told};
 use deskgate_gateway::store::Database;
 use deskgate_gateway::store::migrate::{self, MIGRATIONS, MigrateError, Standing};
-use deskgate_gateway::{DatabaseSettings, Gateway, Settings, token};
+use deskgate_gateway::{DatabaseSettings, Gateway, Settings, hosted, man, token};
 use serde_json::json;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing_subscriber::EnvFilter;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -40,6 +43,9 @@ struct Cli {
     /// Print one JSON object
     #[arg(long, global = true)]
     json: bool,
+    /// How the log is written: auto, text, json or journald; the same as --set log.format=…
+    #[arg(long, global = true, value_name = "FORMAT")]
+    log_format: Option<String>,
     /// Print failures only
     #[arg(long, short, global = true)]
     quiet: bool,
@@ -55,8 +61,18 @@ enum Role {
         #[arg(long)]
         migrate: bool,
     },
-    /// Look at configuration, directories, control token and database
-    Check,
+    /// Look at configuration, directories, keys, TLS, sockets, database and clock; 10 if something fails
+    Check {
+        /// For the service manager: end with 3 or 7 if a start would be in vain, and wait for no database
+        #[arg(long)]
+        startup: bool,
+    },
+    /// What `check` looks at, the running gateway, and its public address from outside; 10 if something fails
+    Doctor {
+        /// The public address to call [default: the one that the gateway names]
+        #[arg(long, value_name = "URL")]
+        url: Option<String>,
+    },
     /// How the running gateway is
     Status,
     /// Whether the running gateway is alive, for containers: 0 or 1
@@ -65,9 +81,16 @@ enum Role {
     Ready,
     /// Have the running gateway read its certificate again
     Reload,
+    /// Whether this program can take the running gateway's place: devices and migrations; 7 if something does not fit
+    UpgradeCheck,
     /// The database's schema
     #[command(subcommand)]
     Migrate(Migrate),
+    /// Backups of the database
+    #[command(subcommand)]
+    Backup(Backup),
+    /// Write what helps others to help you into one text file, without secrets
+    Bundle(bundle::Make),
     /// The configuration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -76,6 +99,11 @@ enum Role {
     Admin(Admin),
     /// Print the version
     Version,
+    /// Write the manual pages into a folder
+    Man {
+        /// The folder
+        folder: PathBuf,
+    },
     /// Print the OpenAPI document of the HTTP API
     Openapi,
     /// Print a completion script
@@ -133,30 +161,33 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         // A variable that is not text is none of ours.
         let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
         let environment = std::env::vars_os().filter_map(text).filter(|(name, _)| name != "DESKGATE_HOME");
-        Config::load(cli.config.as_deref(), environment, &cli.set).map_err(not_set_up)
+        let format = cli.log_format.iter().map(|format| format!("log.format={format}"));
+        let flags: Vec<_> = cli.set.iter().cloned().chain(format).collect();
+        Config::load(cli.config.as_deref(), environment, &flags).map_err(not_set_up)
     };
     let socket = || load().map(|config| cli.socket.clone().unwrap_or_else(|| config.admin_socket()));
     match cli.role {
         Role::Serve { migrate } => serve(load()?, migrate).await,
-        Role::Check => {
+        Role::Check { startup } => {
             let findings = check::run(&load()?, descriptors()).await;
-            out.result("check/1", &json!({ "findings": findings }), || {
-                let row = |f: &check::Finding| {
-                    vec![format!("{:?}", f.verdict).to_uppercase(), f.name.to_owned(), f.detail.clone()]
-                };
-                table(&["", "", ""], &findings.iter().map(row).collect::<Vec<_>>()).trim_start().to_owned()
-            });
-            let failed = findings.iter().filter(|finding| finding.verdict == Verdict::Fail).count();
-            if failed == 0 {
-                Ok(())
-            } else {
-                Err(Failure::new(Exit::CheckFailed, format!("{failed} of the checks failed")))
-            }
+            out.result("check/1", &json!({ "findings": findings }), || check::show(&findings));
+            if startup { check::at_startup(&findings) } else { check::verdict(&findings) }
         }
-        Role::Status => commands::status(&socket()?, out).await,
+        Role::Doctor { url } => doctor::run(&socket()?, &load()?, url.as_deref(), descriptors(), out).await,
+        Role::Status => status::status(&socket()?, out).await,
         Role::Healthcheck => ask(&load()?, "/livez", out).await,
         Role::Ready => ask(&load()?, "/readyz?verbose", out).await,
         Role::Reload => commands::reload(&socket()?, out).await,
+        Role::Backup(command) => backup::run(&socket()?, &load()?, command, out).await,
+        Role::Bundle(make) => {
+            let (socket, config) = (socket()?, load()?);
+            let metrics = match config.ops_listen() {
+                Ok(Some(listener)) => deskgate_gateway::ops::ask::ask(listener, "/metrics").await.ok(),
+                _ => None,
+            };
+            bundle::run(make, &socket, &config, descriptors(), metrics, out).await
+        }
+        Role::UpgradeCheck => upgrade::check(&socket()?, &load()?, out).await,
         Role::Admin(command) => commands::run(&socket()?, command, out).await,
         Role::Migrate(command) => migrate(&load()?, command, out).await,
         Role::Config(ConfigCommand::Example) => {
@@ -187,6 +218,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
             print!("{}", openapi::json());
             Ok(())
         }
+        Role::Man { folder } => man::write(Cli::command(), &folder, out),
         Role::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "deskgate-gateway", &mut std::io::stdout());
             Ok(())
@@ -277,43 +309,6 @@ fn take_descriptors() {
     }
 }
 
-/// What a running gateway is told from outside.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
-        })
-    }
-
-    async fn next(&mut self) -> Told {
-        tokio::select! {
-            _ = self.terminate.recv() => Told::Stop,
-            _ = self.interrupt.recv() => Told::Stop,
-            _ = self.hangup.recv() => Told::Reload,
-        }
-    }
-
-    /// Waits until somebody wants it to stop.
-    async fn stop(&mut self) {
-        while self.next().await != Told::Stop {}
-    }
-}
-
-/// What a signal says.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
-    Stop,
-    Reload,
-}
-
 fn settings(config: &Config, migrate: bool) -> Result<Settings, Failure> {
     let text = |key| Some(config.text(key)).filter(|text| !text.is_empty()).map(str::to_owned);
     let database = config.database_url().map_err(not_set_up)?;
@@ -322,6 +317,7 @@ fn settings(config: &Config, migrate: bool) -> Result<Settings, Failure> {
     Ok(Settings {
         state_dir: config.state_dir(),
         seal_file: config.seal_file(),
+        manager: Manager::find(|name| std::env::var_os(name)),
         callbacks_ca_file: text("callbacks.ca_file").map(PathBuf::from),
         allowlist_is_the_desktops: false,
         listen: config.listen().map_err(not_set_up)?,
@@ -331,6 +327,8 @@ fn settings(config: &Config, migrate: bool) -> Result<Settings, Failure> {
         forwarded_header: config.forwarded_header().map_err(not_set_up)?,
         public_url: text("server.public_url").map(|url| url.trim_end_matches('/').to_owned()),
         ssh_listen: config.ssh_listen().map_err(not_set_up)?,
+        hosted: config.hosted().map_err(not_set_up)?,
+        issuer_clocks: hosted::Clocks::default(),
         drain: config.drain().map_err(not_set_up)?,
         ops_listen: config.ops_listen().map_err(not_set_up)?,
         ssh_public_address: text("ssh.public_address"),
@@ -389,15 +387,8 @@ async fn migrate(config: &Config, command: Migrate, out: Output) -> Result<(), F
 }
 
 fn start_log(config: &Config) -> Result<(), Failure> {
-    use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_new(config.text("log.filter"))
         .map_err(|error| not_set_up(format!("log.filter = {:?}: {error}", config.text("log.filter"))))?;
-    let terminal = std::io::stderr().is_terminal();
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match config.text("log.format") {
-        "json" => builder.fmt_fields(log::Members).event_format(log::Line).init(),
-        "auto" if !terminal => builder.fmt_fields(log::Members).event_format(log::Line).init(),
-        _ => builder.with_ansi(terminal && std::env::var_os("NO_COLOR").is_none()).with_target(false).init(),
-    }
+    log::start(config.text("log.format"), filter);
     Ok(())
 }

@@ -68,7 +68,11 @@ impl Seal {
         }
     }
 
-    fn load(path: &Path) -> Result<Self, SealError> {
+    /// Reads the key, which must be there.
+    ///
+    /// # Errors
+    /// See [`SealError`].
+    pub fn load(path: &Path) -> Result<Self, SealError> {
         let io = |source| SealError::Io { path: path.to_owned(), source };
         let mode = std::fs::metadata(path).map_err(io)?.permissions().mode() & 0o777;
         if mode & 0o007 != 0 {

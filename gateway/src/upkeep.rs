@@ -11,15 +11,24 @@ use crate::store::{Error, Store};
 /// The pause between two rounds. Every replica makes them; they do not disturb each other.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Makes rounds until `stop`, with a beat of `pulse` for each that succeeded.
-pub async fn run(store: Store, retention: Duration, pulse: Pulse, stop: CancellationToken) {
+/// What others can see of the rounds.
+#[derive(Clone, Debug, Default)]
+pub struct Pulses {
+    /// Beats for each round that succeeded.
+    pub queue: Pulse,
+    /// Beats for each step that is over, however it ended: while the database is away too.
+    pub turning: Pulse,
+}
+
+/// Makes rounds until `stop`.
+pub async fn run(store: Store, retention: Duration, pulses: Pulses, stop: CancellationToken) {
     let mut rounds = interval(PAUSE);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut failing = false;
     while stop.run_until_cancelled(rounds.tick()).await.is_some() {
-        match run_once(&store, retention).await {
+        match round(&store, retention, &pulses.turning).await {
             Ok(_) => {
-                pulse.beat();
+                pulses.queue.beat();
                 failing = false;
             }
             Err(error) => {
@@ -77,24 +86,35 @@ const DELETIONS: usize = 20;
 
 /// One round of every pass.
 pub async fn run_once(store: &Store, retention: Duration) -> Result<Round, Error> {
+    round(store, retention, &Pulse::default()).await
+}
+
+/// A pass, after which `turning` beats.
+async fn step(turning: &Pulse, pass: impl Future<Output = Result<usize, Error>>) -> Result<usize, Error> {
+    let done = pass.await;
+    turning.beat();
+    done
+}
+
+async fn round(store: &Store, retention: Duration, turning: &Pulse) -> Result<Round, Error> {
     let round = Round {
-        offers_returned: store.return_unaccepted_offers().await?,
-        expired: store.expire_queued(retention).await?,
-        lost: store.suspend_lost_runs().await?,
-        removed: store.end_runs_of_revoked_devices(retention).await?,
-        disabled: store.tell_runs_of_disabled_applications(retention).await?,
-        resets_failed: store.fail_resets_of_revoked_devices().await?,
-        purged: purge(store).await?,
-        forgotten: store.forget_purged_runs().await?,
-        resets_forgotten: store.forget_resets(retention).await?,
-        openings_forgotten: store.forget_openings(retention).await?,
-        activity_forgotten: store.forget_activity().await?,
-        receipts_forgotten: store.forget_receipts(retention).await?,
-        counts_forgotten: store.forget_counts().await?,
-        deliveries_discarded: store.discard_deliveries(retention).await?,
-        deliveries_purged: store.purge_deliveries().await?,
-        listeners_forgotten: store.forget_listeners().await?,
-        counts_folded: store.fold_counts().await?,
+        offers_returned: step(turning, store.return_unaccepted_offers()).await?,
+        expired: step(turning, store.expire_queued(retention)).await?,
+        lost: step(turning, store.suspend_lost_runs()).await?,
+        removed: step(turning, store.end_runs_of_revoked_devices(retention)).await?,
+        disabled: step(turning, store.tell_runs_of_disabled_applications(retention)).await?,
+        resets_failed: step(turning, store.fail_resets_of_revoked_devices()).await?,
+        purged: purge(store, turning).await?,
+        forgotten: step(turning, store.forget_purged_runs()).await?,
+        resets_forgotten: step(turning, store.forget_resets(retention)).await?,
+        openings_forgotten: step(turning, store.forget_openings(retention)).await?,
+        activity_forgotten: step(turning, store.forget_activity()).await?,
+        receipts_forgotten: step(turning, store.forget_receipts(retention)).await?,
+        counts_forgotten: step(turning, store.forget_counts()).await?,
+        deliveries_discarded: step(turning, store.discard_deliveries(retention)).await?,
+        deliveries_purged: step(turning, store.purge_deliveries()).await?,
+        listeners_forgotten: step(turning, store.forget_listeners()).await?,
+        counts_folded: step(turning, store.fold_counts()).await?,
     };
     if round != Round::default() {
         tracing::info!(?round, "upkeep");
@@ -103,10 +123,10 @@ pub async fn run_once(store: &Store, retention: Duration) -> Result<Round, Error
 }
 
 /// Deletes ended runs until none is left to delete, or it is the others' turn.
-async fn purge(store: &Store) -> Result<usize, Error> {
+async fn purge(store: &Store, turning: &Pulse) -> Result<usize, Error> {
     let mut purged = 0;
     for _ in 0..DELETIONS {
-        match store.purge_runs().await? {
+        match step(turning, store.purge_runs()).await? {
             0 => break,
             count => purged += count,
         }

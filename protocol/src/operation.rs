@@ -135,6 +135,8 @@ words! {
         Application = "application",
         /// The person at the desktop.
         DesktopUser = "desktop_user",
+        /// The administrator of the gateway's server.
+        Administrator = "administrator",
     }
 }
 

@@ -8,6 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use rand::TryRng;
+use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::canonical::Sha256Digest;
@@ -209,6 +210,29 @@ impl FromStr for ControlToken {
 impl fmt::Debug for ControlToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ControlToken(…)")
+    }
+}
+
+/// An account's access token at a hosted gateway, as its issuer made it. What is in it is the gateway's business alone.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct AccessToken(Zeroizing<String>);
+
+impl AccessToken {
+    /// What an issuer gave.
+    pub fn new(text: &str) -> Self {
+        Self(Zeroizing::new(text.to_owned()))
+    }
+
+    /// The full text.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for AccessToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AccessToken(…)")
     }
 }
 

@@ -97,6 +97,7 @@ const commands = {
     click: ({ page, at }) => pages[page].locator(at).click(),
     fill: ({ page, at, text }) => pages[page].locator(at).fill(text),
     check: ({ page, at, on }) => pages[page].locator(at).setChecked(on),
+    choose: ({ page, at, value }) => pages[page].locator(at).selectOption(value),
     press: ({ page, key }) => pages[page].keyboard.press(key),
     type: ({ page, text }) => pages[page].keyboard.type(text),
     // Waits until `wanted` has focus, and is seen.

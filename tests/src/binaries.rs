@@ -14,6 +14,35 @@ pub fn agent() -> PathBuf {
     folder().join("deskgate")
 }
 
+/// A copy of one of the programs that says of itself that it is of another version: the same program, with that number
+/// in place of its own. Both are written with as many characters.
+pub fn of_version(program: &Path, version: &str) -> PathBuf {
+    let own = deskgate_protocol::VERSION;
+    assert_eq!(own.len(), version.len(), "{version} does not fit in the place of {own}");
+    let name = program.file_name().expect("a program").to_str().expect("a plain name");
+    let copies = program.with_file_name("versions");
+    let (copy, partial) =
+        (copies.join(format!("{name}-{version}")), copies.join(format!("{name}-{version}.{}", std::process::id())));
+    let modified = |path: &Path| std::fs::metadata(path).and_then(|file| file.modified());
+    let is_new = modified(&copy).is_ok_and(|copied| modified(program).is_ok_and(|built| copied > built));
+    if !is_new {
+        let mut bytes = std::fs::read(program).expect("built");
+        let mut places = 0;
+        for at in 0..bytes.len() - own.len() {
+            if bytes[at..].starts_with(own.as_bytes()) {
+                bytes[at..at + own.len()].copy_from_slice(version.as_bytes());
+                places += 1;
+            }
+        }
+        assert!(places > 0, "{name} does not say that it is {own}");
+        std::fs::create_dir_all(&copies).expect("writable");
+        std::fs::write(&partial, bytes).expect("writable");
+        std::fs::set_permissions(&partial, std::fs::metadata(program).expect("built").permissions()).expect("ours");
+        std::fs::rename(&partial, &copy).expect("the same folder");
+    }
+    copy
+}
+
 /// Where they are: beside the folder of the test's own program. Under cargo they are brought up to
 /// date, so that no test judges yesterday's program; who did so for all tests says it in
 /// `DESKGATE_PROGRAMS_ARE_BUILT`.

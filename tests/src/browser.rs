@@ -166,6 +166,11 @@ impl Page {
         self.ask("check", json!({ "at": at, "on": on })).await;
     }
 
+    /// Chooses what has this value in a list.
+    pub async fn choose(&self, at: &str, value: &str) {
+        self.ask("choose", json!({ "at": at, "value": value })).await;
+    }
+
     /// Presses a key.
     pub async fn press(&self, key: &str) {
         self.ask("press", json!({ "key": key })).await;

@@ -11,9 +11,9 @@ use tempfile::TempDir;
 
 use crate::backend::Backend;
 use crate::binaries;
+use crate::bus;
 use crate::folder::Folder;
 use crate::gateway::{Address, GatewayProcess};
-use crate::logind;
 use crate::process::{self, Log, Process};
 use crate::proxy::Proxy;
 use crate::template;
@@ -24,6 +24,7 @@ use crate::wait::until;
 pub struct Device {
     folder: TempDir,
     process: Option<Process>,
+    program: PathBuf,
     /// What stands between it and its gateway, once it is paired with one.
     line: Option<Proxy>,
 }
@@ -70,7 +71,7 @@ impl Device {
     pub fn new() -> Self {
         let folder = TempDir::with_prefix("deskgate-dev-").expect("a temporary folder");
         std::fs::create_dir(folder.path().join("person")).expect("a fresh folder");
-        Self { folder, process: None, line: None }
+        Self { folder, process: None, program: binaries::agent(), line: None }
     }
 
     /// A device in built-in mode, with its gateway up.
@@ -121,6 +122,11 @@ impl Device {
         twin
     }
 
+    /// Its program is exchanged for one of another version: what is started from now on is that one.
+    pub fn install(&mut self, version: &str) {
+        self.program = binaries::of_version(&binaries::agent(), version);
+    }
+
     /// `DESKGATE_HOME`.
     pub fn home(&self) -> PathBuf {
         self.folder.path().join("home")
@@ -169,7 +175,7 @@ impl Device {
     }
 
     fn command(&self) -> Command {
-        let mut command = process::command(&binaries::agent(), &self.folder.path().join("person"));
+        let mut command = process::command(&self.program, &self.folder.path().join("person"));
         command.env("DESKGATE_HOME", self.home());
         // Nobody is there: whoever asks a proxy for what is on this computer gets nothing.
         command.env("HTTP_PROXY", "http://127.0.0.1:9").env("ALL_PROXY", "http://127.0.0.1:9");
@@ -178,8 +184,8 @@ impl Device {
             command.env("SSL_CERT_FILE", trusted);
         }
         // Not the one of the computer that runs the tests.
-        command.env("DBUS_SYSTEM_BUS_ADDRESS", logind::address(&self.system_bus()));
-        command.env("DBUS_SESSION_BUS_ADDRESS", logind::address(&self.session_bus()));
+        command.env("DBUS_SYSTEM_BUS_ADDRESS", bus::address(&self.system_bus()));
+        command.env("DBUS_SESSION_BUS_ADDRESS", bus::address(&self.session_bus()));
         let path = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{}:{path}", self.programs().display()));
         command

@@ -47,7 +47,9 @@ pub struct GatewayProcess {
     folder: TempDir,
     settings: Vec<String>,
     database: Option<String>,
+    environment: Vec<(String, String)>,
     process: Option<Process>,
+    program: PathBuf,
     http: Address,
     ssh: Address,
     ops: Address,
@@ -56,28 +58,45 @@ pub struct GatewayProcess {
 impl GatewayProcess {
     /// Starts a gateway on a database, with further settings as in `control.heartbeat_ms=500`.
     pub async fn start(postgres: &Postgres, settings: &[&str]) -> Self {
-        Self::begin(Some(postgres.url().to_owned()), settings, None).await
+        Self::start_in(postgres, settings, &[]).await
+    }
+
+    /// As [`Self::start`], with further variables in its environment.
+    pub async fn start_in(postgres: &Postgres, settings: &[&str], environment: &[(String, String)]) -> Self {
+        Self::begin(Some(postgres.url().to_owned()), settings, environment, None).await
+    }
+
+    /// Starts a gateway that learns from nobody but these settings and variables where its database is.
+    pub async fn by_credentials(settings: &[&str], environment: &[(String, String)]) -> Self {
+        Self::begin(None, settings, environment, None).await
     }
 
     /// Starts one more gateway on the same database and with the same settings and host key, so
     /// that devices find either behind one address. Both need [`SAME_SOCKET`] among the settings.
     pub async fn replica(&self) -> Self {
         let settings: Vec<_> = self.settings.iter().map(String::as_str).collect();
-        Self::begin(self.database.clone(), &settings, Some(&self.state_dir().join(HOST_KEY))).await
+        Self::begin(self.database.clone(), &settings, &self.environment, Some(&self.state_dir().join(HOST_KEY))).await
     }
 
     /// Starts a gateway with a private cluster of its own.
     pub async fn on_private_cluster(settings: &[&str]) -> Self {
-        Self::begin(None, settings, None).await
+        Self::begin(None, settings, &[], None).await
     }
 
-    async fn begin(database: Option<String>, settings: &[&str], host_key: Option<&Path>) -> Self {
+    async fn begin(
+        database: Option<String>,
+        settings: &[&str],
+        environment: &[(String, String)],
+        host_key: Option<&Path>,
+    ) -> Self {
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
         let mut gateway = Self {
             folder: TempDir::with_prefix("deskgate-gw-").expect("a temporary folder"),
             settings: settings.iter().map(|setting| (*setting).to_owned()).collect(),
             database,
+            environment: environment.to_vec(),
             process: None,
+            program: binaries::gateway(),
             http: Address::new(nowhere),
             ssh: Address::new(nowhere),
             ops: Address::new(nowhere),
@@ -111,6 +130,11 @@ impl GatewayProcess {
         self.process = Some(process);
     }
 
+    /// Its program is exchanged for one of another version: what is started from now on is that one.
+    pub fn install(&mut self, version: &str) {
+        self.program = binaries::of_version(&binaries::gateway(), version);
+    }
+
     /// Starts the process without waiting for anything.
     fn spawn(&self) -> Process {
         let mut command = self.command();
@@ -120,7 +144,7 @@ impl GatewayProcess {
 
     fn command(&self) -> std::process::Command {
         let path = |name: &str| self.folder.path().join(name).display().to_string();
-        let mut command = process::command(&binaries::gateway(), self.folder.path());
+        let mut command = process::command(&self.program, self.folder.path());
         command.current_dir(self.folder.path());
         let own = [
             format!("state_dir={}", path("state")),
@@ -139,6 +163,7 @@ impl GatewayProcess {
         if let Some(url) = &self.database {
             command.env("DATABASE_URL", url);
         }
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
 

@@ -36,12 +36,7 @@ pub fn on_one(test: &str, work: impl AsyncFnOnce()) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         return runtime.expect("a runtime").block_on(work());
     }
-    let mut again = Command::new("unshare");
-    if !rustix::process::geteuid().is_root() {
-        again.args(["--user", "--map-current-user", "--keep-caps"]);
-    }
-    again.args(["--net", "--mount", "--propagation", "private", "--"]);
-    again.arg(std::env::current_exe().expect("this program's file"));
+    let mut again = command(&std::env::current_exe().expect("this program's file"));
     again.args([test, "--exact", "--nocapture"]).env(INSIDE, "1");
     // Whoever uses a proxy that the environment names is seen at this machine's port 443.
     for variable in ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
@@ -54,8 +49,18 @@ pub fn on_one(test: &str, work: impl AsyncFnOnce()) {
     assert!(said.contains("1 passed"), "{test} is not what the test is called");
 }
 
+/// Starts a program on an island, which it has to [`arrange`].
+pub fn command(program: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-current-user", "--keep-caps"]);
+    }
+    command.args(["--net", "--mount", "--propagation", "private", "--"]).arg(program);
+    command
+}
+
 /// Every address is here, and names are asked for here.
-fn arrange() {
+pub fn arrange() {
     for arguments in ["link set lo up", "route add local default dev lo", "-6 route add local default dev lo"] {
         run("ip", &arguments.split(' ').collect::<Vec<_>>());
     }

@@ -1,52 +1,47 @@
 //! The desktop's keyring: gnome-keyring's own daemon, on the session bus of a device.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::device::{self, Device};
-use crate::logind::{PYTHON, address, start_bus};
-use crate::process::{self, Process};
+use crate::bus::Bus;
+use crate::device::Device;
+use crate::process::Process;
 use crate::wait::until;
 
 /// A running keyring, unlocked as at login. What it keeps outlives it.
 #[derive(Debug)]
 pub struct Keyring {
-    bus: PathBuf,
-    home: PathBuf,
-    _daemon: Process,
+    bus: Bus,
     service: Option<Process>,
 }
 
-const CONNECT: &str = "import dbus, json
-service = dbus.SessionBus().get_object('org.freedesktop.secrets', '/org/freedesktop/secrets')
+const CONNECT: &str = "service = dbus.SessionBus().get_object('org.freedesktop.secrets', '/org/freedesktop/secrets')
 secrets = dbus.Interface(service, 'org.freedesktop.Secret.Service')
 ";
 
 impl Keyring {
     /// Starts it on the device's bus.
     pub async fn start(device: &Device) -> Self {
-        let (bus, home) = (device.session_bus(), device.folder().to_owned());
-        let daemon = start_bus(&bus, &home).await;
-        let service = Some(Self::service(&bus, &home));
-        let keyring = Self { bus, home, _daemon: daemon, service };
+        let bus = Bus::session(device).await;
+        let service = Some(Self::service(&bus));
+        let keyring = Self { bus, service };
         keyring.answers().await;
         keyring
     }
 
-    fn service(bus: &Path, home: &Path) -> Process {
-        let place = home.join("keyring");
+    fn service(bus: &Bus) -> Process {
+        let place = bus.home.join("keyring");
         std::fs::create_dir_all(&place).expect("writable");
         std::fs::write(place.join("password"), "of the tests").expect("writable");
-        let mut command = process::command(Path::new("/bin/sh"), home);
-        command.env("DBUS_SESSION_BUS_ADDRESS", address(bus));
+        let mut command = bus.command(Path::new("/bin/sh"));
         command.env("XDG_DATA_HOME", &place).env("XDG_RUNTIME_DIR", &place).current_dir(&place);
         command.args([
             "-c",
             "exec gnome-keyring-daemon --foreground --unlock --components=secrets --control-directory=control < password",
         ]);
-        Process::start(command, &home.join("keyring.log"))
+        Process::start(command, &bus.home.join("keyring.log"))
     }
 
     async fn answers(&self) {
@@ -76,7 +71,7 @@ impl Keyring {
     /// Ends it and starts it unlocked, as the next login does.
     pub async fn unlock(&mut self) {
         self.service.take().expect("it runs").kill_9();
-        self.service = Some(Self::service(&self.bus, &self.home));
+        self.service = Some(Self::service(&self.bus));
         self.answers().await;
     }
 
@@ -88,10 +83,6 @@ impl Keyring {
     }
 
     async fn ask(&self, expression: &str) -> Result<Value, String> {
-        let mut command = process::command(Path::new(PYTHON), &self.home);
-        command.env("DBUS_SESSION_BUS_ADDRESS", address(&self.bus));
-        command.args(["-c", &format!("{CONNECT}print(json.dumps({expression}, default=str))")]);
-        let said = device::run(command).await;
-        if said.exit == 0 { Ok(said.value) } else { Err(said.stderr) }
+        self.bus.ask(CONNECT, expression).await
     }
 }

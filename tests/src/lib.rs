@@ -31,6 +31,7 @@
 //! | [`sshd`] | Debian's own SSH server in front of a gateway |
 //! | [`logind`] | the login service of a device's system, which announces sleep and takes inhibitors |
 //! | [`island`] | a network of its own, in which every address is this machine's and names lead where a test says |
+//! | [`issuer`] | an OpenID provider that others wrote, whose accounts a hosted gateway takes |
 //! | [`receiver`] | a business's own server on an island, over TLS |
 //! | [`notifier`] | the service for notifications of a device's desktop |
 //! | [`raw`] | a device made by hand, frame by frame, on the private control socket |
@@ -41,11 +42,13 @@
 pub mod backend;
 pub mod binaries;
 pub mod browser;
+mod bus;
 pub mod control;
 pub mod device;
 pub mod folder;
 pub mod gateway;
 pub mod island;
+pub mod issuer;
 pub mod keyring;
 pub mod logind;
 pub mod model;

@@ -1,38 +1,30 @@
 //! The desktop's service for notifications: python3-dbusmock's, on a session bus of the device's own.
 
-use std::path::{Path, PathBuf};
-
 use serde_json::Value;
 
-use crate::device::{self, Device};
-use crate::logind::{PYTHON, address, start_bus};
-use crate::process::{self, Process};
+use crate::bus::Bus;
+use crate::device::Device;
+use crate::process::Process;
 use crate::wait::until;
 
 /// A running mock of the service. The agent looks for it when it has something to show.
 #[derive(Debug)]
 pub struct Notifier {
-    bus: PathBuf,
-    home: PathBuf,
-    _daemon: Process,
+    bus: Bus,
     _service: Process,
 }
 
-const CONNECT: &str = "import dbus, json
-service = dbus.SessionBus().get_object('org.freedesktop.Notifications', '/org/freedesktop/Notifications')
+const CONNECT: &str =
+    "service = dbus.SessionBus().get_object('org.freedesktop.Notifications', '/org/freedesktop/Notifications')
 mock = dbus.Interface(service, 'org.freedesktop.DBus.Mock')
 ";
 
 impl Notifier {
     /// Starts it on the device's bus.
     pub async fn start(device: &Device) -> Self {
-        let (bus, home) = (device.session_bus(), device.folder().to_owned());
-        let daemon = start_bus(&bus, &home).await;
-        let mut command = process::command(Path::new(PYTHON), &home);
-        command.args(["-m", "dbusmock", "--session", "--template", "notification_daemon"]);
-        command.env("DBUS_SESSION_BUS_ADDRESS", address(&bus));
-        let service = Process::start(command, &home.join("notifier.log"));
-        let notifier = Self { bus, home, _daemon: daemon, _service: service };
+        let bus = Bus::session(device).await;
+        let service = bus.mock(&["--session", "--template", "notification_daemon"], "notifier.log");
+        let notifier = Self { bus, _service: service };
         until("the notifier to answer", async || notifier.ask("mock.GetCalls()").await).await;
         notifier
     }
@@ -59,10 +51,6 @@ impl Notifier {
     }
 
     async fn ask(&self, expression: &str) -> Result<Value, String> {
-        let mut command = process::command(Path::new(PYTHON), &self.home);
-        command.env("DBUS_SESSION_BUS_ADDRESS", address(&self.bus));
-        command.args(["-c", &format!("{CONNECT}print(json.dumps({expression}, default=str))")]);
-        let said = device::run(command).await;
-        if said.exit == 0 { Ok(said.value) } else { Err(said.stderr) }
+        self.bus.ask(CONNECT, expression).await
     }
 }

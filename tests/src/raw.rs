@@ -67,6 +67,7 @@ impl Persona {
             device_version: self.version.clone(),
             protocol: self.protocol,
             signature: proof.sign(&self.key),
+            device_name: None,
             in_flight,
         })
     }

@@ -51,7 +51,7 @@ impl Visitor {
         let cookie =
             entered.headers()[SET_COOKIE].to_str().expect("text").split(';').next().expect("a value").to_owned();
         let mut visitor = Self { http, origin, cookie, token: String::new() };
-        visitor.token = value(&visitor.page("/access").await.text, "token");
+        visitor.token = value(&visitor.page("/settings").await.text, "token");
         visitor
     }
 

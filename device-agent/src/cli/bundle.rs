@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::consent::Consent;
 use super::socket::{Agent, home};
-use crate::local::{Bundle, MakeBundle};
+use crate::local::{MakeBundle, of_disk};
 
 /// `deskgate bundle`
 #[derive(Debug, Args)]
@@ -27,7 +27,7 @@ pub(super) async fn run(agent: Agent, make: Make, out: Output) -> Result<(), Fai
     let (bundle, running) = match agent.ask(MakeBundle {}).await {
         Ok(bundle) => (bundle, true),
         // An agent that does not start is a reason to ask for help.
-        Err(failure) if failure.exit == Exit::CannotReach => (of_disk()?, false),
+        Err(failure) if failure.exit == Exit::CannotReach => (of_disk(&home()?), false),
         Err(failure) => return Err(failure),
     };
     let without = if running { "" } else { "The agent is not running, so it is not asked.\n" };
@@ -41,14 +41,10 @@ pub(super) async fn run(agent: Agent, make: Make, out: Output) -> Result<(), Fai
     let failed = |error: std::io::Error| Failure::new(Exit::Failed, format!("{}: {error}", make.output.display()));
     let mut options = std::fs::OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(0o600).open(&make.output).map_err(failed)?;
-    file.write_all(bundle.text().as_bytes()).map_err(failed)?;
+    file.write_all(bundle.text("Deskgate").as_bytes()).map_err(failed)?;
     let parts: Vec<_> = bundle.parts.iter().map(|part| &part.name).collect();
     out.result("bundle/1", &json!({ "file": make.output, "parts": parts }), || {
         format!("Written to {}. Read it before you send it.", make.output.display())
     });
     Ok(())
-}
-
-fn of_disk() -> Result<Bundle, Failure> {
-    Ok(Bundle::of_disk(&home()?))
 }

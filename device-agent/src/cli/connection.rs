@@ -1,6 +1,7 @@
 //! `connection`: how the gateway is reached. Each mode has a draft of its own.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use deskgate_gateway::exit::{Exit, Failure};
@@ -8,8 +9,12 @@ use deskgate_gateway::output::Output;
 
 use super::no_secret;
 use super::socket::{Agent, failure};
-use crate::local::{DiscardConnection, GetConnection, SaveConnection, TestConnection};
+use crate::local::{
+    AccountView, CancelSignIn, DiscardConnection, GetAccount, GetConnection, Invitation, SaveConnection, SignIn,
+    SignOut, Standing, TestConnection,
+};
 use crate::settings::{self, Edit};
+use crate::visible;
 
 /// `deskgate connection …`
 #[derive(Debug, Subcommand)]
@@ -30,6 +35,19 @@ pub(super) enum Connection {
         #[arg(long)]
         mode: Mode,
     },
+    /// hosted: sign in with an account of the gateway's issuer. Shows an address and a code, and waits
+    SignIn {
+        /// The gateway's public address, with its https; kept as the draft. Without it that of the draft, or the saved one
+        #[arg(long, value_name = "ADDRESS")]
+        gateway_address: Option<String>,
+        /// Show address and code, and leave the waiting to the agent
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// hosted: sign out, and have the issuer forget this device's tokens
+    SignOut,
+    /// hosted: who is signed in
+    Account,
 }
 
 /// The modes.
@@ -39,6 +57,8 @@ pub(super) enum Mode {
     Builtin,
     /// The gateway runs on a server, reached over SSH
     Remote,
+    /// The gateway is somebody else's, reached with an account
+    Hosted,
 }
 
 impl From<Mode> for settings::Mode {
@@ -46,6 +66,7 @@ impl From<Mode> for settings::Mode {
         match mode {
             Mode::Builtin => Self::BuiltIn,
             Mode::Remote => Self::Remote,
+            Mode::Hosted => Self::Hosted,
         }
     }
 }
@@ -80,6 +101,9 @@ pub(super) struct Save {
     /// remote: a file with the private control token; - for standard input. Without it the saved one stays
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// hosted: the gateway's public address, with its https
+    #[arg(long, value_name = "ADDRESS")]
+    gateway_address: Option<String>,
     /// Accept what that does to runs in progress: abandon-runs
     #[arg(long, value_name = "RISK")]
     accept_risk: Option<String>,
@@ -117,8 +141,88 @@ pub(super) async fn run(agent: Agent, command: Connection, out: Output) -> Resul
                 false => format!("In force: {} mode. See: deskgate status", connection.mode),
             });
         }
+        Connection::SignIn { gateway_address, no_wait } => return sign_in(agent, gateway_address, no_wait, out).await,
+        Connection::SignOut => {
+            let account = agent.ask(SignOut {}).await?;
+            out.result("account/1", &account, || match &account.not_told {
+                None => "Signed out. The issuer was told.".to_owned(),
+                Some(why) => format!("Signed out here. The issuer was not told: {}", visible::line(why)),
+            });
+        }
+        Connection::Account => {
+            let account = agent.ask(GetAccount {}).await?;
+            out.result("account/1", &account, || standing(&account));
+        }
     }
     Ok(())
+}
+
+/// How often the agent is asked whether the user has signed in.
+const LOOK: Duration = Duration::from_millis(500);
+
+async fn sign_in(agent: Agent, gateway_address: Option<String>, no_wait: bool, out: Output) -> Result<(), Failure> {
+    if gateway_address.is_some() {
+        no_secret("--gateway-address", gateway_address.as_deref().unwrap_or_default())?;
+        let edit = Edit { gateway_address, ..Edit::default() };
+        let mode = settings::Mode::Hosted;
+        let draft = SaveConnection { mode, edit, control_token: None, draft_only: true, abandon_runs: false };
+        agent.ask(draft).await?;
+    }
+    let invitation = agent.ask(SignIn {}).await?;
+    if no_wait {
+        out.result("sign-in/1", &invitation, || invited(&invitation));
+        return Ok(());
+    }
+    if !out.json {
+        println!("{}\nWaiting for you until {}; Ctrl-C stops.", invited(&invitation), invitation.expires_at);
+    }
+    let account = loop {
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            _ = tokio::signal::ctrl_c() => {
+                agent.ask(CancelSignIn {}).await?;
+                return Err(Failure::new(Exit::Refused, "Nobody was signed in."));
+            }
+        }
+        let account = agent.ask(GetAccount {}).await?;
+        if !matches!(account.standing, Standing::Waiting { .. }) {
+            break account;
+        }
+    };
+    match &account.standing {
+        Standing::SignedIn { .. } => {
+            out.result("account/1", &account, || standing(&account));
+            Ok(())
+        }
+        _ => Err(Failure::new(Exit::NotAuthorised, standing(&account))),
+    }
+}
+
+fn invited(invitation: &Invitation) -> String {
+    let Invitation { verification_uri, verification_uri_complete, user_code, .. } = invitation;
+    let complete = verification_uri_complete.as_ref().map(|uri| format!("\nor, with the code in it: {uri}"));
+    format!("Open {verification_uri} in a browser\nand enter the code {user_code}{}", complete.unwrap_or_default())
+}
+
+fn standing(account: &AccountView) -> String {
+    let Some(gateway) = &account.gateway else {
+        return "No hosted gateway is set up: deskgate connection sign-in --gateway-address https://…".to_owned();
+    };
+    match &account.standing {
+        Standing::SignedOut { why: None } => format!("Nobody is signed in at {gateway}."),
+        Standing::SignedOut { why: Some(why) } => {
+            format!("Nobody is signed in at {gateway}: {}.", visible::line(why))
+        }
+        Standing::Waiting { invitation } => format!("A sign-in at {gateway} waits.\n{}", invited(invitation)),
+        Standing::SignedIn { issuer, since, trouble } => {
+            let trouble = trouble.as_ref().map(|trouble| format!("\n{}", visible::line(trouble))).unwrap_or_default();
+            format!("Signed in at {gateway} with an account of {} since {since}.{trouble}", visible::line(issuer))
+        }
+        Standing::Refused { issuer, why } => {
+            let (issuer, why) = (visible::line(issuer), visible::line(why));
+            format!("The sign-in at {gateway} is over: {issuer} refuses to renew it ({why}). Sign in again.")
+        }
+    }
 }
 
 fn request(save: Save) -> Result<SaveConnection, Failure> {
@@ -128,6 +232,7 @@ fn request(save: Save) -> Result<SaveConnection, Failure> {
         ("--ssh-user", &save.ssh_user),
         ("--control-socket", &save.control_socket),
         ("--host-key", &save.host_key),
+        ("--gateway-address", &save.gateway_address),
     ] {
         no_secret(flag, text.as_deref().unwrap_or_default())?;
     }
@@ -151,6 +256,7 @@ fn request(save: Save) -> Result<SaveConnection, Failure> {
             control_socket: save.control_socket,
             host_key: save.host_key,
             known_hosts,
+            gateway_address: save.gateway_address,
         },
         control_token,
         draft_only: save.draft,
@@ -177,11 +283,16 @@ fn show(connection: &settings::Connection) -> String {
             remote(&connection.saved.remote)
         },
     );
+    let hosted = &connection.saved.hosted.gateway_address;
+    text += &format!("hosted        {}\n", if hosted.is_empty() { "not set up" } else { hosted });
     if let Some(draft) = &connection.builtin_draft {
         text += &format!("builtin draft listens on {}\n", draft.listen);
     }
     if let Some(draft) = &connection.remote_draft {
         text += &format!("remote draft  {}\n", remote(draft));
+    }
+    if let Some(draft) = &connection.hosted_draft {
+        text += &format!("hosted draft  {}\n", draft.gateway_address);
     }
     text
 }

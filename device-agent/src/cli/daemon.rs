@@ -21,6 +21,7 @@ use super::socket::Agent;
 use super::{RunAgent, Signals};
 use crate::config::Home;
 use crate::local::{self, AgentStatus, GetStatus, KeptAwake, LineView};
+use crate::met;
 
 /// `deskgate start`
 #[derive(Debug, Args)]
@@ -62,6 +63,9 @@ pub(super) async fn start(start: Start, out: Output, run_agent: RunAgent) -> Res
     if let Ok(status) = agent.ask(GetStatus {}).await {
         let message = format!("the agent is running already (process {})", status.pid);
         return Err(Failure::new(Exit::Refused, message));
+    }
+    if let Some(why) = met::last(&home.gateway_version()).as_deref().and_then(met::mismatch) {
+        eprintln!("Before it starts: {why}. See: deskgate upgrade-check");
     }
     if start.foreground {
         return in_foreground(home, &start.log_filter, run_agent).await;
@@ -187,9 +191,24 @@ fn watch_signals(asked: Signals) -> Result<impl Future<Output = ()>, Failure> {
     })
 }
 
-pub(super) async fn stop(agent: Agent, stop: Stop, out: Output) -> Result<(), Failure> {
-    let asked = agent.ask(local::Stop { now: stop.now }).await?;
-    // It answers when its work has ended; it is gone when nobody answers any more.
+impl Start {
+    /// In the background, as it is started by hand.
+    pub(super) fn again() -> Self {
+        Self { foreground: false, log_filter: "info".to_owned() }
+    }
+}
+
+/// Stops the agent if it runs. False if it did not.
+pub(super) async fn end(agent: &Agent) -> Result<bool, Failure> {
+    match agent.ask(local::Stop { now: false }).await {
+        Ok(_) => is_gone(agent).await.map(|()| true),
+        Err(failure) if failure.exit == Exit::CannotReach => Ok(false),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// It answers when its work has ended; it is gone when nobody answers any more.
+async fn is_gone(agent: &Agent) -> Result<(), Failure> {
     let deadline = Instant::now() + TIME_TO_END;
     while agent.ask(GetStatus {}).await.is_ok() {
         if Instant::now() > deadline {
@@ -197,6 +216,12 @@ pub(super) async fn stop(agent: Agent, stop: Stop, out: Output) -> Result<(), Fa
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    Ok(())
+}
+
+pub(super) async fn stop(agent: Agent, stop: Stop, out: Output) -> Result<(), Failure> {
+    let asked = agent.ask(local::Stop { now: stop.now }).await?;
+    is_gone(&agent).await?;
     out.result("stopped/1", &serde_json::json!({ "stopped": true, "awaited_approval": asked }), || stopped(&asked));
     Ok(())
 }
@@ -219,12 +244,8 @@ fn show(status: &AgentStatus) -> String {
         LineView::Disconnected { why, next_attempt_at: None, .. } => format!("disconnected: {why}"),
         LineView::Refused { refused, .. } => {
             let mut text = format!("refused: {}", refused.message);
-            if let (RefusedCode::RevokedDevice, Ok(home)) = (refused.code, Home::find()) {
-                // The gateway cannot know where the key is kept here.
-                text += &format!(
-                    "\n           for a new identity: deskgate stop, move {} away, deskgate start, and pair it",
-                    home.key().display()
-                );
+            if refused.code == RefusedCode::RevokedDevice {
+                text += "\n           for a new identity: deskgate identity renew";
             }
             text
         }

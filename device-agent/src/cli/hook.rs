@@ -45,7 +45,7 @@ pub(super) enum Hook {
         #[command(flatten)]
         chosen: Box<Chosen>,
     },
-    /// What an event would become, as the webhook is or as it would be; nothing is submitted, no signature is looked at
+    /// What an event would become, as a webhook is or as it would be; nothing is submitted, no signature is looked at
     #[command(after_help = "Ends with 10 if the event would be refused.")]
     Test(Box<Test>),
     /// Give a webhook another secret
@@ -98,7 +98,11 @@ pub(super) struct Create {
 #[derive(Debug, Args)]
 pub(super) struct Test {
     /// Its name or identifier
-    hook: String,
+    #[arg(required_unless_present = "scheme")]
+    hook: Option<String>,
+    /// Without a webhook: how the other system would sign
+    #[arg(long, value_enum, conflicts_with_all = ["hook", "receipt"])]
+    scheme: Option<Scheme>,
     /// An event that it received, whose body was kept
     #[arg(long, value_name = "RECEIPT", group = "sample", required_unless_present = "body")]
     receipt: Option<ReceiptId>,
@@ -138,9 +142,10 @@ pub(super) async fn run(agent: Agent, command: Hook, out: Output) -> Result<(), 
             let Create { name, app, scheme, chosen, secret } = *create;
             no_secret("name", &name)?;
             let app_id = app::find(&agent, &app).await?;
-            let settings = chosen.fresh(name, scheme)?.into();
-            let made = agent.manage(CreateWebhook { app_id, settings, secret: secret.read()? }).await?;
-            out.result("hook-created/1", &made, || created(&made));
+            let (settings, secret) = (chosen.fresh(name, scheme)?.into(), secret.read()?);
+            let given = secret.is_some();
+            let made = agent.manage(CreateWebhook { app_id, settings, secret }).await?;
+            out.result("hook-created/1", &made, || created(&made, given));
         }
         Hook::List { app } => {
             let app_id = app::find_given(&agent, app).await?;
@@ -191,7 +196,6 @@ async fn enable(agent: Agent, hook: &str, enabled: bool, out: Output) -> Result<
 }
 
 async fn trial(agent: Agent, test: Test, out: Output) -> Result<(), Failure> {
-    let hook_id = find(&agent, &test.hook).await?;
     let sample = match (test.receipt, test.body) {
         (Some(receipt_id), _) => WebhookSample::Receipt { receipt_id },
         (None, body) => {
@@ -199,9 +203,18 @@ async fn trial(agent: Agent, test: Test, out: Output) -> Result<(), Failure> {
             WebhookSample::Given { headers: test.headers.into_iter().collect::<BTreeMap<_, _>>(), body }
         }
     };
-    let saved = agent.manage(ShowWebhook { hook_id }).await?.webhook.settings;
-    let settings = Some(test.chosen.over(saved)?.into());
-    let trial = agent.manage(TestWebhook { hook_id: Some(hook_id), settings, sample }).await?;
+    let (hook_id, settings) = match (&test.hook, test.scheme) {
+        (Some(hook), _) => {
+            let hook_id = find(&agent, hook).await?;
+            let saved = agent.manage(ShowWebhook { hook_id }).await?.webhook.settings;
+            (Some(hook_id), test.chosen.over(saved)?)
+        }
+        (None, Some(scheme)) => (None, test.chosen.tried(scheme)?),
+        (None, None) => {
+            return Err(Failure::new(Exit::Usage, "say which webhook, or --scheme of one that is not there yet"));
+        }
+    };
+    let trial = agent.manage(TestWebhook { hook_id, settings: Some(settings.into()), sample }).await?;
     out.result("hook-trial/1", &trial, || tried(&trial));
     match trial.outcome {
         TrialOutcome::Refused { .. } => Err(Failure::new(Exit::CheckFailed, "")),
@@ -226,9 +239,16 @@ async fn find(agent: &Agent, wanted: &str) -> Result<HookId, Failure> {
     }
 }
 
-fn created(made: &WebhookWithSecret) -> String {
+fn created(made: &WebhookWithSecret, given: bool) -> String {
     let Webhook { hook_id, address, .. } = &made.webhook;
-    format!("Created {hook_id}. Register this address with the other system:\n{address}\n{}", shown_once(made))
+    let secret = match (given, &made.secret) {
+        (false, None) => format!(
+            "Then it shows a secret, without which nothing counts. Give it here:\n  \
+             deskgate hook secret {hook_id} --overlap 0 --secret-file -"
+        ),
+        _ => shown_once(made),
+    };
+    format!("Created {hook_id}. Register this address with the other system:\n{address}\n{secret}")
 }
 
 fn shown_once(made: &WebhookWithSecret) -> String {

@@ -8,7 +8,8 @@ use clap::Subcommand;
 use deskgate_gateway::exit::{Exit, Failure};
 use deskgate_gateway::output::Output;
 
-use super::socket::Agent;
+use super::socket::{Agent, home};
+use super::{RunAgent, daemon};
 use crate::local::GetIdentity;
 
 /// `deskgate identity …`
@@ -21,11 +22,21 @@ pub(super) enum Identity {
         /// The file; it must not exist. - for standard output
         file: PathBuf,
     },
+    /// Give this device a new key: what to do when the gateway refuses the old one for good
+    Renew {
+        /// Accept that it has to be paired again, and leaves its applications behind: lose-pairing
+        #[arg(long, value_name = "RISK")]
+        accept_risk: Option<String>,
+    },
 }
 
-pub(super) async fn run(agent: Agent, command: Identity, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: Agent, command: Identity, out: Output, run_agent: RunAgent) -> Result<(), Failure> {
+    if let Identity::Renew { accept_risk } = command {
+        return renew(agent, accept_risk.as_deref(), out, run_agent).await;
+    }
     let identity = agent.ask(GetIdentity {}).await?;
     match command {
+        Identity::Renew { .. } => unreachable!("it asks no agent who it is, and was done above"),
         Identity::Show => {
             let value = serde_json::json!({
                 "device_name": identity.device_name,
@@ -64,5 +75,46 @@ pub(super) async fn run(agent: Agent, command: Identity, out: Output) -> Result<
             });
         }
     }
+    Ok(())
+}
+
+const RISK: &str = "lose-pairing";
+
+/// The old key is kept under another name; the next start makes a new one. An agent that runs is stopped for it, and
+/// started again.
+async fn renew(agent: Agent, accepted: Option<&str>, out: Output, run_agent: RunAgent) -> Result<(), Failure> {
+    match accepted {
+        Some(RISK) => {}
+        Some(other) => {
+            return Err(Failure::new(
+                Exit::Usage,
+                format!("--accept-risk={other}: the risk of this command is {RISK}"),
+            ));
+        }
+        None => {
+            let message = format!(
+                "A new identity has to be paired again, and what the old one published stays behind. No changes were \
+                 made.\nTo go on: deskgate identity renew --accept-risk={RISK}"
+            );
+            return Err(Failure::new(Exit::Refused, message));
+        }
+    }
+    let ran = daemon::end(&agent).await?;
+    let key = home()?.key();
+    let now = deskgate_protocol::Timestamp::now().0.as_second();
+    let aside = key.with_extension(format!("replaced-{now}"));
+    let moved = std::fs::rename(&key, &aside);
+    moved.map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", key.display())))?;
+    if ran {
+        daemon::start(daemon::Start::again(), Output { json: false, quiet: true }, run_agent).await?;
+    }
+    out.result("identity-renewed/1", &serde_json::json!({ "old_key": aside, "started": ran }), || {
+        let next = if ran { "" } else { "deskgate start, then " };
+        format!(
+            "The old key is {}. Pair the new one: {next}deskgate identity export FILE, and give that to the gateway's \
+             administrator.",
+            aside.display()
+        )
+    });
     Ok(())
 }

@@ -23,7 +23,6 @@ mod identity;
 mod key;
 mod key_file;
 mod listen;
-mod man;
 mod mcp;
 mod notifications;
 mod open;
@@ -34,12 +33,14 @@ mod runs;
 mod service;
 mod settings;
 mod socket;
+mod upgrade;
 
 use std::pin::Pin;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use deskgate_gateway::exit::{self, Exit, Failure};
+use deskgate_gateway::man;
 use deskgate_gateway::output::Output;
 
 use tokio_util::sync::CancellationToken;
@@ -130,6 +131,8 @@ enum Command {
     Notifications(notifications::Notifications),
     /// What is wrong on this computer, and what to do; ends with 10 if something fails
     Doctor(doctor::Doctor),
+    /// Whether the gateway will let this version of the program in; 7 if not. Asks the running agent, or what it noted
+    UpgradeCheck,
     /// The end of the agent's log
     Log(doctor::Log),
     /// Write what helps others to help you into one text file, without secrets
@@ -213,7 +216,7 @@ async fn run(command: Command, out: Output, itself: Itself) -> Result<(), Failur
         Command::Stop(stop) => daemon::stop(Agent::find()?, stop, out).await,
         Command::Status => daemon::status(Agent::find()?, out).await,
         Command::Open(open) => open::run(Agent::find()?, open, out).await,
-        Command::Identity(command) => identity::run(Agent::find()?, command, out).await,
+        Command::Identity(command) => identity::run(Agent::find()?, command, out, itself.run).await,
         Command::Connection(command) => connection::run(Agent::find()?, command, out).await,
         Command::App(command) => app::run(Agent::find()?, command, out).await,
         Command::Hook(command) => hook::run(Agent::find()?, command, out).await,
@@ -232,6 +235,7 @@ async fn run(command: Command, out: Output, itself: Itself) -> Result<(), Failur
         Command::Listen(listen) => listen::run(Agent::find()?, listen, out).await,
         Command::Notifications(command) => notifications::run(Agent::find()?, command, out).await,
         Command::Doctor(doctor) => doctor::run(Agent::find()?, doctor, itself.look, out).await,
+        Command::UpgradeCheck => upgrade::check(Agent::find()?, out).await,
         Command::Log(log) => doctor::log(Agent::find()?, log, out).await,
         Command::Bundle(make) => bundle::run(Agent::find()?, make, out).await,
         Command::Man { folder } => man::write(Cli::command(), &folder, out),

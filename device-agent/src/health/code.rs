@@ -28,6 +28,12 @@ pub enum Code {
     DeviceNotAccepted,
     /// The control token is not the gateway's.
     ControlTokenRefused,
+    /// Nobody is signed in at the hosted gateway.
+    SignedOut,
+    /// The issuer of accounts refuses to renew the sign-in.
+    SignInRefused,
+    /// The issuer of accounts does not answer.
+    IssuerUnreachable,
     /// Nobody answers where the gateway should be.
     GatewayUnreachable,
     /// The device's journal cannot be written.
@@ -87,6 +93,9 @@ const LINE: &[Code] = &[
     Code::VersionMismatch,
     Code::DeviceNotAccepted,
     Code::ControlTokenRefused,
+    Code::SignedOut,
+    Code::SignInRefused,
+    Code::IssuerUnreachable,
     Code::GatewayUnreachable,
 ];
 
@@ -103,7 +112,7 @@ const fn entry(
 
 impl Code {
     /// Every code, the most important first.
-    pub const ALL: [Entry; 22] = {
+    pub const ALL: [Entry; 25] = {
         use Code::*;
         use Severity::*;
         [
@@ -112,6 +121,16 @@ impl Code {
             entry(VersionMismatch, Fail, "The gateway has another version", "The gateway's version fits", &[], 0),
             entry(DeviceNotAccepted, Fail, "The gateway refuses this device", "The gateway knows this device", &[], 0),
             entry(ControlTokenRefused, Fail, "The control token is refused", "The control token fits", &[], 0),
+            entry(SignedOut, Fail, "Nobody is signed in", "An account is signed in", &[], 0),
+            entry(SignInRefused, Fail, "The sign-in is over", "The sign-in is good", &[], 0),
+            entry(
+                IssuerUnreachable,
+                Fail,
+                "The issuer of accounts is unreachable",
+                "The issuer of accounts is reached",
+                &[SignedOut, SignInRefused],
+                10,
+            ),
             entry(GatewayUnreachable, Fail, "The gateway is unreachable", "The gateway is reached", &[], 10),
             entry(
                 JournalUnwritable,

@@ -15,10 +15,10 @@ pub fn look(home: &Path) -> Vec<Finding> {
     findings
 }
 
-/// The folder, the files at its top, and the keys of providers and servers.
+/// The folder, the files at its top, the keys of providers and servers, and sign-ins.
 fn private_files(home: &Path) -> Vec<PathBuf> {
     let list = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let keys = ["providers", "mcp"].into_iter().flat_map(|name| list(home.join(name)));
+    let keys = ["providers", "mcp", "accounts"].into_iter().flat_map(|name| list(home.join(name)));
     let mut files: Vec<_> = list(home.to_owned()).chain(keys).filter(|path| path.is_file()).collect();
     files.sort();
     files

@@ -1,5 +1,6 @@
 //! What the line to the gateway says.
 
+use deskgate_protocol::Half;
 use deskgate_protocol::control::RefusedCode;
 
 use super::{Code, Finding};
@@ -13,7 +14,10 @@ pub fn look(status: &LinkStatus, before: Option<Finding>) -> Option<Finding> {
         LinkStatus::Disconnected { failed_at, .. } => match failed_at {
             Some(Stage::HostKey) => Code::HostKeyNotTrusted,
             Some(Stage::DeviceKey | Stage::Device) => Code::DeviceNotAccepted,
+            // What the account itself says is more.
+            Some(Stage::Account | Stage::Issuer) => return None,
             Some(Stage::Token) => Code::ControlTokenRefused,
+            Some(Stage::AccessToken) => Code::SignInRefused,
             Some(Stage::Version) => Code::VersionMismatch,
             Some(Stage::Address | Stage::Socket) | None => Code::GatewayUnreachable,
         },
@@ -27,20 +31,42 @@ pub fn look(status: &LinkStatus, before: Option<Finding>) -> Option<Finding> {
         LinkStatus::Disconnected { why, .. } => why.clone(),
         LinkStatus::Refused { refused, .. } => {
             let own = deskgate_protocol::VERSION;
-            format!("{} The gateway has version {}, this device {own}.", refused.message, refused.gateway_version)
+            let (message, gateway) = (&refused.message, &refused.gateway_version);
+            match message.contains(gateway.as_str()) && message.contains(own) {
+                true => message.clone(),
+                false => format!("{message} The gateway has version {gateway}, this device {own}."),
+            }
         }
         _ => String::new(),
     };
     let next = match code {
         Code::HostKeyNotTrusted => "Compare the fingerprints with the server's administrator before you pin one.",
-        Code::VersionMismatch => "Install the same version on both sides.",
+        Code::VersionMismatch => match upgraded(status) {
+            Some(Half::Gateway) => {
+                "Ask the server's administrator to upgrade deskgate-gateway to this device's major and minor version."
+            }
+            Some(Half::Device) => "Upgrade deskgate on this computer to the gateway's major and minor version.",
+            None => "Install the same version on both sides.",
+        },
+        Code::DeviceNotAccepted if text.contains("account") => {
+            "Sign in with the account that has this device, or ask the gateway's administrator."
+        }
         Code::DeviceNotAccepted => {
             "Pair this device: deskgate identity export FILE, and give that to the administrator."
         }
         Code::ControlTokenRefused => "Enter the current one: deskgate connection save --mode remote --token-file FILE",
+        Code::SignInRefused => "Sign in again: deskgate connection sign-in",
         _ => "Test it: deskgate connection test. It is dialled again by itself.",
     };
     Some(Finding::new(code, text, next))
+}
+
+/// Which half is to be upgraded, if the gateway said so.
+fn upgraded(status: &LinkStatus) -> Option<Half> {
+    match status {
+        LinkStatus::Refused { refused, .. } => refused.upgrade,
+        _ => None,
+    }
 }
 
 #[cfg(test)]

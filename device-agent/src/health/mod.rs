@@ -5,13 +5,14 @@
 //! | here | the words: finding, problem, report |
 //! | [`code`] | the closed list of what can be wrong |
 //! | [`board`] | makes a report of findings: waits for what may pass, hides what follows from something else |
-//! | [`line`](mod@line), [`work`], [`services`], [`computer`] | find what is wrong, each from what it is given |
+//! | [`line`](mod@line), [`account`], [`work`], [`services`], [`computer`] | find what is wrong, each from what it is given |
 //! | [`offline`] | looks without an agent |
 //! | [`log`] | the end of the agent's log |
 //! | [`bundle`] | what a person sends to whoever helps them |
 //!
 //! Whoever finds something says so each time they look; the board remembers since when.
 
+pub mod account;
 pub mod board;
 pub mod bundle;
 pub mod code;

@@ -103,7 +103,7 @@ pub async fn look(home: &Home, gateway: impl FnOnce(&Path) -> Result<(), String>
     if !asks_models(&kept) {
         not_asked.remove(&Code::ProviderRefusesKey);
     }
-    if !has_files(&home.providers()) && !has_files(&home.mcp_servers()) {
+    if ![home.providers(), home.mcp_servers(), home.accounts()].iter().any(|folder| has_files(folder)) {
         not_asked.remove(&Code::KeyringShut);
     }
     report(findings, &not_asked, &kept.ignored)

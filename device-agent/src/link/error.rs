@@ -8,6 +8,8 @@ use std::time::Duration;
 use deskgate_protocol::control::{ByeCode, Refused, RefusedCode};
 use serde::{Deserialize, Serialize};
 
+use crate::account::AccountError;
+
 /// Why one attempt to reach the gateway failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
@@ -89,6 +91,39 @@ pub enum LinkError {
              and enter it with `deskgate connection save --mode remote --token-file FILE`"
     )]
     WrongToken,
+    /// Nobody is signed in at the hosted gateway, or its issuer gives no token.
+    #[error(transparent)]
+    Account(#[from] AccountError),
+    /// The hosted gateway's address leads nowhere.
+    #[error("cannot reach {address}: {why}. Check the address and this machine's network")]
+    Web {
+        /// As configured.
+        address: String,
+        /// What the system or TLS says.
+        why: String,
+    },
+    /// The hosted gateway does not take the account's token.
+    #[error(
+        "{address} does not accept the account's access token: {why}. A newer one is tried; if that does not help, \
+             sign in again with `deskgate connection sign-in`"
+    )]
+    AccessTokenRefused {
+        /// As configured.
+        address: String,
+        /// What it says.
+        why: String,
+    },
+    /// Whatever answers at the hosted gateway's address has no control line.
+    #[error(
+        "what answers at {address} is no Deskgate gateway, or lets no WebSocket through ({why}). Check the address, \
+             and proxies in between"
+    )]
+    NoLine {
+        /// As configured.
+        address: String,
+        /// What it did.
+        why: String,
+    },
     /// Whatever answers is no gateway of this product.
     #[error("what answers there is no Deskgate gateway ({0}). Check the control socket's path")]
     NotAGateway(String),
@@ -113,6 +148,10 @@ pub struct HostKeys {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
+    /// Somebody is signed in.
+    Account,
+    /// The issuer of accounts gives a token.
+    Issuer,
     /// Something answers at the address.
     Address,
     /// It is the server that was pinned.
@@ -123,6 +162,8 @@ pub enum Stage {
     Socket,
     /// It accepts the control token.
     Token,
+    /// It accepts the account's access token.
+    AccessToken,
     /// Its version matches.
     Version,
     /// It knows this device.
@@ -130,9 +171,12 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// All of them, in their order.
-    pub const ALL: [Self; 7] =
+    /// Those of a gateway that is reached over SSH, in their order.
+    pub const REMOTE: [Self; 7] =
         [Self::Address, Self::HostKey, Self::DeviceKey, Self::Socket, Self::Token, Self::Version, Self::Device];
+    /// Those of a hosted gateway.
+    pub const HOSTED: [Self; 7] =
+        [Self::Account, Self::Issuer, Self::Address, Self::Socket, Self::AccessToken, Self::Version, Self::Device];
 
     /// Of a refusal by the gateway itself.
     pub fn of_refusal(code: RefusedCode) -> Option<Self> {
@@ -153,6 +197,11 @@ impl LinkError {
             Self::KeyNotAccepted { .. } => Some(Stage::DeviceKey),
             Self::ChannelRefused { .. } | Self::NotAGateway(_) => Some(Stage::Socket),
             Self::WrongToken => Some(Stage::Token),
+            Self::AccessTokenRefused { .. } => Some(Stage::AccessToken),
+            Self::Account(AccountError::Away { .. }) => Some(Stage::Issuer),
+            Self::Account(AccountError::NotHosted(_)) | Self::NoLine { .. } => Some(Stage::Socket),
+            Self::Account(_) => Some(Stage::Account),
+            Self::Web { .. } => Some(Stage::Address),
             Self::Refused(refused) => Stage::of_refusal(refused.code),
             Self::Timeout { .. } | Self::Ssh { .. } | Self::BuiltIn(_) | Self::Lost(_) => None,
         }
@@ -176,6 +225,7 @@ impl LinkError {
     pub fn is_blocked(&self) -> bool {
         match self {
             Self::HostKey(_) => true,
+            Self::Account(AccountError::SignedOut(_) | AccountError::Refused { .. }) => true,
             Self::Refused(refused) => !refused.should_retry,
             _ => false,
         }

@@ -27,20 +27,31 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of frames that leave together when several are ready at once.
 const GATHERED: usize = 64 * 1024;
 
+/// What a connector opened.
+pub(super) enum Opened {
+    /// A stream to the control socket, which the control token opens.
+    Private(BoxedStream),
+    /// A WebSocket that an account's token opened, and what this device is called.
+    Account(Box<Socket>, String),
+}
+
 /// Speaks to the gateway until it welcomes or refuses this device.
 pub(super) async fn open(
-    stream: BoxedStream,
+    opened: Opened,
     credentials: &Credentials,
     in_flight: Vec<InFlight>,
     address: &str,
 ) -> Result<Session, LinkError> {
     let late =
         |_| LinkError::Timeout { address: address.to_owned(), stage: "shaking hands with the gateway", limit: LIMIT };
-    timeout(LIMIT, greet(stream, credentials, in_flight)).await.map_err(late)?
+    timeout(LIMIT, greet(opened, credentials, in_flight)).await.map_err(late)?
 }
 
-async fn greet(stream: BoxedStream, credentials: &Credentials, in_flight: Vec<InFlight>) -> Result<Session, LinkError> {
-    let mut socket = upgrade(stream, credentials).await?;
+async fn greet(opened: Opened, credentials: &Credentials, in_flight: Vec<InFlight>) -> Result<Session, LinkError> {
+    let (mut socket, device_name) = match opened {
+        Opened::Private(stream) => (upgrade(stream, credentials).await?, None),
+        Opened::Account(socket, device_name) => (*socket, Some(device_name)),
+    };
     let challenge = match receive(&mut socket).await? {
         GatewayFrame::Challenge(challenge) => challenge,
         GatewayFrame::Refused(refused) => return Err(LinkError::Refused(Box::new(refused))),
@@ -49,7 +60,7 @@ async fn greet(stream: BoxedStream, credentials: &Credentials, in_flight: Vec<In
     // A gateway of another version gets its hello all the same, so that its administrator sees who
     // was refused and why. Its answer cannot overrule the check.
     let check = check_version(&challenge);
-    let hello = frame::encode(&DeviceFrame::Hello(hello(&challenge, credentials, in_flight)))
+    let hello = frame::encode(&DeviceFrame::Hello(hello(&challenge, credentials, device_name, in_flight)))
         .map_err(|error| LinkError::Lost(error.to_string()))?;
     let answer = async {
         socket.send(Message::text(hello)).await.map_err(|error| LinkError::Lost(error.to_string()))?;
@@ -66,9 +77,19 @@ async fn greet(stream: BoxedStream, credentials: &Credentials, in_flight: Vec<In
     }
 }
 
+/// How the WebSocket is set up.
+pub(super) fn limits() -> WebSocketConfig {
+    WebSocketConfig::default()
+        .max_message_size(Some(MAX_FRAME_BYTES))
+        .max_frame_size(Some(MAX_FRAME_BYTES))
+        .read_buffer_size(16 * 1024)
+        .write_buffer_size(GATHERED)
+        .max_write_buffer_size(GATHERED + 2 * MAX_FRAME_BYTES)
+}
+
 async fn upgrade(stream: BoxedStream, credentials: &Credentials) -> Result<Socket, LinkError> {
-    let mut token =
-        HeaderValue::try_from(format!("Bearer {}", credentials.token.reveal())).map_err(|_| LinkError::WrongToken)?;
+    let token = credentials.token.as_ref().ok_or(LinkError::WrongToken)?;
+    let mut token = HeaderValue::try_from(format!("Bearer {}", token.reveal())).map_err(|_| LinkError::WrongToken)?;
     token.set_sensitive(true);
     let request = Request::builder()
         .uri("ws://deskgate/control")
@@ -80,13 +101,7 @@ async fn upgrade(stream: BoxedStream, credentials: &Credentials) -> Result<Socke
         .header(AUTHORIZATION, token)
         .body(())
         .expect("every part is a constant of the right form or was checked above");
-    let limits = WebSocketConfig::default()
-        .max_message_size(Some(MAX_FRAME_BYTES))
-        .max_frame_size(Some(MAX_FRAME_BYTES))
-        .read_buffer_size(16 * 1024)
-        .write_buffer_size(GATHERED)
-        .max_write_buffer_size(GATHERED + 2 * MAX_FRAME_BYTES);
-    match client_async_with_config(request, stream, Some(limits)).await {
+    match client_async_with_config(request, stream, Some(limits())).await {
         Ok((socket, _)) => Ok(socket),
         Err(Error::Http(response)) if response.status() == 401 => Err(LinkError::WrongToken),
         Err(Error::Http(response)) if response.status() == 503 => {
@@ -109,7 +124,12 @@ async fn receive(socket: &mut Socket) -> Result<GatewayFrame, LinkError> {
     }
 }
 
-fn hello(challenge: &Challenge, credentials: &Credentials, in_flight: Vec<InFlight>) -> Hello {
+fn hello(
+    challenge: &Challenge,
+    credentials: &Credentials,
+    device_name: Option<String>,
+    in_flight: Vec<InFlight>,
+) -> Hello {
     let proof = HelloProof {
         gateway_id: challenge.gateway_id,
         nonce: &challenge.nonce,
@@ -121,6 +141,7 @@ fn hello(challenge: &Challenge, credentials: &Credentials, in_flight: Vec<InFlig
         device_version: VERSION.to_owned(),
         protocol: PROTOCOL,
         signature: proof.sign(credentials.key.signing_key()),
+        device_name,
         in_flight,
     }
 }

@@ -3,7 +3,7 @@
 //! The contract with the dispatcher:
 //!
 //! ```text
-//! let mut link = Link::new(connector, credentials);               // connector: ssh, built-in
+//! let mut link = Link::new(connector, credentials);               // connector: ssh, hosted, built-in
 //! let mut session = link.connect(|| journal.in_flight()).await;   // retries until it is welcomed
 //! session.sender().send(DeviceFrame::Ready { slots }).await
 //! while let Some(frame) = session.next().await { … }   // None: the line is lost; connect again
@@ -13,6 +13,7 @@
 //! |---|---|
 //! | [`ssh`] | a byte stream over SSH, to the gateway's own listener or to OpenSSH's sshd |
 //! | [`host_pin`] | which server is the right one |
+//! | [`hosted`] | a WebSocket over the public address, with an account's token |
 //! | [`builtin`] | a byte stream to a gateway in the same process |
 //! | `handshake` | from a byte stream to a welcomed session |
 //! | [`session`] | frames in, frames out, and noticing that the line is lost |
@@ -35,6 +36,7 @@ pub mod builtin;
 mod error;
 mod handshake;
 pub mod host_pin;
+pub mod hosted;
 pub mod session;
 pub mod ssh;
 pub mod status;
@@ -42,10 +44,12 @@ pub mod status;
 pub use builtin::{BoxedStream, BuiltIn};
 pub use error::{HostKeyError, HostKeys, LinkError, Lost, Stage};
 pub use host_pin::{HostPin, PinnedFingerprint};
+pub use hosted::Hosted;
 pub use session::Session;
 pub use ssh::Ssh;
 pub use status::{LinkHandle, LinkStatus};
 
+use handshake::Opened;
 use status::Way;
 
 /// How the byte stream to the gateway comes about.
@@ -53,15 +57,26 @@ use status::Way;
 pub enum Connector {
     /// Over SSH.
     Ssh(Ssh),
+    /// Over the public address of a hosted gateway.
+    Hosted(Hosted),
     /// Within this process.
     BuiltIn(BuiltIn),
 }
 
 impl Connector {
-    async fn open(&self, key: &DeviceKey) -> Result<BoxedStream, LinkError> {
+    async fn open(&self, key: &DeviceKey) -> Result<Opened, LinkError> {
+        Ok(match self {
+            Self::Ssh(ssh) => Opened::Private(ssh.open(key).await?),
+            Self::Hosted(hosted) => Opened::Account(Box::new(hosted.open().await?), hosted.device_name.clone()),
+            Self::BuiltIn(builtin) => Opened::Private(builtin.open().await.map_err(LinkError::BuiltIn)?),
+        })
+    }
+
+    /// News from now on of what may help an attempt that fails.
+    fn news(&self) -> Option<watch::Receiver<()>> {
         match self {
-            Self::Ssh(ssh) => ssh.open(key).await,
-            Self::BuiltIn(builtin) => builtin.open().await.map_err(LinkError::BuiltIn),
+            Self::Hosted(hosted) => Some(hosted.keeper.sign_ins()),
+            Self::Ssh(_) | Self::BuiltIn(_) => None,
         }
     }
 
@@ -69,6 +84,7 @@ impl Connector {
     pub fn address(&self) -> String {
         match self {
             Self::Ssh(ssh) => ssh.address(),
+            Self::Hosted(hosted) => hosted.gateway.to_string(),
             Self::BuiltIn(_) => "the built-in gateway".to_owned(),
         }
     }
@@ -79,8 +95,8 @@ impl Connector {
 pub struct Credentials {
     /// This device's identity.
     pub key: DeviceKey,
-    /// The gateway's private control token.
-    pub token: ControlToken,
+    /// The gateway's private control token; none where an account's token opens the door.
+    pub token: Option<ControlToken>,
 }
 
 /// How long to wait between attempts.
@@ -118,8 +134,12 @@ pub async fn connect_once(
     in_flight: Vec<InFlight>,
 ) -> Result<Session, LinkError> {
     // Boxed, because SSH and WebSocket set-up hold large states that nobody needs afterwards.
-    let stream = Box::pin(connector.open(&credentials.key)).await?;
-    Box::pin(handshake::open(stream, credentials, in_flight, &connector.address())).await
+    let opened = Box::pin(connector.open(&credentials.key)).await?;
+    let mut session = Box::pin(handshake::open(opened, credentials, in_flight, &connector.address())).await?;
+    if let Connector::Hosted(hosted) = connector {
+        session.tend(hosted.clone().renew(session.sender()));
+    }
+    Ok(session)
 }
 
 /// Keeps trying until the gateway welcomes this device.
@@ -165,6 +185,7 @@ impl Link {
         loop {
             self.status.set(LinkStatus::Connecting);
             let Way { connector, credentials } = self.way.borrow_and_update().clone();
+            let news = connector.news();
             let attempt = async { connect_once(&connector, &credentials, in_flight().await).await };
             let error = tokio::select! {
                 made = attempt => match made {
@@ -180,7 +201,7 @@ impl Link {
                 }
             };
             failures += 1;
-            self.failed(error, failures).await;
+            self.failed(error, failures, news).await;
         }
     }
 
@@ -217,10 +238,10 @@ impl Link {
         }
         let wait = self.pace.wait(self.short_sessions);
         self.short_sessions = self.short_sessions.saturating_add(1);
-        self.pause(LinkStatus::lost(&why, wait), Some(wait)).await;
+        self.pause(LinkStatus::lost(&why, wait), Some(wait), None).await;
     }
 
-    async fn failed(&self, error: LinkError, failures: u32) {
+    async fn failed(&self, error: LinkError, failures: u32, news: Option<watch::Receiver<()>>) {
         tracing::warn!(address = %self.address(), attempt = failures, %error, "the gateway was not reached");
         let asked_for = match &error {
             LinkError::Refused(refused) => Duration::from_secs(refused.retry_after_s.unwrap_or(0).min(300)),
@@ -231,10 +252,10 @@ impl Link {
             LinkError::Refused(refused) => LinkStatus::refused(*refused, wait),
             error => LinkStatus::failed(&error, wait),
         };
-        self.pause(status, wait).await;
+        self.pause(status, wait, news).await;
     }
 
-    async fn pause(&self, status: LinkStatus, wait: Option<Duration>) {
+    async fn pause(&self, status: LinkStatus, wait: Option<Duration>, news: Option<watch::Receiver<()>>) {
         self.status.set(status);
         let waited = async {
             match wait {
@@ -242,8 +263,15 @@ impl Link {
                 None => std::future::pending().await,
             }
         };
+        let helped = async {
+            let Some(mut news) = news else { return std::future::pending().await };
+            if news.changed().await.is_err() {
+                std::future::pending().await
+            }
+        };
         tokio::select! {
             () = self.status.kicked() => {}
+            () = helped => {}
             () = waited => {}
         }
     }

@@ -35,7 +35,7 @@ pub struct Session {
     incoming: mpsc::Receiver<GatewayFrame>,
     outgoing: mpsc::Sender<DeviceFrame>,
     ending: Arc<Ending>,
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 impl Session {
@@ -48,7 +48,7 @@ impl Session {
         let mut tasks = JoinSet::new();
         tasks.spawn(read(stream, arriving, beat, Arc::clone(&ending)));
         tasks.spawn(write(sink, leaving, beat, Arc::clone(&ending)));
-        Self { welcome, gateway_version, incoming, outgoing, ending, _tasks: tasks }
+        Self { welcome, gateway_version, incoming, outgoing, ending, tasks }
     }
 
     /// What the gateway said when it let this device in.
@@ -80,6 +80,11 @@ impl Session {
     /// Why the line is lost, once [`Session::next`] gave `None`.
     pub fn lost(&self) -> Option<&Lost> {
         self.ending.why.get()
+    }
+
+    /// Has something done for as long as the session lasts.
+    pub(super) fn tend(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(work);
     }
 
     pub(super) fn ending(&self) -> Arc<Ending> {

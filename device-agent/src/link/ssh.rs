@@ -49,7 +49,10 @@ impl Ssh {
     }
 
     /// Opens the stream. Dropping it closes the connection.
-    pub(super) async fn open(&self, key: &DeviceKey) -> Result<BoxedStream, LinkError> {
+    ///
+    /// # Errors
+    /// What stands in the way, with the address and what was expected there.
+    pub async fn open(&self, key: &DeviceKey) -> Result<BoxedStream, LinkError> {
         let socket = self.within(DIAL_LIMIT, "connecting", self.dial()).await?;
         self.within(HANDSHAKE_LIMIT, "setting up SSH", self.handshake(socket, key)).await
     }

@@ -21,6 +21,7 @@ use super::orders::Order;
 use super::retention::Runs;
 use super::services;
 use super::{AgentStatus, Ask, Asker, LineView, NewKey, No, NoCode, OpenPages, OpenedPages, Reply, Request, Stop};
+use crate::account::Keeper;
 use crate::assistant::accounts::Accounts;
 use crate::dispatcher::{DispatcherHandle, Standing};
 use crate::identity::DeviceKey;
@@ -60,6 +61,8 @@ pub struct Desk {
     pub accounts: Accounts,
     /// The MCP servers.
     pub servers: Servers,
+    /// Who is signed in at hosted gateways.
+    pub keeper: Keeper,
     /// Where the keys of both are wanted.
     pub keys: Wanted,
     /// The agent's own folder.
@@ -117,6 +120,10 @@ impl Desk {
             Request::GetConnection(ask) => give(ask, self.connection().await),
             Request::SaveConnection(ask) => give(ask.clone(), self.save(ask).await),
             Request::DiscardConnection(ask) => give(ask, self.discard(ask.mode).await),
+            Request::GetAccount(ask) => give(ask, self.account().await),
+            Request::SignIn(ask) => give(ask, self.sign_in().await),
+            Request::CancelSignIn(ask) => give(ask, self.cancel_sign_in().await),
+            Request::SignOut(ask) => give(ask, self.sign_out().await),
             Request::TestConnection(ask) => give(ask, self.test(ask).await),
             Request::GetSettings(ask) => give(ask, self.settings().await),
             Request::ChangeSettings(ask) => give(ask.clone(), self.change_settings(ask).await),

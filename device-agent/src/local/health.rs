@@ -12,12 +12,13 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::MissedTickBehavior;
 
 use super::No;
+use super::account::in_force;
 use super::desk::Desk;
 use super::moved::moved;
 use super::no::failed;
 use crate::config::Home;
-use crate::health::bundle::Bundle;
-use crate::health::{Board, Code, Finding, Ignored, Problem, Report, computer, line, log, services, work};
+use crate::health::bundle::{Bundle, of_disk};
+use crate::health::{Board, Code, Finding, Ignored, Problem, Report, account, computer, line, log, services, work};
 use crate::link::LinkStatus;
 use crate::services::{Provider, Service, ToolName};
 
@@ -107,6 +108,7 @@ impl Health {
 pub async fn follow(desk: Desk) {
     let mut engines = desk.engine.clone();
     let mut decisions = desk.store.decisions();
+    let mut accounts = desk.keeper.watch();
     let mut looks = tokio::time::interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -123,6 +125,7 @@ pub async fn follow(desk: Desk) {
                 },
                 () = moved(&mut line) => {}
                 _ = decisions.changed() => {}
+                _ = accounts.changed() => {}
                 _ = looks.tick() => {}
             }
         }
@@ -174,7 +177,7 @@ impl Desk {
         let what = "Each service by number: its stage, its tools, whether it uses a model. No name and no instructions";
         bundle.add("services", what, services.iter().map(described).collect::<Vec<_>>().join("\n"));
         let home = Home::at(self.own.clone());
-        let rest = tokio::task::spawn_blocking(move || Bundle::of_disk(&home)).await;
+        let rest = tokio::task::spawn_blocking(move || of_disk(&home)).await;
         let rest = rest.map_err(|_| failed("the agent failed while it looked at its files".to_owned()))?;
         bundle.parts.extend(rest.parts);
         Ok(bundle)
@@ -194,6 +197,10 @@ impl Desk {
         if self.launch.address().is_none() {
             findings.push(work::without_pages());
         }
+        let signed_in = match in_force(&self.connection().await?) {
+            Some(gateway) => account::look(gateway.as_str(), &self.keeper.standing(&gateway).await),
+            None => None,
+        };
         let mut memory = self.health.memory.lock().await;
         let connected = engine
             .as_ref()
@@ -202,6 +209,7 @@ impl Desk {
             findings.extend(work::look(&engine.dispatcher.status(), &engine.kept_awake.borrow()));
             memory.line = line::look(&engine.link.status().borrow(), memory.line.take());
         }
+        findings.extend(signed_in);
         findings.extend(memory.line.clone());
         let young = |at: &Instant| at.elapsed() < age;
         if !connected {

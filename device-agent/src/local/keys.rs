@@ -34,9 +34,11 @@ impl Desk {
             blocking(keyring::usable).await?.map_err(unusable)?;
         }
         let (accounts, servers) = (self.accounts.clone(), self.servers.connections.clone());
+        let keeper = self.keeper.clone();
         let moved = blocking(move || -> Result<(), No> {
             accounts.move_keys()?;
-            Ok(servers.move_keys()?)
+            servers.move_keys()?;
+            Ok(keeper.move_keys()?)
         });
         moved.await?.map_err(|no| No {
             message: format!(
@@ -53,7 +55,9 @@ impl Desk {
     /// Whether keys are in the keyring that cannot be read now.
     pub(super) async fn keyring_problem(&self) -> Option<Finding> {
         let (accounts, servers) = (self.accounts.clone(), self.servers.connections.clone());
-        let looked = blocking(move || keyring::readable([accounts.entries(), servers.entries()].concat()));
+        let keeper = self.keeper.clone();
+        let entries = move || [accounts.entries(), servers.entries(), keeper.entries()].concat();
+        let looked = blocking(move || keyring::readable(entries()));
         let error = looked.await.ok()?.err()?;
         let next = "Unlock it, or start its service. To have keys in files again after that: deskgate settings set \
                     secrets file";

@@ -13,9 +13,9 @@ use super::desk::Desk;
 use super::no::{failed, invalid, refused};
 use super::orders::Order;
 use super::{LineView, No, NoCode, SaveConnection, Stage, TestConnection, Tested};
-use crate::link::{self, Connector, Credentials, LinkError, LinkHandle, LinkStatus};
+use crate::link::{self, Connector, Credentials, Hosted, LinkError, LinkHandle, LinkStatus};
 use crate::services::Gateway;
-use crate::settings::{Connection, Mode};
+use crate::settings::{Connection, Mode, Unusable};
 
 /// How long a test waits for the line's next attempt.
 const TEST_LIMIT: Duration = Duration::from_secs(40);
@@ -56,14 +56,17 @@ impl Desk {
         let unusable = |why| refused(format!("{why}\nThe draft is kept; nothing is in force."));
         let mut saved = connection.clone();
         saved.save(ask.mode).map_err(unusable)?;
-        if ask.mode == Mode::BuiltIn {
-            self.may_listen(&connection, &saved).await?;
-        } else if !token_draft.exists() && !self.token_file.exists() {
-            return Err(refused(
-                "control-token: a remote gateway needs its private control token; the command line takes it with \
-                 --token-file.\nThe draft is kept; nothing is in force."
-                    .to_owned(),
-            ));
+        match ask.mode {
+            Mode::BuiltIn => self.may_listen(&connection, &saved).await?,
+            Mode::Remote if !token_draft.exists() && !self.token_file.exists() => {
+                return Err(refused(
+                    "control-token: a remote gateway needs its private control token; the command line takes it with \
+                     --token-file.\nThe draft is kept; nothing is in force."
+                        .to_owned(),
+                ));
+            }
+            // Whoever is not signed in yet can do that later: the line says so until then.
+            Mode::Remote | Mode::Hosted => {}
         }
         self.may_leave(&connection, &saved, ask.abandon_runs)?;
         if ask.mode == Mode::Remote && token_draft.exists() {
@@ -143,39 +146,60 @@ impl Desk {
         if ask.mode == Mode::BuiltIn {
             return Err(invalid("the built-in gateway has nothing to test: it runs inside the agent".to_owned()));
         }
-        let remote = connection.mode == Mode::Remote;
-        let fields = connection.remote_draft.unwrap_or_else(|| connection.saved.remote.clone());
-        let connector = Connector::Ssh(fields.ssh().map_err(|unusable| invalid(unusable.to_string()))?);
-        let address = connector.address();
-        let token_draft = self.token_draft();
-        if remote && fields == connection.saved.remote && !token_draft.exists() {
-            return Ok(probe(&self.engine()?.link, address).await);
+        let in_use = connection.mode == ask.mode;
+        let (connector, token, saved) = self.tested(&connection, ask.mode).await?;
+        let (address, stages) = (connector.address(), stages(ask.mode));
+        if in_use && saved {
+            return Ok(probe(&self.engine()?.link, address, stages).await);
         }
         let connected =
             self.engine().is_ok_and(|engine| matches!(*engine.link.status().borrow(), LinkStatus::Connected { .. }));
-        if remote && (connected || self.in_hand() > 0) {
+        if in_use && (connected || self.in_hand() > 0) {
             return Err(refused(
                 "a test of other fields would end the session in use, or lose its runs, if they lead to the same \
                  gateway. Save them instead: the line then shows how they do"
                     .to_owned(),
             ));
         }
-        let token_file = if token_draft.exists() { &token_draft } else { &self.token_file };
-        let token = deskgate_gateway::token::load(token_file);
-        let token = token.map_err(|error| invalid(format!("control-token: {error}")))?;
         let credentials = Credentials { key: self.key.clone(), token };
         Ok(match link::connect_once(&connector, &credentials, Vec::new()).await {
-            Ok(session) => Tested::good(address, session.gateway_version().to_owned(), session.welcome().device_id),
+            Ok(session) => {
+                Tested::good(address, stages, session.gateway_version().to_owned(), session.welcome().device_id)
+            }
             Err(error) => {
                 let host_keys = error.host_keys();
-                Tested { host_keys, ..Tested::failed(address, error.failed_at(), error.into()) }
+                Tested { host_keys, ..Tested::failed(address, stages, error.failed_at(), error.into()) }
             }
         })
     }
+
+    /// The way that a mode's fields describe, what opens its door, and whether these are the saved ones.
+    async fn tested(&self, connection: &Connection, mode: Mode) -> Result<(Connector, Option<ControlToken>, bool), No> {
+        let unusable = |unusable: Unusable| invalid(unusable.to_string());
+        if mode == Mode::Hosted {
+            let fields = connection.hosted_draft.as_ref().unwrap_or(&connection.saved.hosted);
+            let (gateway, device_name) = (fields.address().map_err(unusable)?, self.device_name().await?);
+            let hosted = Hosted { gateway, keeper: self.keeper.clone(), device_name };
+            return Ok((Connector::Hosted(hosted), None, *fields == connection.saved.hosted));
+        }
+        let fields = connection.remote_draft.as_ref().unwrap_or(&connection.saved.remote);
+        let connector = Connector::Ssh(fields.ssh().map_err(unusable)?);
+        let token_draft = self.token_draft();
+        let saved = *fields == connection.saved.remote && !token_draft.exists();
+        let token_file = if token_draft.exists() { &token_draft } else { &self.token_file };
+        let token = deskgate_gateway::token::load(token_file);
+        let token = token.map_err(|error| invalid(format!("control-token: {error}")))?;
+        Ok((connector, Some(token), saved))
+    }
+}
+
+/// What an attempt in this mode goes through.
+fn stages(mode: Mode) -> &'static [Stage] {
+    if mode == Mode::Hosted { &Stage::HOSTED } else { &Stage::REMOTE }
 }
 
 /// The outcome of the attempt under way, or of one that is made now.
-async fn probe(link: &LinkHandle, address: String) -> Tested {
+async fn probe(link: &LinkHandle, address: String, stages: &[Stage]) -> Tested {
     let mut status = link.status();
     if matches!(*status.borrow_and_update(), LinkStatus::Disconnected { .. } | LinkStatus::Refused { .. }) {
         link.kick();
@@ -188,30 +212,35 @@ async fn probe(link: &LinkHandle, address: String) -> Tested {
         _ => LinkStatus::Connecting,
     };
     match outcome {
-        LinkStatus::Connected { device_id, gateway_version, .. } => Tested::good(address, gateway_version, device_id),
-        LinkStatus::Refused { refused, .. } => {
-            Tested::failed(address, Stage::of_refusal(refused.code), LinkError::Refused(Box::new(refused)).into())
+        LinkStatus::Connected { device_id, gateway_version, .. } => {
+            Tested::good(address, stages, gateway_version, device_id)
         }
+        LinkStatus::Refused { refused, .. } => Tested::failed(
+            address,
+            stages,
+            Stage::of_refusal(refused.code),
+            LinkError::Refused(Box::new(refused)).into(),
+        ),
         LinkStatus::Disconnected { why, failed_at, host_keys, next_attempt_at } => {
             // Without a next attempt only a person can help.
             let code = if next_attempt_at.is_some() { NoCode::CannotReach } else { NoCode::NotAuthorised };
-            Tested { host_keys, ..Tested::failed(address, failed_at, No { code, message: why }) }
+            Tested { host_keys, ..Tested::failed(address, stages, failed_at, No { code, message: why }) }
         }
         LinkStatus::Connecting => {
             let message = format!("{address} has not answered yet");
-            Tested::failed(address, Some(Stage::Address), No { code: NoCode::CannotReach, message })
+            Tested::failed(address, stages, Some(Stage::Address), No { code: NoCode::CannotReach, message })
         }
     }
 }
 
 impl Tested {
-    fn good(address: String, gateway_version: String, device_id: DeviceId) -> Self {
-        let (passed, gateway_version, device_id) = (Stage::ALL.to_vec(), Some(gateway_version), Some(device_id));
+    fn good(address: String, stages: &[Stage], gateway_version: String, device_id: DeviceId) -> Self {
+        let (passed, gateway_version, device_id) = (stages.to_vec(), Some(gateway_version), Some(device_id));
         Self { address, passed, failed_at: None, failed: None, host_keys: None, gateway_version, device_id }
     }
 
-    fn failed(address: String, failed_at: Option<Stage>, no: No) -> Self {
-        let passed = Stage::ALL.into_iter().take_while(|stage| failed_at.is_some_and(|failed| failed != *stage));
+    fn failed(address: String, stages: &[Stage], failed_at: Option<Stage>, no: No) -> Self {
+        let passed = stages.iter().copied().take_while(|stage| failed_at.is_some_and(|failed| failed != *stage));
         Self {
             address,
             passed: passed.collect(),

@@ -3,6 +3,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | here | the requests and answers |
+//! | [`account`] | those about the account of a hosted gateway |
 //! | [`approvals`] | those about approvals and unsettled runs |
 //! | [`desk`] | answers them, inside the agent |
 //! | [`export`] | an application's runs as JSON Lines |
@@ -23,6 +24,7 @@
 //! Each request is a type and names the type of its answer ([`Ask`]). Only this user and root are
 //! answered.
 
+pub mod account;
 pub mod approvals;
 pub mod connection;
 mod decisions;
@@ -52,9 +54,10 @@ use deskgate_protocol::management::{AskedBy, ManagementRequest};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+pub use crate::account::{Invitation, Standing};
 pub use crate::assistant::accounts::{Configured, Kind};
 pub use crate::autostart;
-pub use crate::health::bundle::Bundle;
+pub use crate::health::bundle::{Bundle, of_disk};
 pub use crate::health::{Code, Problem, Report as HealthReport, Severity};
 pub use crate::link::{HostKeys, Stage};
 use crate::mcp::connections;
@@ -65,6 +68,7 @@ use crate::services::offers::ServerView;
 use crate::services::{Check, Folder, Report, Service};
 use crate::settings::{Connection, Notifications};
 pub use crate::store::audit;
+pub use account::{AccountView, CancelSignIn, GetAccount, SignIn, SignOut};
 pub use approvals::{
     ApprovalState, ApprovalView, DecideApproval, Decision, Evidence, Finding, ListApprovals, ListAudit, OnDisk, Plan,
     ReconcileRun, ShowApproval, ShowEvidence, Shown, median,
@@ -136,6 +140,14 @@ requests! {
     DiscardConnection => Connection;
     /// Make one connection with a mode's draft, and say what came of it.
     TestConnection => Tested;
+    /// Who is signed in at the hosted gateway.
+    GetAccount => AccountView;
+    /// Begin a sign-in there.
+    SignIn => Invitation;
+    /// Stop to wait for one.
+    CancelSignIn => AccountView;
+    /// Sign out there.
+    SignOut => AccountView;
     /// What is chosen about the agent itself.
     GetSettings => SettingsView;
     /// Choose something about the agent itself.

@@ -4,6 +4,7 @@ use deskgate_protocol::control::RefusedCode;
 use deskgate_protocol::management::ManagementErrorCode;
 
 use super::{No, NoCode};
+use crate::account::AccountError as SignInError;
 use crate::assistant::accounts::AccountError;
 use crate::link::LinkError;
 use crate::mcp::connections::ConnectionError;
@@ -68,6 +69,20 @@ impl From<AccountError> for No {
             }
             _ => invalid(message),
         }
+    }
+}
+
+impl From<SignInError> for No {
+    fn from(error: SignInError) -> Self {
+        let code = match &error {
+            SignInError::SignedOut(_) | SignInError::Refused { .. } | SignInError::NotSignedIn(_) => {
+                NoCode::NotAuthorised
+            }
+            SignInError::Away { .. } => NoCode::CannotReach,
+            SignInError::NotHosted(_) => NoCode::Refused,
+            SignInError::Kept(_) => NoCode::Failed,
+        };
+        Self { code, message: error.to_string() }
     }
 }
 

@@ -162,6 +162,7 @@ impl Desk {
             place("Control token that was entered and not put in force", self.token_draft()),
             keys("Keys of model providers", home.providers(), self.accounts.entries().len()),
             keys("Keys of MCP servers", home.mcp_servers(), self.servers.connections.entries().len()),
+            keys("Sign-ins at hosted gateways", home.accounts(), self.keeper.entries().len()),
         ]
     }
 

@@ -17,6 +17,7 @@ use super::door::Visitor;
 use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::overview::Names;
+use super::secret::{RollQuestion, Shown};
 use super::words::{Count, Shape, When};
 use super::wrong::{Wrong, come_back, failed};
 use super::{Pages, Trouble};
@@ -176,19 +177,23 @@ fn request(app_id: ApplicationId, fields: &Fields) -> Result<SetCallback, String
     Ok(SetCallback { app_id, url: Some(url), types: Some(types), enabled: None, keep_answers })
 }
 
-#[derive(Template)]
-#[template(path = "callback-secret.html")]
-struct Secret {
-    frame: Frame,
-    callback: Callback,
-    secret: String,
-}
-
 async fn done(pages: &Pages, visitor: &Visitor, set: CallbackWithSecret) -> Result<Response, Trouble> {
     let CallbackWithSecret { callback, secret } = set;
     let Some(secret) = secret else { return Ok(back(callback.app_id)) };
-    let frame = Frame::new(pages, visitor, Section::Applications, "Signing secret").await;
-    Ok(super::html(StatusCode::OK, &Secret { frame, callback, secret }))
+    let shown = Shown {
+        frame: Frame::new(pages, visitor, Section::Applications, "Signing secret").await,
+        lead: format!(
+            "Put it into the credential store of the receiver at {}, which checks with it that what it gets comes from here \
+             (Standard Webhooks).",
+            callback.url
+        ),
+        secret,
+        file: "deskgate-webhook-secret.txt",
+        old: callback.old_secret_until.map(|until| ("signs too", until)),
+        register: None,
+        back: format!("/applications/{}/callback", callback.app_id),
+    };
+    Ok(shown.page())
 }
 
 fn back(app_id: ApplicationId) -> Response {
@@ -222,14 +227,6 @@ pub(super) async fn allow(State(pages): State<Pages>, Path(app_id): Path<Applica
     Ok(back(app_id))
 }
 
-#[derive(Template)]
-#[template(path = "callback-roll.html")]
-struct RollQuestion {
-    frame: Frame,
-    app_id: ApplicationId,
-    url: String,
-}
-
 /// `GET /applications/{id}/callback/secret`: the question before a new secret.
 pub(super) async fn ask_roll(
     State(pages): State<Pages>,
@@ -239,7 +236,12 @@ pub(super) async fn ask_roll(
     let missing = || No { code: NoCode::NotFound, message: "This application has no callback.".to_owned() };
     let callback = pages.desk().manage(ShowCallback { app_id }).await?.ok_or_else(missing)?;
     let frame = Frame::new(&pages, &visitor, Section::Applications, "Roll the signing secret?").await;
-    Ok(super::html(StatusCode::OK, &RollQuestion { frame, app_id, url: callback.url }))
+    let lead = format!(
+        "A new secret for {} is shown once. Each delivery is signed with both, so that the receiver can change over, until:",
+        callback.url
+    );
+    let back = format!("/applications/{app_id}/callback");
+    Ok(RollQuestion { frame, lead, back, given: None, fields: Fields::default(), problem: None }.page())
 }
 
 /// `POST /applications/{id}/callback/secret`: shows the new one, this once.

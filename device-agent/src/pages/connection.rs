@@ -18,15 +18,23 @@ use super::words::{Shape, When};
 use super::wrong::{Wrong, come_back, failed};
 use super::{Pages, Trouble};
 use crate::local::{
-    DiscardConnection, GetConnection, GetIdentity, GetSettings, HostKeys, LineView, No, NoCode, SaveConnection, Stage,
-    TestConnection, Tested,
+    AccountView, CancelSignIn, DiscardConnection, GetAccount, GetConnection, GetIdentity, GetSettings, HostKeys,
+    Invitation, LineView, No, NoCode, SaveConnection, SignIn, SignOut, Stage, Standing, TestConnection, Tested,
 };
 use crate::settings::{Connection, Edit, Mode};
 use crate::visible;
 
 /// The fields of every mode, by the names that the agent calls them.
-const FIELDS: &[&str] =
-    &["listen", "ssh-address", "ssh-user", "control-socket", "host-key", "known-hosts", "control-token"];
+const FIELDS: &[&str] = &[
+    "listen",
+    "ssh-address",
+    "ssh-user",
+    "control-socket",
+    "host-key",
+    "known-hosts",
+    "control-token",
+    "gateway-address",
+];
 
 /// Which mode is shown, and what was just done.
 #[derive(Debug, Default, Deserialize)]
@@ -38,7 +46,7 @@ pub(super) struct Place {
 }
 
 fn mode(text: &str) -> Option<Mode> {
-    [Mode::BuiltIn, Mode::Remote].into_iter().find(|mode| mode.to_string() == text)
+    Mode::ALL.into_iter().find(|mode| mode.to_string() == text)
 }
 
 #[derive(Template)]
@@ -52,6 +60,7 @@ struct Show {
     said: Option<&'static str>,
     tested: Option<Tested>,
     identity: IdentityFile,
+    account: AccountView,
     token_saved: bool,
     token_draft: bool,
 }
@@ -59,11 +68,12 @@ struct Show {
 impl Show {
     async fn new(pages: &Pages, visitor: &Visitor, mode: Option<Mode>) -> Result<Self, Trouble> {
         let desk = pages.desk();
-        let (frame, connection, identity, settings) = tokio::join!(
+        let (frame, connection, identity, settings, account) = tokio::join!(
             Frame::new(pages, visitor, Section::Connection, "Connection"),
             desk.ask(GetConnection {}),
             desk.ask(GetIdentity {}),
             desk.ask(GetSettings {}),
+            desk.ask(GetAccount {}),
         );
         let (connection, identity, secrets) = (connection?, identity?, settings?.secrets);
         let saved = |name: &str| secrets.iter().any(|place| place.saved && place.path.ends_with(name));
@@ -77,14 +87,15 @@ impl Show {
             said: None,
             tested: None,
             identity,
+            account: account?,
             token_saved: saved("control_token"),
             token_draft: saved("control_token.draft"),
         })
     }
 
     /// The tabs: the mode, its name, whether it is shown, in force, edited.
-    fn modes(&self) -> [(Mode, &'static str, bool, bool, bool); 2] {
-        [(Mode::BuiltIn, "Built-in"), (Mode::Remote, "Remote gateway")]
+    fn modes(&self) -> [(Mode, &'static str, bool, bool, bool); 3] {
+        [(Mode::BuiltIn, "Built-in"), (Mode::Remote, "Remote gateway"), (Mode::Hosted, "Hosted")]
             .map(|(mode, name)| (mode, name, mode == self.mode, mode == self.connection.mode, self.has_draft(mode)))
     }
 
@@ -92,11 +103,47 @@ impl Show {
         match mode {
             Mode::BuiltIn => self.connection.builtin_draft.is_some(),
             Mode::Remote => self.connection.remote_draft.is_some() || self.token_draft,
+            Mode::Hosted => self.connection.hosted_draft.is_some(),
         }
     }
 
     fn remote(&self) -> bool {
         self.mode == Mode::Remote
+    }
+
+    fn hosted(&self) -> bool {
+        self.mode == Mode::Hosted
+    }
+
+    /// How it stands with the account, for a person.
+    fn signed_in(&self) -> (Shape, String) {
+        match &self.account.standing {
+            Standing::SignedOut { why: None } => (Shape::Unknown, "Nobody is signed in".to_owned()),
+            Standing::SignedOut { why: Some(why) } => {
+                (Shape::Bad, format!("Nobody is signed in: {}", visible::line(why)))
+            }
+            Standing::Waiting { .. } => (Shape::Waiting, "A sign-in waits for you".to_owned()),
+            Standing::SignedIn { issuer, trouble: None, .. } => {
+                (Shape::Good, format!("Signed in with an account of {}", visible::line(issuer)))
+            }
+            Standing::SignedIn { trouble: Some(trouble), .. } => (Shape::Bad, visible::line(trouble)),
+            Standing::Refused { issuer, why } => {
+                let (issuer, why) = (visible::line(issuer), visible::line(why));
+                (Shape::Bad, format!("The sign-in is over: {issuer} refuses to renew it ({why})"))
+            }
+        }
+    }
+
+    fn invitation(&self) -> Option<&Invitation> {
+        match &self.account.standing {
+            Standing::Waiting { invitation } => Some(invitation),
+            _ => None,
+        }
+    }
+
+    /// Whether there is something to sign out of.
+    fn can_sign_out(&self) -> bool {
+        matches!(self.account.standing, Standing::SignedIn { .. } | Standing::Refused { .. })
     }
 
     /// What stands in the token's field while nothing is typed.
@@ -149,13 +196,18 @@ impl Show {
     }
 
     /// What a test went through.
-    fn steps(tested: &Tested) -> Vec<(Shape, &'static str, String)> {
+    fn steps(&self, tested: &Tested) -> Vec<(Shape, &'static str, String)> {
+        let hosted = self.hosted();
         let step = |stage: Stage| {
             let (name, detail) = match stage {
                 Stage::Address => ("Something answers", tested.address.clone()),
                 Stage::HostKey => ("Host key is the right one", String::new()),
                 Stage::DeviceKey => ("Server lets this device's key in", String::new()),
+                Stage::Socket if hosted => ("A hosted gateway answers there", String::new()),
                 Stage::Socket => ("A gateway answers at the control socket", String::new()),
+                Stage::Account => ("Somebody is signed in", String::new()),
+                Stage::Issuer => ("The issuer of accounts gives a token", String::new()),
+                Stage::AccessToken => ("Access token is accepted", String::new()),
                 Stage::Token => ("Control token is accepted", String::new()),
                 Stage::Version => ("Version matches", tested.gateway_version.clone().unwrap_or_default()),
                 Stage::Device => {
@@ -169,7 +221,7 @@ impl Show {
             };
             (shape, name, visible::line(&detail))
         };
-        Stage::ALL.map(step).into()
+        if hosted { Stage::HOSTED } else { Stage::REMOTE }.map(step).into()
     }
 
     fn label(field: &str) -> &'static str {
@@ -180,6 +232,7 @@ impl Show {
             "control-socket" => "Control socket",
             "host-key" => "Host key",
             "known-hosts" => "Known-hosts file",
+            "gateway-address" => "Gateway address",
             _ => "Control token",
         }
     }
@@ -204,6 +257,10 @@ fn written(connection: &Connection, mode: Mode) -> Fields {
                 field("known-hosts", &known_hosts),
             ])
         }
+        Mode::Hosted => {
+            let saved = connection.hosted_draft.as_ref().unwrap_or(&connection.saved.hosted);
+            Fields(vec![field("gateway-address", &saved.gateway_address)])
+        }
     }
 }
 
@@ -219,7 +276,9 @@ fn edit(mode: Mode, fields: &Fields) -> Edit {
             control_socket: text("control-socket"),
             host_key: text("host-key"),
             known_hosts: text("known-hosts").map(PathBuf::from),
+            gateway_address: None,
         },
+        Mode::Hosted => Edit { gateway_address: text("gateway-address"), ..Edit::default() },
     }
 }
 
@@ -233,6 +292,8 @@ pub(super) async fn show(
         "saved" => Some("Saved, and in force."),
         "draft" => Some("The draft is kept. Nothing else changed."),
         "discarded" => Some("The draft is gone."),
+        "signed-out" => Some("Signed out, and the issuer was told."),
+        "signed-out-here" => Some("Signed out here. The issuer was not told; its own pages end what is left."),
         _ => None,
     };
     let page = Show::new(&pages, &visitor, mode(&place.mode)).await?;
@@ -270,6 +331,19 @@ async fn pressed(pages: &Pages, mode: Mode, fields: &Fields) -> Result<Done, No>
     let connection = desk.ask(save(mode, edit(mode, fields), fields.filled("control-token"), true, false)).await?;
     match fields.get("do") {
         "draft" => return Ok(Done::At(format!("/connection?mode={mode}&said=draft"))),
+        "sign-in" => {
+            desk.ask(SignIn {}).await?;
+            return Ok(Done::At(format!("/connection?mode={mode}#account")));
+        }
+        "stop-waiting" => {
+            desk.ask(CancelSignIn {}).await?;
+            return Ok(Done::At(format!("/connection?mode={mode}#account")));
+        }
+        "sign-out" => {
+            let told = desk.ask(SignOut {}).await?.not_told.is_none();
+            let said = if told { "signed-out" } else { "signed-out-here" };
+            return Ok(Done::At(format!("/connection?mode={mode}&said={said}")));
+        }
         "test" => return Ok(Done::Tested(desk.ask(TestConnection { mode }).await?)),
         _ => {}
     }
@@ -297,6 +371,7 @@ async fn cancelled(pages: &Pages, mode: Mode, fields: &Fields) -> Result<String,
     let drafted = match mode {
         Mode::BuiltIn => connection.builtin_draft.is_some(),
         Mode::Remote => connection.remote_draft.is_some() || desk.token_drafted(),
+        Mode::Hosted => connection.hosted_draft.is_some(),
     };
     Ok(if typed || drafted { format!("/connection/discard?mode={mode}") } else { "/connection".to_owned() })
 }
@@ -330,7 +405,7 @@ async fn again(
 }
 
 fn chosen(fields: &Fields) -> Result<Mode, No> {
-    let message = || "A connection is built-in or remote; hosted comes with a later version.".to_owned();
+    let message = || "A connection is built-in, remote or hosted.".to_owned();
     mode(fields.get("mode")).ok_or_else(|| No { code: NoCode::Invalid, message: message() })
 }
 

@@ -14,7 +14,7 @@ use deskgate_protocol::management::{
 use serde::Deserialize;
 
 use super::door::Visitor;
-use super::fields::Fields;
+use super::fields::{Fields, older};
 use super::frame::{Frame, Section};
 use super::overview::Names;
 use super::words::{Shape, When};
@@ -117,13 +117,9 @@ impl Filter {
         [&self.state, &self.app, &self.run].iter().any(|field| !field.is_empty())
     }
 
-    /// The address of the page that begins at `before`, with the same filters, which are words and identifiers.
+    /// The address of the page that begins at `before`, with the same filters.
     fn from(&self, before: DeliveryId) -> String {
-        let request = self.request();
-        let text = |field: Option<String>| field.unwrap_or_default();
-        let state = request.state.map_or("", DeliveryState::as_str);
-        let (app, run) = (text(request.app_id.map(|id| id.to_string())), text(request.run_id.map(|id| id.to_string())));
-        format!("/deliveries?state={state}&app={app}&run={run}&before={before}")
+        older("/deliveries", &[("state", &self.state), ("app", &self.app), ("run", &self.run)], before)
     }
 }
 

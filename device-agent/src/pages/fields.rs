@@ -1,5 +1,7 @@
 //! The fields of a form, as they were sent.
 
+use std::fmt::Display;
+
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
@@ -23,6 +25,17 @@ impl Fields {
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
     }
+}
+
+/// The address of a list's page that begins behind `before`, with the same filters.
+pub(super) fn older(list: &str, filters: &[(&str, &String)], before: impl Display) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let encoded = |text: &str| -> String {
+        let one = |byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+        text.bytes().map(one).collect()
+    };
+    let filters: String = filters.iter().map(|(name, value)| format!("{name}={}&", encoded(value))).collect();
+    format!("{list}?{filters}before={before}")
 }
 
 impl<S: Sync> FromRequestParts<S> for Fields {

@@ -119,6 +119,7 @@ impl Frame {
         match self.status.as_ref().map(|status| status.mode) {
             Some(Mode::BuiltIn) => "Built-in",
             Some(Mode::Remote) => "Remote gateway",
+            Some(Mode::Hosted) => "Hosted gateway",
             None => "Gateway",
         }
     }

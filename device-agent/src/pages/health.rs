@@ -116,5 +116,5 @@ pub(super) async fn bundle(State(pages): State<Pages>) -> Result<Response, Troub
         (header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")),
         (header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment; filename=\"deskgate-support.txt\"")),
     ];
-    Ok((headers, bundle.text()).into_response())
+    Ok((headers, bundle.text("Deskgate")).into_response())
 }

@@ -13,7 +13,7 @@ use axum::extract::State;
 use axum::response::Sse;
 use axum::response::sse::{Event, KeepAlive};
 use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::management::{GetAccess, ListDeliveries, ListRuns};
+use deskgate_protocol::management::{GetAccess, ListDeliveries, ListRuns, ListWebhooks};
 use futures_util::Stream;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
@@ -43,6 +43,8 @@ pub(super) enum Topic {
     Checks,
     /// Deliveries, as the gateway knows them.
     Deliveries,
+    /// Webhooks and what they received.
+    Webhooks,
 }
 
 impl Topic {
@@ -53,6 +55,7 @@ impl Topic {
             Self::Runs => "runs",
             Self::Checks => "checks",
             Self::Deliveries => "deliveries",
+            Self::Webhooks => "webhooks",
         }
     }
 }
@@ -105,6 +108,7 @@ async fn follow(desk: Desk, changes: broadcast::Sender<Topic>, tabs: Arc<AtomicU
 async fn follow_engine(desk: &Desk, engine: Engine, changes: &broadcast::Sender<Topic>, tabs: &AtomicU64) {
     let (mut work, mut line) = (engine.dispatcher.watch(), engine.link.status());
     let mut decisions = desk.store.decisions();
+    let mut accounts = desk.keeper.watch();
     let (mut health, mut checks) = (desk.health.watch(), desk.checking.watch());
     let mut seen = Seen::default();
     let mut look = tokio::time::interval(LOOK);
@@ -115,6 +119,7 @@ async fn follow_engine(desk: &Desk, engine: Engine, changes: &broadcast::Sender<
                 Ok(()) => vec![Topic::Status, Topic::Approvals, Topic::Runs],
                 Err(_) => return std::future::pending().await,
             },
+            _ = accounts.changed() => vec![Topic::Status],
             changed = line.changed() => match changed {
                 Ok(()) => vec![Topic::Status],
                 Err(_) => return std::future::pending().await,
@@ -141,6 +146,7 @@ struct Seen {
     tabs: u64,
     runs: Option<Sha256Digest>,
     deliveries: Option<Sha256Digest>,
+    webhooks: Option<Sha256Digest>,
     enabled: Option<bool>,
 }
 
@@ -149,15 +155,19 @@ impl Seen {
     async fn compare(&mut self, desk: &Desk, tabs: u64) -> Vec<Topic> {
         let newest = ListRuns { limit: COMPARED, ..ListRuns::default() };
         let told = ListDeliveries { limit: COMPARED, ..ListDeliveries::default() };
-        let (newest, told, access) = tokio::join!(desk.manage(newest), desk.manage(told), desk.manage(GetAccess {}));
+        let hooks = desk.manage(ListWebhooks { app_id: None });
+        let (newest, told, hooks, access) =
+            tokio::join!(desk.manage(newest), desk.manage(told), hooks, desk.manage(GetAccess {}));
         let runs = newest.ok().and_then(|page| Sha256Digest::of_json(&page.runs).ok());
         let deliveries = told.ok().and_then(|page| Sha256Digest::of_json(&page.deliveries).ok());
-        let now = Self { tabs, runs, deliveries, enabled: access.ok().map(|access| access.enabled) };
+        let webhooks = hooks.ok().and_then(|hooks| Sha256Digest::of_json(&hooks).ok());
+        let now = Self { tabs, runs, deliveries, webhooks, enabled: access.ok().map(|access| access.enabled) };
         let before = std::mem::replace(self, now);
         let other = before.tabs != self.tabs;
         let changed = [
             (Topic::Runs, before.runs != self.runs),
             (Topic::Deliveries, before.deliveries != self.deliveries),
+            (Topic::Webhooks, before.webhooks != self.webhooks),
             (Topic::Status, before.enabled != self.enabled),
         ];
         changed.into_iter().filter(|(_, changed)| other || *changed).map(|(topic, _)| topic).collect()

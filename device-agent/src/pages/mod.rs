@@ -36,6 +36,7 @@ mod removal;
 mod retention;
 mod runs;
 mod search;
+mod secret;
 mod service_form;
 mod services;
 mod sessions;
@@ -47,6 +48,11 @@ mod style;
 mod timeline;
 mod usable;
 mod waits;
+mod webhook_form;
+mod webhook_kinds;
+mod webhook_page;
+mod webhook_steps;
+mod webhooks;
 mod words;
 mod wrong;
 
@@ -164,6 +170,8 @@ pub fn router(pages: Pages) -> Router {
         .route("/applications/{id}/keys/{key}/roll", get(keys::ask_roll).post(keys::roll))
         .route("/applications/{id}/remove", get(applications::ask_remove).post(applications::remove))
         .route("/applications/{id}/services/new", get(services::ask_new).post(services::create))
+        .route("/applications/{id}/webhooks", get(webhooks::list))
+        .route("/applications/{id}/webhooks/new", get(webhooks::ask_new).post(webhooks::create))
         .route("/approvals", get(approvals::list))
         .route("/approvals/{id}", post(approvals::decide))
         .route("/connection", get(connection::show).post(connection::change))
@@ -211,6 +219,10 @@ pub fn router(pages: Pages) -> Router {
         .route("/settings/sign-out", get(settings::ask_sign_out))
         .route("/sign-in", get(sign_in::show).post(sign_in::enter))
         .route("/sign-out", post(sign_in::leave))
+        .route("/webhooks/{id}", get(webhooks::show).post(webhooks::change))
+        .route("/webhooks/{id}/remove", get(webhook_steps::ask_remove).post(webhook_steps::remove))
+        .route("/webhooks/{id}/secret", get(webhook_steps::ask_roll).post(webhook_steps::roll))
+        .route("/webhooks/{id}/switch", post(webhook_steps::switch))
         .route("/style.css", get(style::css))
         .route("/script.js", get(style::script))
         .route("/icon.svg", get(style::icon))

@@ -282,6 +282,14 @@ fn hops(frame: &Frame, services: &[Service]) -> Vec<Hop> {
             hops.push(Hop { name: "Gateway", page, shape: line.shape, word: "on its server".to_owned() });
             hops.push(Hop { name: "SSH", page, shape: line.shape, word: line.word.to_owned() });
         }
+        Some(Mode::Hosted) => {
+            hops.push(Hop {
+                name: "Hosted gateway",
+                page: "/connection",
+                shape: line.shape,
+                word: line.word.to_owned(),
+            });
+        }
         _ => hops.push(Hop {
             name: "Gateway",
             page: "/connection",

@@ -10,7 +10,7 @@ use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
 use serde::Deserialize;
 
 use super::door::Visitor;
-use super::fields::Fields;
+use super::fields::{Fields, older};
 use super::frame::{Frame, Section};
 use super::live::Topic;
 use super::overview::{Names, Row};
@@ -59,16 +59,9 @@ impl Filter {
 
     /// The address of the page that begins at `before`, with the same filters.
     fn from(&self, before: RunId) -> String {
-        // Words and identifiers: nothing in them has a meaning in an address, except in what was typed.
-        let find: String = form_text(&self.find);
-        format!("/runs?state={}&app={}&service={}&find={find}&before={before}", self.state, self.app, self.service)
+        let filters = [("state", &self.state), ("app", &self.app), ("service", &self.service), ("find", &self.find)];
+        older("/runs", &filters, before)
     }
-}
-
-/// A typed text as it stands in an address.
-fn form_text(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
 #[derive(Template)]

@@ -1,10 +1,8 @@
 //! The service editor: a new draft, its fields, and its checks.
 
-use std::fmt;
 use std::path::{Path as FolderPath, PathBuf};
 
 use askama::Template;
-use askama::filters::HtmlSafe;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
@@ -19,6 +17,7 @@ use super::service_form::{self, UNITS, blank};
 use super::stages::{self, Difference, Step};
 use super::usable::{self, Usable};
 use super::words::{Shape, When};
+use super::wrong::Marks;
 use super::{Pages, Trouble};
 use crate::local::{
     CheckService, Configured, ConfiguredServer, CreateService, EditService, ListMcpServers, ListProviders,
@@ -158,25 +157,6 @@ impl Editor {
         errors.into_iter().map(|error| (shown(error).0, shown(error).1, error.message.as_str())).collect()
     }
 }
-
-/// The attributes that tie a control to its hint, and to its error when it has one.
-struct Marks {
-    field: &'static str,
-    wrong: bool,
-}
-
-impl fmt::Display for Marks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let field = self.field;
-        match self.wrong {
-            true => write!(f, " aria-describedby=\"{field}-hint {field}-error\" aria-invalid=\"true\""),
-            false => write!(f, " aria-describedby=\"{field}-hint\""),
-        }
-    }
-}
-
-/// What it writes is made of names of ours.
-impl HtmlSafe for Marks {}
 
 /// What an editor is shown with, beside what is asked for it.
 pub(super) struct Draft {

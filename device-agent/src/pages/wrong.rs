@@ -1,5 +1,8 @@
 //! What was wrong with a form: one sentence for each field, where the field is, and all of them at the top.
 
+use std::fmt;
+
+use askama::filters::HtmlSafe;
 use axum::http::StatusCode;
 
 use super::fields::Fields;
@@ -57,6 +60,25 @@ pub(super) fn come_back(fields: &Fields) -> Fields {
     };
     Fields(fields.0.iter().map(shown).collect())
 }
+
+/// The attributes that tie a control to its hint, and to its error when it has one.
+pub(super) struct Marks {
+    pub(super) field: &'static str,
+    pub(super) wrong: bool,
+}
+
+impl fmt::Display for Marks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let field = self.field;
+        match self.wrong {
+            true => write!(f, " aria-describedby=\"{field}-hint {field}-error\" aria-invalid=\"true\""),
+            false => write!(f, " aria-describedby=\"{field}-hint\""),
+        }
+    }
+}
+
+/// What it writes is made of names of ours.
+impl HtmlSafe for Marks {}
 
 #[cfg(test)]
 mod tests {

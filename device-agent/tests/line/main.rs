@@ -79,7 +79,8 @@ async fn play(site: &Site, cut_at: u64, meanwhile: Meanwhile, killed_while_execu
 }
 
 async fn at_every_message(meanwhile: Meanwhile, killed_while_executing: bool) {
-    let site = Site::start().await;
+    // The start of a whole gateway is too much for a stack.
+    let site = Box::pin(Site::start()).await;
     let mut cut_at = 1;
     while play(&site, cut_at, meanwhile, killed_while_executing).await {
         cut_at += 1;

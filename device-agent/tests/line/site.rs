@@ -94,7 +94,7 @@ impl Site {
     }
 
     pub(crate) fn credentials(&self) -> Credentials {
-        Credentials { key: self.key.clone(), token: self.gateway.control_token().clone() }
+        Credentials { key: self.key.clone(), token: Some(self.gateway.control_token().clone()) }
     }
 
     /// Submits over HTTP, as a backend does.

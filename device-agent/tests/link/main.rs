@@ -4,10 +4,12 @@
 
 mod attack;
 mod host_key;
+mod hosted;
 mod openssh_client;
 mod openssh_server;
 mod own_tunnel;
 mod retry;
 mod session;
+mod sign_in;
 mod speed;
 mod support;

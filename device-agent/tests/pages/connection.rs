@@ -127,8 +127,23 @@ async fn a_form_without_the_sessions_token_changes_nothing() {
         assert_eq!(room.post_without_token(path, &remote("draft", &[])).await.status, 403, "{path}");
     }
     assert_eq!(room.connection().await, Default::default());
-    let hosted = room.post("/connection", &[("mode", "hosted"), ("do", "save")]).await;
-    assert_eq!(hosted.status, 422, "hosted cannot be chosen yet");
+}
+
+#[tokio::test]
+async fn each_mode_has_a_draft_of_its_own_and_a_hosted_address_is_checked_where_it_stands() {
+    let room = Room::new().await;
+    let hosted =
+        |what: &'static str, address: &'static str| [("mode", "hosted"), ("do", what), ("gateway-address", address)];
+    assert_eq!(room.post("/connection", &hosted("draft", "https://gateway.example.com")).await.status, 303);
+    let connection = room.connection().await;
+    assert!(connection.hosted_draft.is_some() && connection.remote_draft.is_none(), "{connection:?}");
+    for wrong in ["http://gateway.example.com", "gateway.example.com", ""] {
+        let answer = room.post("/connection", &hosted("sign-in", wrong)).await;
+        assert_eq!((answer.status, answer.field("gateway-address")), (422, wrong), "{wrong}");
+        assert!(answer.body.contains("id=\"gateway-address-wrong\""), "{wrong}");
+    }
+    assert_eq!(room.post("/connection", &[("mode", "else"), ("do", "save")]).await.status, 422);
+    assert_eq!(room.dialled(), 0);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use deskgate::account::Keeper;
 use deskgate::assistant::accounts::Accounts;
 use deskgate::identity::DeviceKey;
 use deskgate::local::desk::Desk;
@@ -84,6 +85,7 @@ impl Room {
             home: None,
             accounts: Accounts::new(at("home/providers")),
             servers: Servers::new(Connections::new(at("home/mcp"))),
+            keeper: Keeper::new(at("home/accounts"), Default::default()),
             keys: Default::default(),
             own: at("home"),
             engine,

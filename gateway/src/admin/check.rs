@@ -1,21 +1,30 @@
 //! Configuration and surroundings, looked at before anything runs.
 
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use serde::Serialize;
+use jiff::Timestamp;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::descriptors::Descriptors;
+use crate::exit::{Exit, Failure};
+use crate::output::table;
+use crate::seal::Seal;
 use crate::store::Database;
 use crate::store::migrate::{self, Standing};
 use crate::{tls, token};
 
 /// How a look at one thing ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Verdict {
     /// Good.
     Pass,
+    /// Good for now; the finding says what to do.
+    Warn,
     /// Not good; the finding says what to do.
     Fail,
     /// Not looked at, and why.
@@ -31,11 +40,14 @@ pub struct Finding {
     pub verdict: Verdict,
     /// What was found, and what to do next.
     pub detail: String,
+    /// With what a gateway that fails at it would end.
+    #[serde(skip)]
+    pub exit: Exit,
 }
 
 impl Finding {
-    fn new(name: &'static str, verdict: Verdict, detail: impl Into<String>) -> Self {
-        Self { name, verdict, detail: detail.into() }
+    pub(super) fn new(name: &'static str, verdict: Verdict, detail: impl Into<String>) -> Self {
+        Self { name, verdict, detail: detail.into(), exit: Exit::NotSetUp }
     }
 
     fn of<T>(name: &'static str, result: Result<T, impl std::fmt::Display>, good: impl FnOnce(T) -> String) -> Self {
@@ -44,19 +56,53 @@ impl Finding {
             Err(error) => Self::new(name, Verdict::Fail, error.to_string()),
         }
     }
+
+    fn ending(self, exit: Exit) -> Self {
+        Self { exit, ..self }
+    }
 }
 
 /// Looks at everything; `descriptors` are those of a gateway that was started here.
 pub async fn run(config: &Config, descriptors: Descriptors) -> Vec<Finding> {
-    vec![
+    let mut findings = vec![
         Finding::of("configuration", config.check(), |()| "every setting can be used".to_owned()),
         Finding::of("state directory", writable(&config.state_dir()), |()| config.state_dir().display().to_string()),
-        Finding::of("run directory", writable(&config.run_dir()), |()| config.run_dir().display().to_string()),
+        run_directory(config),
         control_token(config),
+        sealing_key(config),
         certificate(config),
         open_files(descriptors),
-        database(config).await,
-    ]
+        socket("control socket", &config.control_socket()),
+        socket("administrator's socket", &config.admin_socket()),
+    ];
+    findings.extend(database(config).await);
+    findings
+}
+
+/// What keeps a gateway from starting: the worst of it, as the start itself would end. A database that does not answer
+/// yet is no reason.
+pub fn at_startup(findings: &[Finding]) -> Result<(), Failure> {
+    let hopeless = |finding: &&Finding| finding.verdict == Verdict::Fail && finding.exit != Exit::CannotReach;
+    let found: Vec<_> = findings.iter().filter(hopeless).collect();
+    let Some(first) = found.first() else { return Ok(()) };
+    let mismatch = found.iter().any(|finding| finding.exit == Exit::VersionMismatch);
+    let exit = if mismatch { Exit::VersionMismatch } else { first.exit };
+    let lines: Vec<_> = found.iter().map(|finding| format!("{}: {}", finding.name, finding.detail)).collect();
+    Err(Failure::new(exit, lines.join("\n")))
+}
+
+/// Fails with 10 if anything did.
+pub fn verdict(findings: &[Finding]) -> Result<(), Failure> {
+    match findings.iter().filter(|finding| finding.verdict == Verdict::Fail).count() {
+        0 => Ok(()),
+        failed => Err(Failure::new(Exit::CheckFailed, format!("{failed} of the checks failed"))),
+    }
+}
+
+/// For people.
+pub fn show(findings: &[Finding]) -> String {
+    let row = |f: &Finding| vec![format!("{:?}", f.verdict).to_uppercase(), f.name.to_owned(), f.detail.clone()];
+    table(&["", "", ""], &findings.iter().map(row).collect::<Vec<_>>()).trim_start().to_owned()
 }
 
 fn writable(path: &Path) -> Result<(), String> {
@@ -66,11 +112,22 @@ fn writable(path: &Path) -> Result<(), String> {
         .map_err(|error| format!("{}: {error}. The gateway must be able to write there", path.display()))
 }
 
+/// It is gone after each boot, and there again with the service.
+fn run_directory(config: &Config) -> Finding {
+    let (name, path) = ("run directory", config.run_dir());
+    match path.exists() {
+        true => Finding::of(name, writable(&path), |()| path.display().to_string()),
+        false => Finding::new(name, Verdict::Skip, format!("{} is made when the gateway starts", path.display())),
+    }
+}
+
 fn open_files(descriptors: Descriptors) -> Finding {
     Finding::of("descriptors", descriptors.are_enough(), |Descriptors { allowed, needed }| {
         let allowed = allowed.map_or("any number".to_owned(), |allowed| allowed.to_string());
         format!("{allowed} allowed, {needed} needed at most")
     })
+    // Callers are turned away, and everything else works.
+    .ending(Exit::CannotReach)
 }
 
 fn control_token(config: &Config) -> Finding {
@@ -83,12 +140,62 @@ fn control_token(config: &Config) -> Finding {
     }
 }
 
+fn sealing_key(config: &Config) -> Finding {
+    let (name, path) = ("sealing key", config.seal_file());
+    match path.exists() {
+        true => Finding::of(name, Seal::load(&path), |_| format!("{}; keep a copy of it", path.display())),
+        false => Finding::new(name, Verdict::Skip, format!("{} is made at the first start", path.display())),
+    }
+}
+
+/// Whom the mode of a socket's file lets in.
+fn socket(name: &'static str, path: &Path) -> Finding {
+    let Ok(file) = std::fs::symlink_metadata(path) else {
+        return Finding::new(name, Verdict::Skip, format!("{} is made when the gateway starts", path.display()));
+    };
+    let mode = file.mode() & 0o777;
+    if !file.file_type().is_socket() {
+        let detail = format!("{} is no socket; the gateway does not start while it is there", path.display());
+        return Finding::new(name, Verdict::Fail, detail);
+    }
+    let detail = format!("{}, mode {mode:04o}, group {}", path.display(), file.gid());
+    match mode & 0o007 {
+        0 => Finding::new(name, Verdict::Pass, detail),
+        _ => Finding::new(name, Verdict::Fail, format!("{detail}: everybody may come in. Restart the gateway"))
+            .ending(Exit::CannotReach),
+    }
+}
+
 fn certificate(config: &Config) -> Finding {
     let name = "TLS";
     match config.tls_files() {
-        Ok(Some(files)) => Finding::of(name, tls::read(&files), |_| files.certificate.display().to_string()),
+        Ok(Some(files)) => match tls::read(&files) {
+            Ok(_) => expiry(name, &files.certificate),
+            Err(error) => Finding::new(name, Verdict::Fail, error.to_string()),
+        },
         Ok(None) => authority(config),
         Err(error) => Finding::new(name, Verdict::Fail, error.to_string()),
+    }
+}
+
+/// A certificate that is over keeps no gateway from starting.
+fn expiry(name: &'static str, path: &Path) -> Finding {
+    let first = CertificateDer::pem_file_iter(path).ok().and_then(|mut chain| chain.next()?.ok());
+    let until = first.and_then(|certificate| tls::not_after(&certificate));
+    judge_expiry(name, &path.display().to_string(), until).ending(Exit::CannotReach)
+}
+
+/// Days in which somebody should have noticed that nobody renews it.
+const SOON: i64 = 14;
+
+/// How long `what` is still good.
+pub(super) fn judge_expiry(name: &'static str, what: &str, until: Option<Timestamp>) -> Finding {
+    let Some(until) = until else { return Finding::new(name, Verdict::Pass, what) };
+    let days = until.duration_since(Timestamp::now()).as_hours().div_euclid(24);
+    match days {
+        ..0 => Finding::new(name, Verdict::Fail, format!("{what}: expired on {until}. Renew it")),
+        0..SOON => Finding::new(name, Verdict::Warn, format!("{what}: {days} d are left. Renew it")),
+        _ => Finding::new(name, Verdict::Pass, format!("{what}, good for {days} d")),
     }
 }
 
@@ -106,29 +213,46 @@ fn authority(config: &Config) -> Finding {
     }
 }
 
-async fn database(config: &Config) -> Finding {
+/// Seconds that the clocks of two machines may differ without harm to signatures and certificates.
+const SKEW_S: f64 = 30.0;
+
+async fn database(config: &Config) -> Vec<Finding> {
     let name = "database";
     let url = match config.database_url() {
         Ok(Some(url)) => url,
-        Ok(None) => return Finding::new(name, Verdict::Skip, "a private cluster is started with the gateway"),
-        Err(error) => return Finding::new(name, Verdict::Fail, error.to_string()),
+        Ok(None) => {
+            let found = crate::store::cluster::find_programs(&config.state_dir());
+            return vec![Finding::of(name, found, |()| "a private cluster is started with the gateway".to_owned())];
+        }
+        Err(error) => return vec![Finding::new(name, Verdict::Fail, error.to_string())],
     };
-    let look = async || -> Result<Standing, String> {
-        let database = Database::new(&url, None, config.ca_file().as_ref()).map_err(|error| error.to_string())?;
-        let (client, _driver) = database.connect().await.map_err(|error| error.to_string())?;
-        crate::store::check_server(&client).await.map_err(|error| error.to_string())?;
-        migrate::standing(&client).await.map_err(|error| error.to_string())
+    let database = match Database::new(&url, None, config.ca_file().as_ref()) {
+        Ok(database) => database,
+        Err(error) => return vec![Finding::new(name, Verdict::Fail, error.to_string())],
     };
-    match look().await {
+    let (client, _driver) = match database.connect().await {
+        Ok(connected) => connected,
+        Err(error) => return vec![Finding::new(name, Verdict::Fail, error.to_string()).ending(Exit::CannotReach)],
+    };
+    let server = crate::store::check_server(&client).await;
+    let mut findings = vec![Finding::of("PostgreSQL", server, |version| version)];
+    findings.push(match migrate::standing(&client).await {
         Ok(Standing::Current) => Finding::new(name, Verdict::Pass, "reached, and its schema is current"),
         Ok(Standing::Behind { applied }) => {
             let detail = format!("migration {applied} of {}: run `deskgate-gateway migrate run`", migrate::newest());
-            Finding::new(name, Verdict::Fail, detail)
+            Finding::new(name, Verdict::Fail, detail).ending(Exit::VersionMismatch)
         }
         Ok(Standing::Ahead { applied }) => {
             let detail = format!("migration {applied}, this program knows {}: upgrade it", migrate::newest());
-            Finding::new(name, Verdict::Fail, detail)
+            Finding::new(name, Verdict::Fail, detail).ending(Exit::VersionMismatch)
         }
-        Err(error) => Finding::new(name, Verdict::Fail, error),
+        Err(error) => Finding::new(name, Verdict::Fail, error.to_string()),
+    });
+    if let Ok(skew) = crate::store::clock_skew(&client).await {
+        let detail = format!("{:.1} s from the database's", skew.abs());
+        let verdict = if skew.abs() <= SKEW_S { Verdict::Pass } else { Verdict::Fail };
+        let next = if skew.abs() <= SKEW_S { "" } else { ": set both by NTP, or signatures look old" };
+        findings.push(Finding::new("clock", verdict, format!("{detail}{next}")).ending(Exit::CannotReach));
     }
+    findings
 }

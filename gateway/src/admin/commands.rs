@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use deskgate_protocol::DeviceId;
+use deskgate_protocol::management::Application;
 use serde_json::json;
 
-use super::{Answer, Ask, DeviceView, Invitation, No, sendings};
+use super::{Answer, Ask, DeviceView, Invitation, No, applications, runs, sendings};
 use crate::exit::{Exit, Failure};
 use crate::output::{Output, table};
 use crate::socket::{self, CallError};
@@ -31,6 +32,12 @@ pub enum Admin {
     /// What receivers of callbacks were told
     #[command(subcommand)]
     Delivery(sendings::Delivery),
+    /// Applications of all devices
+    #[command(subcommand)]
+    App(applications::App),
+    /// Runs of all devices
+    #[command(subcommand)]
+    Run(runs::RunCommand),
 }
 
 /// `deskgate-gateway admin device …`
@@ -44,8 +51,15 @@ pub enum Device {
         #[arg(long)]
         print_authorized_keys: bool,
     },
-    /// Every device
-    List,
+    /// Devices, newest first
+    List {
+        /// At most so many
+        #[arg(long, default_value_t = 100)]
+        limit: u32,
+        /// Only devices that were paired before this one
+        #[arg(long, value_name = "DEVICE")]
+        before: Option<DeviceId>,
+    },
     /// One device
     Show {
         /// Its name or identifier
@@ -55,6 +69,9 @@ pub enum Device {
     Revoke {
         /// Its name or identifier
         device: String,
+        /// Disable its applications too: a device that is never paired again needs none
+        #[arg(long)]
+        disable_applications: bool,
         /// Accept what that does to its runs: interrupt-runs
         #[arg(long, value_name = "RISK")]
         accept_risk: Option<String>,
@@ -88,9 +105,13 @@ pub async fn run(socket: &Path, command: Admin, out: Output) -> Result<(), Failu
         Admin::Device(Device::Add { file, print_authorized_keys }) => {
             add(socket, &file, print_authorized_keys, out).await
         }
-        Admin::Device(Device::List) => {
-            let devices = devices(socket).await?;
-            out.result("devices/1", &json!({ "devices": devices }), || list(&devices));
+        Admin::Device(Device::List { limit, before }) => {
+            let Answer::Devices { devices, next } = ask(socket, Ask::DeviceList { limit: Some(limit), before }).await?
+            else {
+                return Err(Failure::new(Exit::Failed, "the gateway answered something else"));
+            };
+            let older = next.map(|next| format!("\nOlder ones: --before {next}")).unwrap_or_default();
+            out.result("devices/1", &json!({ "devices": devices, "next": next }), || list(&devices) + &older);
             Ok(())
         }
         Admin::Device(Device::Show { device }) => {
@@ -98,9 +119,9 @@ pub async fn run(socket: &Path, command: Admin, out: Output) -> Result<(), Failu
             out.result("device/1", &device, || show(&device));
             Ok(())
         }
-        Admin::Device(Device::Revoke { device, accept_risk }) => {
+        Admin::Device(Device::Revoke { device, disable_applications, accept_risk }) => {
             let device = find(socket, &device).await?;
-            if accept_risk.as_deref() != Some("interrupt-runs") {
+            if !risk(accept_risk.as_deref(), "interrupt-runs")? {
                 return Err(Failure::new(
                     Exit::Refused,
                     format!(
@@ -110,9 +131,15 @@ pub async fn run(socket: &Path, command: Admin, out: Output) -> Result<(), Failu
                     ),
                 ));
             }
-            done(socket, Ask::DeviceRevoke { device_id: device.device_id }).await?;
-            out.result("device/1", &json!({ "device_id": device.device_id }), || {
-                format!("{} is revoked.", device.name)
+            let asked = Ask::DeviceRevoke { device_id: device.device_id, disable_applications };
+            let Answer::Revoked { applications } = ask(socket, asked).await? else {
+                return Err(Failure::new(Exit::Failed, "the gateway answered something else"));
+            };
+            let short = |app: &Application| json!({ "name": app.name, "state": app.state });
+            let ended: Vec<_> = applications.iter().map(short).collect();
+            out.result("device/1", &json!({ "device_id": device.device_id, "applications": ended }), || {
+                let line = |app: &Application| format!("\n{} is {}.", app.name, app.state);
+                format!("{} is revoked.{}", device.name, applications.iter().map(line).collect::<String>())
             });
             Ok(())
         }
@@ -127,6 +154,8 @@ pub async fn run(socket: &Path, command: Admin, out: Output) -> Result<(), Failu
         Admin::Token(Token::Rotate { to, overlap_hours }) => rotate(socket, to.as_deref(), overlap_hours, out).await,
         Admin::Allowlist(command) => sendings::allowlist(socket, command, out).await,
         Admin::Delivery(command) => sendings::delivery(socket, command, out).await,
+        Admin::App(command) => applications::run(socket, command, out).await,
+        Admin::Run(command) => runs::run(socket, command, out).await,
         Admin::HostKey => match ask(socket, Ask::HostKey).await? {
             Answer::HostKey { key: Some((fingerprint, public_key)) } => {
                 let value = json!({ "fingerprint": fingerprint, "public_key": public_key });
@@ -141,26 +170,6 @@ pub async fn run(socket: &Path, command: Admin, out: Output) -> Result<(), Failu
             other => Err(unexpected(&other)),
         },
     }
-}
-
-/// `deskgate-gateway status`
-pub async fn status(socket: &Path, out: Output) -> Result<(), Failure> {
-    let Answer::Status(status) = ask(socket, Ask::Status).await? else {
-        return Err(Failure::new(Exit::Failed, "the gateway answered something else"));
-    };
-    out.result("status/1", &status, || {
-        format!(
-            "Deskgate gateway {}\naddress   {}\nTLS       {}\nSSH       {}\ndatabase  {}\ndevices   {} connected of {}",
-            status.version,
-            status.address,
-            status.certificate.as_deref().unwrap_or("none (plain HTTP)"),
-            status.ssh.as_deref().unwrap_or("none (devices come in through this server's sshd)"),
-            if status.database { "answers" } else { "does not answer" },
-            status.devices_connected,
-            status.devices_paired,
-        )
-    });
-    if status.database { Ok(()) } else { Err(Failure::new(Exit::CannotReach, "the database does not answer")) }
 }
 
 /// `deskgate-gateway reload`
@@ -199,6 +208,17 @@ pub(super) async fn ask(socket: &Path, ask: Ask) -> Result<Answer, Failure> {
     }
 }
 
+/// Whether a risk was accepted by its name. Another name is a mistake.
+pub(super) fn risk(accepted: Option<&str>, name: &str) -> Result<bool, Failure> {
+    match accepted {
+        None => Ok(false),
+        Some(accepted) if accepted == name => Ok(true),
+        Some(other) => {
+            Err(Failure::new(Exit::Usage, format!("--accept-risk={other}: the risk of this command is {name}")))
+        }
+    }
+}
+
 pub(super) async fn done(socket: &Path, request: Ask) -> Result<(), Failure> {
     match ask(socket, request).await? {
         Answer::Done => Ok(()),
@@ -215,18 +235,19 @@ pub(super) fn unexpected(answer: &Answer) -> Failure {
     Failure::new(Exit::Failed, format!("the gateway sent {kind}; are both of the same version?"))
 }
 
-async fn devices(socket: &Path) -> Result<Vec<DeviceView>, Failure> {
-    match ask(socket, Ask::DeviceList).await? {
-        Answer::Devices { devices } => Ok(devices),
+pub(super) async fn devices(socket: &Path) -> Result<Vec<DeviceView>, Failure> {
+    match ask(socket, Ask::DeviceList { limit: None, before: None }).await? {
+        Answer::Devices { devices, .. } => Ok(devices),
         other => Err(unexpected(&other)),
     }
 }
 
 /// A device by its identifier, or by a name that only one has.
-async fn find(socket: &Path, wanted: &str) -> Result<DeviceView, Failure> {
+pub(super) async fn find(socket: &Path, wanted: &str) -> Result<DeviceView, Failure> {
     let mut matching: Vec<_> = devices(socket).await?;
     let id: Option<DeviceId> = wanted.parse().ok();
-    matching.retain(|device| Some(device.device_id) == id || device.name == wanted);
+    // An identifier means one device, whatever another one calls itself.
+    matching.retain(|device| id.map_or(device.name == wanted, |id| device.device_id == id));
     match (matching.pop(), matching.is_empty()) {
         (Some(device), true) => Ok(device),
         (Some(_), false) => {
@@ -287,10 +308,14 @@ fn list(devices: &[DeviceView]) -> String {
             device.version.clone().unwrap_or_default(),
             device.last_seen_at.map(|time| time.to_string()).unwrap_or_default(),
             device.device_id.to_string(),
+            device.account.as_deref().map(printable).unwrap_or_default(),
             device.note.clone().unwrap_or_default(),
         ]
     };
-    table(&["NAME", "STATE", "VERSION", "LAST SEEN", "ID", "NOTE"], &devices.iter().map(row).collect::<Vec<_>>())
+    table(
+        &["NAME", "STATE", "VERSION", "LAST SEEN", "ID", "ACCOUNT", "NOTE"],
+        &devices.iter().map(row).collect::<Vec<_>>(),
+    )
 }
 
 fn show(device: &DeviceView) -> String {
@@ -299,6 +324,7 @@ fn show(device: &DeviceView) -> String {
         device.name, device.device_id, device.fingerprint, device.short_code, device.state
     );
     let optional = [
+        ("account", device.account.as_deref().map(printable)),
         ("note", device.note.clone()),
         ("version", device.version.clone()),
         ("last seen", device.last_seen_at.map(|time| time.to_string())),
@@ -311,6 +337,11 @@ fn show(device: &DeviceView) -> String {
     }
     let _ = writeln!(text, "paired       {}", device.paired_at);
     text
+}
+
+/// An issuer's words, without what a terminal would obey.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 async fn rotate(socket: &Path, to: Option<&Path>, overlap_hours: u64, out: Output) -> Result<(), Failure> {

@@ -2,19 +2,38 @@
 //!
 //! | file | what it does |
 //! |---|---|
+//! | [`applications`] [`runs`] | of all devices: both sides of those commands |
 //! | `sendings` | hosts that callbacks may go to, and deliveries: both sides of those commands |
 //! | [`office`] | answers on the socket, inside the running gateway |
 //! | [`commands`] | what each command asks and prints |
+//! | [`status`] | how the running gateway is |
+//! | [`upgrade`] | whether this program may take the running one's place |
+//! | [`doctor`] `public` | the running gateway, and how its address looks from outside |
+//! | [`backup`] | a dump of the database: made, tried, put back |
+//! | [`bundle`] | what helps others to help |
 //! | [`check`] | configuration and surroundings, before anything runs |
 
+pub mod applications;
+pub mod backup;
+pub mod bundle;
 pub mod check;
 pub mod commands;
+pub mod doctor;
 pub mod office;
+mod public;
+pub mod runs;
 mod sendings;
+pub mod status;
+pub mod upgrade;
 
-use deskgate_protocol::management::{DeliveryDetail, DeliveryPage, ListDeliveries, RecoverDeliveries, Recovery};
+use deskgate_protocol::management::{
+    Application, DeliveryDetail, DeliveryPage, DisablingPreview, ListDeliveries, RecoverDeliveries, Recovery,
+};
+use deskgate_protocol::operation::ControlOperation;
 use deskgate_protocol::{DeliveryId, DeviceId, Timestamp};
 use serde::{Deserialize, Serialize};
+
+use crate::domain::health::Problem;
 
 /// What the command line asks the running gateway.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -27,12 +46,22 @@ pub enum Ask {
         /// The file's text.
         file: String,
     },
-    /// Every device.
-    DeviceList,
+    /// Devices: all, oldest first, or a page of them, newest first.
+    DeviceList {
+        /// At most so many, 1 to 100; absent: all.
+        #[serde(default)]
+        limit: Option<u32>,
+        /// Only devices that were paired before this one.
+        #[serde(default)]
+        before: Option<DeviceId>,
+    },
     /// End a device.
     DeviceRevoke {
         /// Which.
         device_id: DeviceId,
+        /// Whether its applications are disabled too.
+        #[serde(default)]
+        disable_applications: bool,
     },
     /// Give a device another name.
     DeviceRename {
@@ -78,6 +107,14 @@ pub enum Ask {
     },
     /// Send again what failed since a time.
     DeliveryRecover(RecoverDeliveries),
+    /// A ticket for a trial stream.
+    TrialTicket,
+    /// Where its private cluster is.
+    PrivateCluster,
+    /// About applications.
+    App(applications::AppAsk),
+    /// About runs.
+    Run(runs::RunAsk),
 }
 
 /// What the running gateway answers.
@@ -85,13 +122,21 @@ pub enum Ask {
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum Answer {
     /// How it is.
-    Status(Status),
+    Status(Box<Status>),
     /// A paired device with what its user needs.
     Paired(Box<Paired>),
-    /// Devices, oldest first.
+    /// Devices.
     Devices {
         /// The devices.
         devices: Vec<DeviceView>,
+        /// Where the page after this one begins: its `before`.
+        #[serde(default)]
+        next: Option<DeviceId>,
+    },
+    /// The device is revoked.
+    Revoked {
+        /// Its applications that were disabled with it.
+        applications: Vec<Application>,
     },
     /// Done.
     Done,
@@ -123,6 +168,28 @@ pub enum Answer {
     Delivery(Box<DeliveryDetail>),
     /// How much is sent again, or would be.
     Recovered(Recovery),
+    /// Where its private cluster is; absent when its database is another one.
+    PrivateCluster {
+        /// Its address, which holds no secret.
+        url: Option<String>,
+    },
+    /// A ticket for a trial stream.
+    TrialTicket {
+        /// What follows in the path.
+        ticket: String,
+    },
+    /// Applications, newest first.
+    Applications(applications::AppPage),
+    /// One application.
+    Application(Box<Application>),
+    /// One application, and what disabling it would end.
+    Preview(Box<DisablingPreview>),
+    /// Runs, newest first.
+    Runs(runs::RunList),
+    /// One run, and what happened to it.
+    Run(Box<runs::RunStory>),
+    /// How it stands with a stop.
+    Operation(Box<ControlOperation>),
     /// Not done, and why.
     No {
         /// For programs.
@@ -173,6 +240,24 @@ pub struct Status {
     pub devices_connected: usize,
     /// Devices that are paired.
     pub devices_paired: usize,
+    /// Runs that wait for a start.
+    #[serde(default)]
+    pub runs_waiting: u64,
+    /// Started runs: running, awaiting approval, awaiting reconciliation, cancelling.
+    #[serde(default)]
+    pub runs_started: [u64; 4],
+    /// Deliveries that wait, and seconds since the oldest was queued.
+    #[serde(default)]
+    pub callbacks: (u64, f64),
+    /// The newest migration of the database; absent while it does not answer.
+    #[serde(default)]
+    pub migration: Option<i32>,
+    /// Whether the database is a private cluster of this gateway's own.
+    #[serde(default)]
+    pub private_cluster: bool,
+    /// What is wrong, the worst first.
+    #[serde(default)]
+    pub problems: Vec<Problem>,
 }
 
 /// A device as the administrator sees it.
@@ -194,6 +279,9 @@ pub struct DeviceView {
     pub note: Option<String>,
     /// The version it last said hello with.
     pub version: Option<String>,
+    /// Whose account paired it: who it is at which issuer. Absent: the administrator did.
+    #[serde(default)]
+    pub account: Option<String>,
     /// When it was paired.
     pub paired_at: Timestamp,
     /// When it was last heard of.
@@ -213,4 +301,8 @@ pub struct Invitation {
     pub address: String,
     /// Where the control token is on this server.
     pub token_file: Option<String>,
+}
+
+fn no(code: No, message: impl Into<String>) -> Answer {
+    Answer::No { code, message: message.into() }
 }

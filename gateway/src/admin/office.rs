@@ -1,21 +1,30 @@
 //! Answers on the administrator's socket, inside the running gateway.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_protocol::identity::IdentityFile;
+use deskgate_protocol::management::{
+    Actor, ApplicationState, CompleteDisabling, DisableApplication, ManagementError, ManagementErrorCode,
+};
 use deskgate_protocol::secret::ControlToken;
 use deskgate_protocol::service::check_name;
 use deskgate_protocol::{DeviceId, VERSION};
 use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 
-use super::{Answer, Ask, DeviceView, Invitation, No, Paired, Status, sendings};
+use super::{Answer, Ask, DeviceView, Invitation, No, Paired, Status, applications, no, runs, sendings};
 use crate::addresses::Addresses;
+use crate::domain::desktop::Desktop;
 use crate::domain::devices::{PairError, pair};
+use crate::domain::health::Seen;
+use crate::domain::trial::Trials;
+use crate::pulse::Pulse;
 use crate::store::devices::{Device, Presence};
 use crate::store::{self, Store};
-use crate::tls::{self, Tls};
+use crate::tls::{Tls, TlsError};
 use crate::{socket, token};
 
 /// What the answers are made from.
@@ -35,6 +44,16 @@ pub struct Office {
     pub retention: Duration,
     /// The public listener's certificate.
     pub tls: Option<Tls>,
+    /// Reads again what can change without a restart.
+    pub reload: Arc<dyn Fn() -> Result<&'static str, TlsError> + Send + Sync>,
+    /// Makes tickets for trial streams.
+    pub trials: Trials,
+    /// The loop that looks after the queue.
+    pub queue: Pulse,
+    /// Where the private cluster is, if the database is one.
+    pub private_cluster: Option<String>,
+    /// What is one device's, as its user manages it.
+    pub desks: Arc<dyn Fn(DeviceId) -> Desktop + Send + Sync>,
 }
 
 /// Answers until `stop`. Root and the gateway's own user may ask, and whom the socket's mode lets in
@@ -50,16 +69,21 @@ pub async fn serve(listener: UnixListener, group_may: bool, office: Office, stop
 impl Office {
     async fn answer(&self, ask: Ask) -> Result<Answer, Answer> {
         match ask {
-            Ask::Status => Ok(Answer::Status(self.status().await)),
+            Ask::Status => Ok(Answer::Status(Box::new(self.status().await))),
             Ask::DeviceAdd { file } => self.add(&file).await,
-            Ask::DeviceList => {
+            Ask::DeviceList { limit: None, .. } => {
                 let devices = self.store.devices().await?;
-                Ok(Answer::Devices { devices: devices.into_iter().map(view).collect() })
+                Ok(Answer::Devices { devices: devices.into_iter().map(view).collect(), next: None })
             }
-            Ask::DeviceRevoke { device_id } => {
-                let revoked = self.store.revoke_device(device_id, self.retention).await?;
-                found(revoked, device_id).inspect(|_| tracing::info!(%device_id, "device revoked"))
+            Ask::DeviceList { limit: Some(limit), before } => {
+                let limit = limit.clamp(1, 100) as usize;
+                let mut devices = self.store.devices_before(before, limit as i64 + 1).await?;
+                let has_more = devices.len() > limit;
+                devices.truncate(limit);
+                let next = devices.last().filter(|_| has_more).map(|last| last.device_id);
+                Ok(Answer::Devices { devices: devices.into_iter().map(view).collect(), next })
             }
+            Ask::DeviceRevoke { device_id, disable_applications } => self.revoke(device_id, disable_applications).await,
             Ask::DeviceRename { device_id, name } => {
                 check_name(&name).map_err(|message| no(No::Invalid, message))?;
                 found(self.store.rename_device(device_id, &name).await?, device_id)
@@ -71,23 +95,40 @@ impl Office {
             }
             Ask::TokenRotate { overlap_s, .. } => self.rotate(Duration::from_secs(overlap_s)).await,
             Ask::Reload => self.reload(),
+            Ask::PrivateCluster => Ok(Answer::PrivateCluster { url: self.private_cluster.clone() }),
+            Ask::TrialTicket => Ok(Answer::TrialTicket { ticket: self.trials.ticket() }),
             Ask::HostKey => Ok(Answer::HostKey { key: self.host_key.clone() }),
+            Ask::App(ask) => applications::answer(self, ask).await,
+            Ask::Run(ask) => runs::answer(self, ask).await,
             ask => sendings::answer(&self.store, ask).await,
         }
     }
 
+    /// What is one device's, managed by the administrator.
+    pub(super) fn desk(&self, device_id: DeviceId) -> Desktop {
+        (self.desks)(device_id).asked_by(Actor::Administrator)
+    }
+
+    pub(super) async fn device_names(&self) -> Result<BTreeMap<DeviceId, String>, store::Error> {
+        Ok(self.store.devices().await?.into_iter().map(|device| (device.device_id, device.name)).collect())
+    }
+
     async fn status(&self) -> Status {
-        let devices = self.store.devices().await;
-        let up = |device: &&Device| matches!(device.presence, Presence::Connected | Presence::Paused);
-        let paired = |device: &&Device| device.revoked_at.is_none();
+        let seen = Seen::now(&self.store, self.queue.age()).await;
         Status {
             version: VERSION.to_owned(),
             address: format!("{}/api/v1", self.addresses.public_url),
             ssh: self.addresses.ssh_public.clone(),
             certificate: self.tls.as_ref().map(Tls::standing),
-            database: devices.is_ok(),
-            devices_connected: devices.iter().flatten().filter(up).count(),
-            devices_paired: devices.iter().flatten().filter(paired).count(),
+            database: seen.migration.is_some(),
+            devices_connected: seen.connected(),
+            devices_paired: seen.census.len(),
+            runs_waiting: seen.waiting(),
+            runs_started: seen.started(),
+            callbacks: seen.callbacks,
+            migration: seen.migration,
+            private_cluster: self.private_cluster.is_some(),
+            problems: seen.problems(),
         }
     }
 
@@ -95,7 +136,7 @@ impl Office {
         let file = IdentityFile::read(file).map_err(|error| no(No::Invalid, error.to_string()))?;
         let device = pair(&self.store, &file).await.map_err(|error| match error {
             PairError::Name(_) => no(No::Invalid, error.to_string()),
-            PairError::Revoked => no(No::Refused, error.to_string()),
+            PairError::Revoked | PairError::Account(_) => no(No::Refused, error.to_string()),
             PairError::Store(error) => error.into(),
         })?;
         tracing::info!(device_id = %device.device_id, "device paired");
@@ -110,8 +151,29 @@ impl Office {
         Ok(Answer::Paired(Box::new(Paired { device: view(device), invitation })))
     }
 
+    async fn revoke(&self, device_id: DeviceId, disable_applications: bool) -> Result<Answer, Answer> {
+        found(self.store.revoke_device(device_id, self.retention).await?, device_id)?;
+        tracing::info!(%device_id, "device revoked");
+        let mut applications = Vec::new();
+        if disable_applications {
+            // Nobody is left who could acknowledge them.
+            self.store.fail_resets_of_revoked_devices().await?;
+            for application in self.store.applications(device_id).await? {
+                let ask = DisableApplication { app_id: application.app_id };
+                let mut ended = self.desk(device_id).disable_application(ask).await?;
+                if ended.state == ApplicationState::Disabling {
+                    // It was being disabled before, and waited for the device. What it waits for yet, upkeep ends.
+                    let ask = CompleteDisabling { app_id: ended.app_id };
+                    ended = self.desk(device_id).complete_disabling(ask).await.unwrap_or(ended);
+                }
+                applications.push(ended);
+            }
+        }
+        Ok(Answer::Revoked { applications })
+    }
+
     fn reload(&self) -> Result<Answer, Answer> {
-        let what = tls::reload(self.tls.as_ref()).map_err(|error| no(No::Refused, error.to_string()))?;
+        let what = (self.reload)().map_err(|error| no(No::Refused, error.to_string()))?;
         Ok(Answer::Reloaded { what: what.to_owned() })
     }
 
@@ -133,8 +195,16 @@ fn found(found: bool, device_id: DeviceId) -> Result<Answer, Answer> {
     if found { Ok(Answer::Done) } else { Err(no(No::NotFound, format!("there is no device {device_id}"))) }
 }
 
-fn no(code: No, message: impl Into<String>) -> Answer {
-    Answer::No { code, message: message.into() }
+impl From<ManagementError> for Answer {
+    fn from(error: ManagementError) -> Self {
+        let code = match error.code {
+            ManagementErrorCode::Invalid => No::Invalid,
+            ManagementErrorCode::NotFound => No::NotFound,
+            ManagementErrorCode::Conflict | ManagementErrorCode::AdministratorOnly => No::Refused,
+            ManagementErrorCode::Unavailable => No::Unavailable,
+        };
+        no(code, error.message)
+    }
 }
 
 impl From<store::Error> for Answer {
@@ -169,6 +239,7 @@ fn view(device: Device) -> DeviceView {
         state: state.to_owned(),
         note,
         version: device.device_version,
+        account: device.account.map(|account| account.to_string()),
         paired_at: device.paired_at,
         last_seen_at: device.last_seen_at,
     }

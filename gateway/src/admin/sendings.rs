@@ -16,7 +16,6 @@ use crate::domain::destinations::HostName;
 use crate::exit::Failure;
 use crate::output::{Output, table};
 use crate::store::Store;
-use crate::store::deliveries::records::OwnSought;
 
 /// `deskgate-gateway admin allowlist …`
 #[derive(Debug, Subcommand)]
@@ -142,15 +141,7 @@ pub(super) async fn answer(store: &Store, asked: Ask) -> Result<Answer, Answer> 
             }
             false => Err(no(No::NotFound, format!("{host:?} is not on the list"))),
         },
-        Ask::DeliveryList(ListDeliveries { limit, before, app_id, run_id, state }) => {
-            let limit = limit.clamp(1, 100);
-            let sought = OwnSought { device_id: None, before, app_id, run_id, state };
-            let mut deliveries = store.own_deliveries(&sought, limit).await?;
-            let has_more = deliveries.len() > limit as usize;
-            deliveries.truncate(limit as usize);
-            let next = deliveries.last().filter(|_| has_more).map(|last| last.delivery.delivery_id);
-            Ok(Answer::Deliveries(DeliveryPage { deliveries, next }))
-        }
+        Ask::DeliveryList(sought) => Ok(Answer::Deliveries(store.own_deliveries(None, &sought).await?)),
         Ask::DeliveryShow { delivery_id } => {
             let detail = store.own_delivery(None, delivery_id).await?;
             detail.map(|detail| Answer::Delivery(Box::new(detail))).ok_or_else(|| unknown(delivery_id))

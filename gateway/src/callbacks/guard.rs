@@ -7,9 +7,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
+use deskgate_protocol::delivery::DeliveryErrorCode;
 use tokio::sync::Semaphore;
 
-use super::send::SendError;
 use crate::domain::destinations::HostName;
 
 /// The only port.
@@ -69,13 +69,13 @@ fn is_public(address: IpAddr) -> bool {
 }
 
 /// The addresses of a host that may be connected to, in the resolver's order.
-fn checked(found: impl IntoIterator<Item = SocketAddr>) -> Result<Vec<SocketAddr>, SendError> {
+fn checked(found: impl IntoIterator<Item = SocketAddr>) -> Result<Vec<SocketAddr>, DeliveryErrorCode> {
     let found: Vec<_> = found.into_iter().collect();
     if found.is_empty() {
-        return Err(SendError::DnsFailed);
+        return Err(DeliveryErrorCode::DnsFailed);
     }
     if !found.iter().all(|address| is_public(address.ip())) {
-        return Err(SendError::HostNotPublic);
+        return Err(DeliveryErrorCode::HostNotPublic);
     }
     Ok(found.into_iter().take(MOST_ADDRESSES).collect())
 }
@@ -90,8 +90,8 @@ impl Guard {
     }
 
     /// Where a host may be connected to. Whoever calls bounds the time.
-    pub(super) async fn addresses(&self, host: &HostName) -> Result<Vec<SocketAddr>, SendError> {
-        let place = self.0.clone().acquire_owned().await.map_err(|_| SendError::DnsFailed)?;
+    pub(super) async fn addresses(&self, host: &HostName) -> Result<Vec<SocketAddr>, DeliveryErrorCode> {
+        let place = self.0.clone().acquire_owned().await.map_err(|_| DeliveryErrorCode::DnsFailed)?;
         let name = host.as_str().to_owned();
         let looking_up = tokio::task::spawn_blocking(move || {
             let found = (name.as_str(), PORT).to_socket_addrs();
@@ -101,7 +101,7 @@ impl Guard {
         });
         match looking_up.await {
             Ok(Ok(found)) => checked(found),
-            _ => Err(SendError::DnsFailed),
+            _ => Err(DeliveryErrorCode::DnsFailed),
         }
     }
 }
@@ -215,15 +215,15 @@ mod tests {
     #[test]
     fn one_address_that_is_not_public_refuses_the_name() {
         let at = |texts: &[&str]| checked(texts.iter().map(|text| SocketAddr::new(text.parse().unwrap(), PORT)));
-        assert_eq!(at(&[]), Err(SendError::DnsFailed));
-        assert_eq!(at(&["8.8.8.8", "127.0.0.1"]), Err(SendError::HostNotPublic));
-        assert_eq!(at(&["2001:4860:4860::8888", "8.8.8.8", "fe80::1"]), Err(SendError::HostNotPublic));
+        assert_eq!(at(&[]), Err(DeliveryErrorCode::DnsFailed));
+        assert_eq!(at(&["8.8.8.8", "127.0.0.1"]), Err(DeliveryErrorCode::HostNotPublic));
+        assert_eq!(at(&["2001:4860:4860::8888", "8.8.8.8", "fe80::1"]), Err(DeliveryErrorCode::HostNotPublic));
         assert_eq!(at(&["8.8.8.8", "2001:4860:4860::8888"]).unwrap().len(), 2);
         let many: Vec<_> = (0..20).map(|n| format!("8.8.8.{n}")).collect();
         let mut many: Vec<_> = many.iter().map(String::as_str).collect();
         assert_eq!(at(&many).unwrap().len(), MOST_ADDRESSES);
         many.push("10.0.0.1");
-        assert_eq!(at(&many), Err(SendError::HostNotPublic), "also one that would not be tried");
+        assert_eq!(at(&many), Err(DeliveryErrorCode::HostNotPublic), "also one that would not be tried");
     }
 
     #[tokio::test]
@@ -231,8 +231,8 @@ mod tests {
         let guard = Guard::new();
         // The system's own name leads to loopback, through its resolver.
         let found = ("localhost", PORT).to_socket_addrs().unwrap();
-        assert_eq!(checked(found), Err(SendError::HostNotPublic));
+        assert_eq!(checked(found), Err(DeliveryErrorCode::HostNotPublic));
         let nowhere = HostName::parse("nothing.invalid").unwrap();
-        assert_eq!(guard.addresses(&nowhere).await, Err(SendError::DnsFailed));
+        assert_eq!(guard.addresses(&nowhere).await, Err(DeliveryErrorCode::DnsFailed));
     }
 }

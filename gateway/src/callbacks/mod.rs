@@ -7,11 +7,13 @@
 //! | `attempt` | one attempt, from the letter to what came of it |
 //! | `guard` | where a host name leads, and only if all of that is public |
 //! | [`send`] | one request to one destination: to an address that was checked, within its time |
+//! | `kept` | connections that are kept a moment for the next callback to the same host |
 //!
 //! Every replica makes the rounds; a delivery belongs to the one whose claim was first, until the claim's lease is over.
 
 mod attempt;
 mod guard;
+mod kept;
 mod lanes;
 pub mod rounds;
 pub mod send;

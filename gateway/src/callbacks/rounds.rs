@@ -21,6 +21,8 @@ use crate::store::{Error, Store};
 
 /// Attempts that are under way at once.
 const MOST: usize = 256;
+/// Bytes that they send; as long as there are fewer, one more may begin.
+const MOST_BYTES: usize = 64 * 1024 * 1024;
 /// Hints can be lost, and what failed becomes due by itself, so the tables are looked at this often.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Between two looks while changes keep coming.
@@ -42,8 +44,14 @@ impl Clocks {
     pub const LEASE: Duration = Duration::from_secs(30);
 }
 
-/// An attempt that ended, with where it went.
-type Ended = (DestinationId, Outcome);
+/// An attempt that ended.
+struct Ended {
+    /// Where it went.
+    to: DestinationId,
+    /// How much it sent.
+    bytes: usize,
+    outcome: Outcome,
+}
 
 /// What one replica has under way.
 struct Rounds<P> {
@@ -53,6 +61,8 @@ struct Rounds<P> {
     clocks: Clocks,
     lanes: Lanes,
     attempts: JoinSet<Ended>,
+    /// How much the attempts send that are under way.
+    bytes: usize,
     /// What came of attempts and is not written down yet.
     unwritten: Vec<Ended>,
     /// Whether any callback was on, and when that was asked.
@@ -70,6 +80,7 @@ pub async fn run<P: Post>(store: Store, scribe: Scribe, post: P, clocks: Clocks,
         clocks,
         lanes: Lanes::default(),
         attempts: JoinSet::new(),
+        bytes: 0,
         unwritten: Vec::new(),
         is_on: None,
         failing: false,
@@ -134,13 +145,13 @@ impl<P: Post> Rounds<P> {
     }
 
     async fn begin(&mut self) -> Result<(), Error> {
-        let free = MOST.saturating_sub(self.attempts.len());
-        if free == 0 {
+        let (free, bytes) = (MOST.saturating_sub(self.attempts.len()), MOST_BYTES.saturating_sub(self.bytes));
+        if free == 0 || bytes == 0 {
             return Ok(());
         }
         let limit = u32::try_from(free).unwrap_or(u32::MAX);
         let rooms = self.lanes.rooms();
-        let claimed = self.store.claim_deliveries(limit, &rooms, USUAL, self.clocks.lease).await?;
+        let claimed = self.store.claim_deliveries(limit, bytes, &rooms, USUAL, self.clocks.lease).await?;
         if claimed.is_empty() {
             return Ok(());
         }
@@ -150,10 +161,12 @@ impl<P: Post> Rounds<P> {
             self.lanes.begin(to);
             match letter {
                 Ok(letter) => {
+                    let bytes = letter.body.len();
+                    self.bytes += bytes;
                     let posting = attempt(self.post.clone(), letter);
-                    self.attempts.spawn(async move { (to, posting.await) });
+                    self.attempts.spawn(async move { Ended { to, bytes, outcome: posting.await } });
                 }
-                Err(outcome) => self.unwritten.push((to, outcome)),
+                Err(outcome) => self.unwritten.push(Ended { to, bytes: 0, outcome }),
             }
         }
         Ok(())
@@ -161,7 +174,10 @@ impl<P: Post> Rounds<P> {
 
     fn ended(&mut self, ended: Result<Ended, tokio::task::JoinError>) {
         match ended {
-            Ok(ended) => self.unwritten.push(ended),
+            Ok(ended) => {
+                self.bytes = self.bytes.saturating_sub(ended.bytes);
+                self.unwritten.push(ended);
+            }
             // A half-working gateway helps nobody: whoever owns this task stops it.
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             Err(_) => {}
@@ -179,12 +195,12 @@ impl<P: Post> Rounds<P> {
         if self.unwritten.is_empty() {
             return Ok(());
         }
-        let outcomes: Vec<Outcome> = self.unwritten.iter().map(|(_, outcome)| outcome.clone()).collect();
+        let outcomes: Vec<Outcome> = self.unwritten.iter().map(|ended| ended.outcome.clone()).collect();
         let off = self.store.settle_deliveries(&outcomes, self.clocks.retention).await?;
         for off in off {
             tracing::warn!(app_id = %off.app_id, why = %off.why, "nothing is sent to this callback any more");
         }
-        for (to, outcome) in self.unwritten.drain(..) {
+        for Ended { to, outcome, .. } in self.unwritten.drain(..) {
             self.lanes.end(to, outcome.becomes == Becomes::Delivered);
             self.store.meters().callback_attempted(counted(&outcome));
             tracing::debug!(delivery_id = %outcome.delivery_id, attempt = outcome.attempt,

@@ -1,7 +1,7 @@
 //! One request to one destination: to an address that was checked, in HTTP/1.1 over TLS, within its time.
 //!
-//! Nothing of a usual client is wanted here: no proxy, no redirect, no cookie, no pool, no compression. What the
-//! other side answers is not trusted either: little of it is read, and not for long.
+//! Nothing of a usual client is wanted here: no proxy, no redirect, no cookie, no compression. What the other side answers
+//! is not trusted either: little of it is read, and not for long.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,24 +9,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use deskgate_protocol::delivery::DeliveryErrorCode;
 use futures_util::future::select_ok;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1;
 use hyper::header::{HOST, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
-use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, ServerName};
+use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
-use tokio_util::task::AbortOnDropHandle;
 
 use super::guard::Guard;
+use super::kept::{Connection, Kept};
 use crate::domain::destinations::Destination;
+use crate::tls::{self, NoRoots};
 
 /// How long each part may take.
 #[derive(Clone, Copy, Debug)]
@@ -57,48 +56,11 @@ const MOST_HEAD: usize = 16 * 1024;
 /// Lines of the answer's head.
 const MOST_HEADERS: usize = 64;
 
-/// Why a request has no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SendError {
-    /// The name is not known, or nobody could be asked.
-    DnsFailed,
-    /// The name leads to an address that is not public.
-    HostNotPublic,
-    /// No address of it takes a connection.
-    ConnectFailed,
-    /// Or not in time.
-    ConnectTimeout,
-    /// Its certificate is not good for the name.
-    CertificateInvalid,
-    /// TLS failed otherwise.
-    TlsFailed,
-    /// The answer did not come in time.
-    Timeout,
-    /// The connection broke before the answer, or what came is no HTTP.
-    BadAnswer,
-}
-
-impl SendError {
-    /// The word for it in the API and the tables.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::DnsFailed => "dns_failed",
-            Self::HostNotPublic => "host_not_public",
-            Self::ConnectFailed => "connect_failed",
-            Self::ConnectTimeout => "connect_timeout",
-            Self::CertificateInvalid => "certificate_invalid",
-            Self::TlsFailed => "tls_failed",
-            Self::Timeout => "timeout",
-            Self::BadAnswer => "bad_answer",
-        }
-    }
-}
-
 /// What became of a request.
 #[derive(Clone, Debug)]
 pub struct Sent {
     /// The answer, or why there is none.
-    pub answer: Result<Answer, SendError>,
+    pub answer: Result<Answer, DeliveryErrorCode>,
     /// From the look-up of the name to the end.
     pub took: Duration,
 }
@@ -118,16 +80,9 @@ pub struct Answer {
 #[derive(Clone)]
 pub struct Sender {
     guard: Guard,
+    kept: Kept,
     tls: TlsConnector,
     patience: Patience,
-}
-
-/// The authority in the settings cannot be read.
-#[derive(Debug, thiserror::Error)]
-#[error("{path}: {problem}")]
-pub struct NoRoots {
-    path: String,
-    problem: String,
 }
 
 impl Sender {
@@ -136,28 +91,8 @@ impl Sender {
     /// # Errors
     /// `ca_file` cannot be read or holds no certificate.
     pub fn new(ca_file: Option<&Path>) -> Result<Self, NoRoots> {
-        let mut roots = RootCertStore::empty();
-        // One that cannot be read is not trusted; the others are.
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        if let Some(path) = ca_file {
-            let wrong = |problem: String| NoRoots { path: path.display().to_string(), problem };
-            let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-            let own = read.map_err(|error| wrong(error.to_string()))?;
-            if own.is_empty() {
-                return Err(wrong("it holds no certificate in PEM".to_owned()));
-            }
-            for certificate in own {
-                roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
-            }
-        }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("ring offers the default protocol versions")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self { guard: Guard::new(), tls: TlsConnector::from(Arc::new(config)), patience: PATIENCE })
+        let tls = TlsConnector::from(Arc::new(tls::client(ca_file)?));
+        Ok(Self { guard: Guard::new(), kept: Kept::default(), tls, patience: PATIENCE })
     }
 
     /// Posts once. `headers` are sent as they are, and `Host` and `Content-Length` with them.
@@ -165,10 +100,10 @@ impl Sender {
         let began = Instant::now();
         let sending = async {
             let resolving = timeout(self.patience.resolve, self.guard.addresses(to.host()));
-            let addresses = resolving.await.unwrap_or(Err(SendError::DnsFailed))?;
+            let addresses = resolving.await.unwrap_or(Err(DeliveryErrorCode::DnsFailed))?;
             self.exchange(to, &addresses, headers, body).await
         };
-        let answer = timeout(self.patience.all, sending).await.unwrap_or(Err(SendError::Timeout));
+        let answer = timeout(self.patience.all, sending).await.unwrap_or(Err(DeliveryErrorCode::Timeout));
         Sent { answer, took: began.elapsed() }
     }
 
@@ -179,39 +114,60 @@ impl Sender {
         addresses: &[SocketAddr],
         headers: HeaderMap,
         body: Bytes,
-    ) -> Result<Answer, SendError> {
+    ) -> Result<Answer, DeliveryErrorCode> {
+        let asked = request(to, headers, body)?;
+        if let Some(kept) = self.kept.take(to.host(), addresses)
+            // Its other end may have closed it at any moment, before it read this or after: then it is sent anew, with the
+            // same identifier.
+            && let Ok(answer) = self.ask(to, kept, asked.clone()).await
+        {
+            return Ok(answer);
+        }
         let connecting = timeout(self.patience.connect, self.connect(to, addresses));
-        let stream = connecting.await.unwrap_or(Err(SendError::ConnectTimeout))?;
-        let bad = |_| SendError::BadAnswer;
-        let mut connecting = http1::Builder::new();
-        connecting.max_headers(MOST_HEADERS).max_buf_size(MOST_HEAD);
-        let (mut sender, connection) = connecting.handshake(TokioIo::new(stream)).await.map_err(bad)?;
-        // It ends with this exchange, whatever the other side does.
-        let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
-        let answer = sender.send_request(request(to, headers, body)?).await.map_err(bad)?;
+        let connection = connecting.await.unwrap_or(Err(DeliveryErrorCode::ConnectTimeout))?;
+        self.ask(to, connection, asked).await
+    }
+
+    /// Asks on this connection, and keeps it if it has said all.
+    async fn ask(
+        &self,
+        to: &Destination,
+        mut connection: Connection,
+        asked: Request<Full<Bytes>>,
+    ) -> Result<Answer, DeliveryErrorCode> {
+        let answer = connection.sender.send_request(asked).await.map_err(|_| DeliveryErrorCode::BadAnswer)?;
         let status = answer.status().as_u16();
         let retry_after = answer.headers().get("retry-after");
         let retry_after = retry_after.and_then(|value| value.to_str().ok()).map(str::to_owned);
-        Ok(Answer { status, retry_after, body: beginning(answer, self.patience.read).await })
+        let (body, is_all) = beginning(answer, self.patience.read).await;
+        if is_all {
+            self.kept.keep(to.host(), connection);
+        }
+        Ok(Answer { status, retry_after, body })
     }
 
-    async fn connect(&self, to: &Destination, addresses: &[SocketAddr]) -> Result<TlsStream<TcpStream>, SendError> {
+    async fn connect(&self, to: &Destination, addresses: &[SocketAddr]) -> Result<Connection, DeliveryErrorCode> {
         let begun = (0u32..).zip(interleaved(addresses)).map(|(place, address)| {
             Box::pin(async move {
                 sleep(STAGGER * place).await;
-                TcpStream::connect(address).await
+                TcpStream::connect(address).await.map(|stream| (address, stream))
             })
         });
-        let (stream, _) = select_ok(begun).await.map_err(|_| SendError::ConnectFailed)?;
+        let ((at, stream), _) = select_ok(begun).await.map_err(|_| DeliveryErrorCode::ConnectFailed)?;
         // A small answer to a small question; nothing is gained by waiting for more to send.
         let _ = stream.set_nodelay(true);
-        let name = ServerName::try_from(to.host().as_str().to_owned()).map_err(|_| SendError::TlsFailed)?;
-        self.tls.connect(name, stream).await.map_err(|error| {
+        let name = ServerName::try_from(to.host().as_str().to_owned()).map_err(|_| DeliveryErrorCode::TlsFailed)?;
+        let stream = self.tls.connect(name, stream).await.map_err(|error| {
             match error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) {
-                Some(rustls::Error::InvalidCertificate(_)) => SendError::CertificateInvalid,
-                _ => SendError::TlsFailed,
+                Some(rustls::Error::InvalidCertificate(_)) => DeliveryErrorCode::CertificateInvalid,
+                _ => DeliveryErrorCode::TlsFailed,
             }
-        })
+        })?;
+        let mut connecting = http1::Builder::new();
+        connecting.max_headers(MOST_HEADERS).max_buf_size(MOST_HEAD);
+        let handshake = connecting.handshake(TokioIo::new(stream)).await;
+        let (sender, driver) = handshake.map_err(|_| DeliveryErrorCode::BadAnswer)?;
+        Ok(Connection::new(at, sender, driver))
     }
 }
 
@@ -228,33 +184,37 @@ fn interleaved(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
     order
 }
 
-fn request(to: &Destination, headers: HeaderMap, body: Bytes) -> Result<Request<Full<Bytes>>, SendError> {
+fn request(to: &Destination, headers: HeaderMap, body: Bytes) -> Result<Request<Full<Bytes>>, DeliveryErrorCode> {
     let mut request = Request::builder()
         .method(Method::POST)
         .uri(to.target())
         .body(Full::new(body))
-        .map_err(|_| SendError::BadAnswer)?;
+        .map_err(|_| DeliveryErrorCode::BadAnswer)?;
     *request.headers_mut() = headers;
-    let host = HeaderValue::from_str(to.host().as_str()).map_err(|_| SendError::BadAnswer)?;
+    let host = HeaderValue::from_str(to.host().as_str()).map_err(|_| DeliveryErrorCode::BadAnswer)?;
     request.headers_mut().insert(HOST, host);
     Ok(request)
 }
 
-/// What is said at the beginning of an answer's body; what comes late or breaks off is left.
-async fn beginning(answer: Response<Incoming>, patience: Duration) -> Vec<u8> {
+/// What is said at the beginning of an answer's body, and whether that is all; what comes late or breaks off is left.
+async fn beginning(answer: Response<Incoming>, patience: Duration) -> (Vec<u8>, bool) {
     let mut body = answer.into_body();
     let mut read = Vec::new();
     let reading = async {
-        while read.len() < MOST_ANSWER
-            && let Some(Ok(frame)) = body.frame().await
-        {
-            if let Some(data) = frame.data_ref() {
-                read.extend_from_slice(&data[..data.len().min(MOST_ANSWER - read.len())]);
+        while read.len() < MOST_ANSWER {
+            match body.frame().await {
+                None => return true,
+                Some(Err(_)) => return false,
+                Some(Ok(frame)) => {
+                    let data = frame.data_ref().map_or(&[][..], |data| &data[..]);
+                    read.extend_from_slice(&data[..data.len().min(MOST_ANSWER - read.len())]);
+                }
             }
         }
+        body.is_end_stream()
     };
-    let _ = timeout(patience, reading).await;
-    read
+    let is_all = timeout(patience, reading).await.unwrap_or(false);
+    (read, is_all)
 }
 
 #[cfg(test)]
@@ -307,7 +267,7 @@ mod tests {
 
         /// What is heard of one that answers so. It gets the request, and ends the connection after its answer
         /// unless it says something for ever.
-        async fn answers(&self, first: &[u8], for_ever: &[u8]) -> (Result<Answer, SendError>, String) {
+        async fn answers(&self, first: &[u8], for_ever: &[u8]) -> (Result<Answer, DeliveryErrorCode>, String) {
             let at = [self.listener.local_addr().unwrap()];
             let headers = HeaderMap::from_iter(
                 [("webhook-id", "evt_1")].map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value))),
@@ -347,6 +307,48 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_next_callback_goes_over_the_same_connection_as_long_as_it_leads_where_the_name_does() {
+        let receiver = Receiver::named("hooks.example.com").await;
+        let elsewhere = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let [here, there] = [&receiver.listener, &elsewhere].map(|listener| listener.local_addr().unwrap());
+        let post = async |to: SocketAddr| {
+            let body = Bytes::from_static(BODY);
+            let answer = receiver.sender.exchange(&receiver.to, &[to], HeaderMap::new(), body).await;
+            assert_eq!(answer.map(|answer| answer.status), Ok(200), "{to}");
+        };
+        let answer = async |stream: &mut tokio_rustls::server::TlsStream<TcpStream>| {
+            let mut heard = Vec::new();
+            while !heard.ends_with(BODY) {
+                assert!(stream.read_buf(&mut heard).await.unwrap() > 0, "it is open");
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.unwrap();
+        };
+        let receiving = async {
+            let mut stream = receiver.tls.accept(receiver.listener.accept().await.unwrap().0).await.unwrap();
+            answer(&mut stream).await;
+            answer(&mut stream).await;
+            // The first one is still open.
+            let mut other = receiver.tls.accept(elsewhere.accept().await.unwrap().0).await.unwrap();
+            answer(&mut other).await;
+        };
+        let sending = async {
+            post(here).await;
+            post(here).await;
+            post(there).await;
+        };
+        timeout(SHORT.all, async { tokio::join!(sending, receiving) }).await.expect("nobody waits for a connection");
+    }
+
+    #[tokio::test]
+    async fn a_kept_connection_that_was_closed_meanwhile_is_replaced_by_a_new_one() {
+        let receiver = Receiver::named("hooks.example.com").await;
+        for _ in 0..3 {
+            let (answer, _) = receiver.answers(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b"").await;
+            assert_eq!(answer.map(|answer| answer.status), Ok(200));
+        }
+    }
+
+    #[tokio::test]
     async fn a_redirect_is_an_answer_and_nothing_else() {
         let receiver = Receiver::named("hooks.example.com").await;
         let at = receiver.listener.local_addr().unwrap();
@@ -380,9 +382,9 @@ mod tests {
         ] {
             let (answer, _) = timeout(SHORT.all, receiver.answers(first.as_bytes(), for_ever.as_bytes()))
                 .await
-                .unwrap_or((Err(SendError::Timeout), String::new()));
+                .unwrap_or((Err(DeliveryErrorCode::Timeout), String::new()));
             let error = answer.expect_err(first);
-            assert!([SendError::BadAnswer, SendError::Timeout].contains(&error), "{error:?}");
+            assert!([DeliveryErrorCode::BadAnswer, DeliveryErrorCode::Timeout].contains(&error), "{error:?}");
         }
     }
 
@@ -391,7 +393,7 @@ mod tests {
         let receiver = Receiver::named("hooks.example.com").await;
         for said in [&b""[..], b"HTTP/1.1 2", b"SSH-2.0-OpenSSH_9.2\r\n", b"\0\0\0\0\r\n\r\n"] {
             let (answer, heard) = receiver.answers(said, b"").await;
-            assert_eq!(answer, Err(SendError::BadAnswer));
+            assert_eq!(answer, Err(DeliveryErrorCode::BadAnswer));
             assert!(heard.ends_with("}"), "it was sent");
         }
     }
@@ -400,7 +402,7 @@ mod tests {
     async fn a_certificate_for_another_name_ends_it_before_anything_is_sent() {
         let receiver = Receiver::named("other.example.com").await;
         let (answer, heard) = receiver.answers(b"HTTP/1.1 200 OK\r\n\r\n", b"").await;
-        assert_eq!((answer, heard), (Err(SendError::CertificateInvalid), String::new()));
+        assert_eq!((answer, heard), (Err(DeliveryErrorCode::CertificateInvalid), String::new()));
     }
 
     #[tokio::test]
@@ -408,10 +410,10 @@ mod tests {
         let receiver = Receiver::named("hooks.example.com").await;
         let at = [receiver.listener.local_addr().unwrap()];
         let sent = receiver.sender.exchange(&receiver.to, &at, HeaderMap::new(), Bytes::new()).await;
-        assert_eq!(sent, Err(SendError::ConnectTimeout));
+        assert_eq!(sent, Err(DeliveryErrorCode::ConnectTimeout));
         drop(receiver.listener);
         let sent = receiver.sender.exchange(&receiver.to, &at, HeaderMap::new(), Bytes::new()).await;
-        assert_eq!(sent, Err(SendError::ConnectFailed));
+        assert_eq!(sent, Err(DeliveryErrorCode::ConnectFailed));
     }
 
     #[test]

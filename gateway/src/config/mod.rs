@@ -8,12 +8,14 @@
 //! | `acme` | certificates from a certificate authority |
 //! | `settings` | every setting, and the example file |
 //! | `error` | where a value came from, and what can be wrong with it |
+//! | `hosted` | the issuer whose accounts devices may come with |
 //! | `listeners` | addresses, TLS, trusted proxies |
 //! | `limits` | what callers can meet, and the control channel's times |
 //! | `secrets` | what can hold a secret: the database's URL, the control token |
 
 mod acme;
 mod error;
+mod hosted;
 mod limits;
 mod listeners;
 mod secrets;
@@ -24,6 +26,7 @@ use std::path::{Path, PathBuf};
 
 pub use acme::{Acme, AcmeClocks};
 pub use error::{ConfigError, Origin};
+pub use hosted::{Algorithm, Hosted, is_guarded};
 use secrets::has_password;
 pub use secrets::read_secret;
 pub use settings::{SETTINGS, Setting, example};
@@ -34,6 +37,8 @@ use crate::seal;
 #[derive(Clone, Debug)]
 pub struct Config {
     values: BTreeMap<&'static str, (String, Origin)>,
+    /// Where secrets lie as files: systemd's folder of this service's credentials, or the one beside the file that was read.
+    secrets: Option<PathBuf>,
 }
 
 /// The default place of the file.
@@ -48,13 +53,17 @@ impl Config {
         flags: &[String],
     ) -> Result<Self, ConfigError> {
         let defaults = SETTINGS.iter().map(|s| (s.key, (s.default.to_owned(), Origin::Default)));
-        let mut config = Self { values: defaults.collect() };
+        let mut config = Self { values: defaults.collect(), secrets: None };
         match file {
             Some(path) => config.read_file(path)?,
             None if Path::new(FILE).exists() => config.read_file(Path::new(FILE))?,
             None => {}
         }
         for (name, value) in environment {
+            if name == "CREDENTIALS_DIRECTORY" {
+                config.secrets = Some(value.into());
+                continue;
+            }
             let key = match name.strip_prefix("DESKGATE_") {
                 Some("CONFIG") => continue,
                 Some(rest) => rest.to_lowercase().replace("__", "."),
@@ -85,6 +94,7 @@ impl Config {
             }
             self.set(&key, value, Origin::File(path.to_owned()))?;
         }
+        self.secrets = path.parent().map(|folder| folder.join("secrets"));
         Ok(())
     }
 
@@ -159,6 +169,7 @@ impl Config {
         self.listen()?;
         self.tls_files()?;
         self.acme()?;
+        self.hosted()?;
         self.trusted_proxies()?;
         self.forwarded_header()?;
         self.ssh_listen()?;
@@ -168,18 +179,25 @@ impl Config {
         self.limits()?;
         self.clocks()?;
         match self.text("log.format") {
-            "auto" | "text" | "json" => Ok(()),
-            _ => Err(self.needed("log.format", "auto, text or json")),
+            "auto" | "text" | "json" | "journald" => Ok(()),
+            _ => Err(self.needed("log.format", "auto, text, json or journald")),
         }
     }
 
     /// Every setting as `key = value  # origin`, with passwords masked.
     pub fn show(&self) -> Vec<(&'static str, String, String)> {
-        let masked = |key: &str, value: &str| match key {
-            "database.url" if has_password(value) => "(set, with a password)".to_owned(),
-            _ => value.to_owned(),
+        let shown = |setting: &Setting| {
+            let (value, origin) = self.entry(setting.key);
+            match (setting.key, self.credential_for(setting.key)) {
+                // Nobody named a file, and there is one.
+                (key, Some(path)) => (key, path.display().to_string(), "credential".to_owned()),
+                ("database.url", None) if has_password(value) => {
+                    ("database.url", "(set, with a password)".to_owned(), origin.to_string())
+                }
+                (key, None) => (key, value.clone(), origin.to_string()),
+            }
         };
-        SETTINGS.iter().map(|s| (s.key, masked(s.key, self.text(s.key)), self.entry(s.key).1.to_string())).collect()
+        SETTINGS.iter().map(shown).collect()
     }
 }
 

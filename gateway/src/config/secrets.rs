@@ -1,5 +1,6 @@
 //! The settings that can hold a secret: the database's URL, and the control token's file.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::{Config, ConfigError, Origin};
@@ -8,7 +9,7 @@ impl Config {
     /// The URL of the database, from wherever it is allowed to stand. `None`: a private cluster.
     pub fn database_url(&self) -> Result<Option<String>, ConfigError> {
         let (url, origin) = self.entry("database.url");
-        let file = self.path("database.url_file").or_else(|| credential("database_url"));
+        let file = self.path("database.url_file").or_else(|| self.credential("database_url"));
         match file {
             // Whoever names a database for this one call means that one.
             _ if !url.is_empty() && matches!(origin, Origin::Flag | Origin::Environment(_)) => Ok(Some(url.clone())),
@@ -29,7 +30,7 @@ impl Config {
 
     /// The file with the control token, if it is not the gateway's own.
     pub fn control_token_file(&self) -> Option<PathBuf> {
-        self.path("control.token_file").or_else(|| credential("control_token"))
+        self.path("control.token_file").or_else(|| self.credential("control_token"))
     }
 }
 
@@ -40,10 +41,27 @@ pub(super) fn has_password(url: &str) -> bool {
     in_authority || url.contains("password=")
 }
 
-/// A file that systemd made for this service.
-fn credential(name: &str) -> Option<PathBuf> {
-    let path = PathBuf::from(std::env::var_os("CREDENTIALS_DIRECTORY")?).join(name);
-    path.exists().then_some(path)
+/// The setting that names a credential's file, and the credential that stands in for it.
+const CREDENTIALS: [(&str, &str); 2] = [("database.url_file", "database_url"), ("control.token_file", "control_token")];
+
+impl Config {
+    /// The credential that is used because this setting is empty.
+    pub(super) fn credential_for(&self, key: &str) -> Option<PathBuf> {
+        let (key, name) = CREDENTIALS.into_iter().find(|(setting, _)| *setting == key)?;
+        self.text(key).is_empty().then(|| self.credential(name)).flatten()
+    }
+
+    /// A file that systemd gave this service, or, for what an administrator types, the one that it is made from: so that
+    /// both mean the same database. A unit gives an empty one where there is none.
+    fn credential(&self, name: &str) -> Option<PathBuf> {
+        let path = self.secrets.as_ref()?.join(name);
+        match std::fs::read(&path) {
+            Ok(bytes) => (!bytes.trim_ascii().is_empty()).then_some(path),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            // Whoever uses it is told that it cannot be read, instead of meaning another database.
+            Err(_) => Some(path),
+        }
+    }
 }
 
 /// The text of a secret's file, without the line end.
@@ -65,5 +83,29 @@ mod tests {
         let config = load("", &[("DATABASE_URL", "postgres://me:hunter2@db/x")], &[]).unwrap();
         assert!(!format!("{:?}", config.show()).contains("hunter2"));
         assert!(load("[database]\nurl = \"postgres://me@db/x\"", &[], &[]).is_ok());
+    }
+
+    #[test]
+    fn a_secret_beside_the_file_is_the_services_and_one_that_cannot_be_read_is_no_other_database() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, secret) = (folder.path().join("gateway.toml"), folder.path().join("secrets/database_url"));
+        let config = |environment: &[(&str, &str)]| {
+            let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            Config::load(Some(&file), environment, &[]).unwrap()
+        };
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(config(&[]).database_url().unwrap(), None);
+        std::fs::create_dir(folder.path().join("secrets")).unwrap();
+        std::fs::write(&secret, "postgres://me:hunter2@db/x\n").unwrap();
+        assert_eq!(config(&[]).database_url().unwrap().as_deref(), Some("postgres://me:hunter2@db/x"));
+        assert!(!format!("{:?}", config(&[]).show()).contains("hunter2"));
+        let given = tempfile::tempdir().unwrap();
+        let given = [("CREDENTIALS_DIRECTORY", given.path().to_str().unwrap())];
+        assert_eq!(config(&given).database_url().unwrap(), None, "the service has what it is given, and nothing else");
+        std::fs::write(&secret, "\n").unwrap();
+        assert_eq!(config(&[]).database_url().unwrap(), None);
+        std::fs::remove_file(&secret).unwrap();
+        std::fs::create_dir(&secret).unwrap();
+        assert!(config(&[]).database_url().is_err());
     }
 }

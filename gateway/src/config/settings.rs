@@ -98,6 +98,38 @@ pub const SETTINGS: &[Setting] = &[
     setting("control.heartbeat_ms", "15000", "Milliseconds between two pings to a device."),
     setting("control.lease_ms", "45000", "Milliseconds of silence after which started runs await reconciliation."),
     setting("control.offer_ms", "15000", "Milliseconds a device has to accept an offered run."),
+    setting(
+        "hosted.issuer",
+        "",
+        "The OpenID provider or OAuth server whose accounts may bring their devices in over the public address, as it calls itself, such as https://id.example.com. Empty: none; devices come in over SSH only. See docs/hosted.md.",
+    ),
+    setting(
+        "hosted.client_id",
+        "",
+        "What desktops are to the issuer: a public client that may use the device authorization grant (RFC 8628).",
+    ),
+    setting(
+        "hosted.audience",
+        "",
+        "Whom access tokens must be made for (aud). Empty: server.public_url. Desktops ask the issuer for it (RFC 8707).",
+    ),
+    setting("hosted.scopes", "openid offline_access", "What desktops ask the issuer for, with spaces."),
+    setting(
+        "hosted.algorithms",
+        "RS256,PS256,ES256,EdDSA",
+        "What tokens may be signed with, with commas, of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA.",
+    ),
+    setting(
+        "hosted.plain_tokens",
+        "false",
+        "true accepts access tokens whose type is JWT, or that name none, for issuers that do not say at+jwt (RFC 9068).",
+    ),
+    setting("hosted.devices_per_account", "5", "Devices that one account may have here."),
+    setting(
+        "hosted.ca_file",
+        "",
+        "PEM certificates of authorities that the issuer may be vouched for by, beside the system's.",
+    ),
     setting("admin.socket", "", "The administrator's socket. Empty: admin.sock in run_dir."),
     setting(
         "admin.group",
@@ -159,7 +191,11 @@ pub const SETTINGS: &[Setting] = &[
         "2",
         "Commits of submissions that may be under way at once. More help where a sync is slow.",
     ),
-    setting("log.format", "auto", "auto, text or json. auto: text on a terminal, otherwise json."),
+    setting(
+        "log.format",
+        "auto",
+        "auto, text, json or journald: lines whose priority the journal reads. auto: text on a terminal, journald in a service whose log goes to the journal, otherwise json.",
+    ),
     setting("log.filter", "info", "What is logged, as in info,deskgate_gateway=debug."),
 ];
 

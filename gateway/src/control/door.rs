@@ -8,16 +8,20 @@ use deskgate_protocol::secret::{ControlToken, digests_equal};
 use deskgate_protocol::{DeviceId, GatewayId};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
 use tokio_tungstenite::tungstenite::http::{StatusCode, header};
+use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_util::sync::CancellationToken;
 
 use super::wire::{self, BoxedStream};
 use super::{handshake, session};
 use crate::domain::Limits;
+use crate::domain::accounts::Grant;
 use crate::domain::admission::AdmissionDesk;
-use crate::domain::desktop::Callbacks;
+use crate::domain::desktop::{Callbacks, Desktop};
 use crate::domain::devices::Clocks;
+use crate::hosted::Judge;
 use crate::seal::Seal;
 use crate::store::Store;
 
@@ -40,14 +44,32 @@ pub struct Door {
     pub seal: Seal,
     /// What backends use, without `/api/v1`.
     pub public_url: String,
+    /// Judges the tokens of accounts; `None`: devices do not come with any.
+    pub judge: Option<Judge>,
     /// Cancelled when the gateway stops.
     pub stop: CancellationToken,
+}
+
+/// How a device got as far as the hello.
+#[derive(Clone, Debug)]
+pub(super) enum Way {
+    /// Over a private line, with the control token; through which key the tunnel let it in, if it was one of ours.
+    Private(Option<PublicKey>),
+    /// Over the public address, with an account's token.
+    Account(Grant),
 }
 
 /// The time for the upgrade, and then again for the hello.
 const TIME_TO_ENTER: Duration = Duration::from_secs(10);
 
 impl Door {
+    /// What is one device's own, for whoever manages it.
+    pub fn desktop(&self, device_id: DeviceId) -> Desktop {
+        let (store, url) = (self.store.clone(), self.public_url.clone());
+        let (admission, seal, retention) = (self.admission.clone(), self.seal.clone(), self.limits.retention);
+        Desktop::new(store, device_id, admission, seal, url, retention, self.callbacks.clone())
+    }
+
     /// Serves one stream to its end. `tunnel_key` is the key that the tunnel authenticated.
     pub async fn serve(
         &self,
@@ -72,8 +94,19 @@ impl Door {
             Ok(Err(error)) => return tracing::info!(%error, "a stream on the control channel was turned away"),
             Err(_) => return tracing::info!("a stream on the control channel asked for nothing in time"),
         };
+        self.admit(socket, Way::Private(tunnel_key)).await;
+    }
+
+    /// Serves a WebSocket to its end whose request was let in with an account's token.
+    pub async fn serve_account(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, grant: Grant) {
+        let stream: BoxedStream = Box::new(stream);
+        let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(wire::config())).await;
+        self.admit(socket, Way::Account(grant)).await;
+    }
+
+    async fn admit(&self, socket: WebSocketStream<BoxedStream>, way: Way) {
         let (reader, writer) = wire::split(socket);
-        let entered = handshake::enter(self, reader, writer, tunnel_key, TIME_TO_ENTER).await;
+        let entered = handshake::enter(self, reader, writer, way, TIME_TO_ENTER).await;
         if let Some(entered) = entered {
             let device_id: DeviceId = entered.session.device_id;
             let epoch = entered.session.epoch;

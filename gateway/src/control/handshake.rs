@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use deskgate_protocol::control::{Challenge, DeviceFrame, GatewayFrame, Hello, Policy, Refused, RefusedCode, Welcome};
-use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::{PROTOCOL, VERSION};
 use tokio::time::timeout;
 
-use super::door::Door;
+use super::door::{Door, Way};
 use super::wire::{Reader, Writer};
+use crate::domain::accounts::{self, Grant};
 use crate::domain::devices::Settlement;
 use crate::domain::devices::{Challenged, check_hello, refuse_for_now, refuse_key, settle};
 use crate::store::devices::{HeldRun, SessionKey};
@@ -22,6 +22,8 @@ pub(super) struct Entered {
     pub(super) reader: Reader,
     pub(super) writer: Writer,
     pub(super) session: SessionKey,
+    /// Whose line it is, and how long, if it came with an account.
+    pub(super) grant: Option<Grant>,
     pub(super) held: Vec<HeldRun>,
     pub(super) settlements: Vec<(RunId, u32, Settlement)>,
 }
@@ -31,10 +33,11 @@ pub(super) async fn enter(
     door: &Door,
     mut reader: Reader,
     mut writer: Writer,
-    tunnel_key: Option<PublicKey>,
+    way: Way,
     time: Duration,
 ) -> Option<Entered> {
     let nonce = uuid::Uuid::now_v7().simple().to_string() + &random_nonce();
+    let tunnel_key = if let Way::Private(key) = &way { *key } else { None };
     let challenged = Challenged { gateway_id: door.gateway_id, nonce, tunnel_key };
     let outcome = timeout(time, async {
         let challenge = Challenge {
@@ -54,14 +57,15 @@ pub(super) async fn enter(
             Err(super::wire::Ended::Closed) => return None,
             Err(error) => return Some(Err(bad_hello(&format!("The first frame was no hello: {error}.")))),
         };
-        Some(admit(door, &challenged, hello).await)
+        Some(admit(door, &challenged, &way, hello).await)
     })
     .await;
     let refused = match outcome {
         Ok(None) => return None,
         Ok(Some(Ok((welcome, session, held, settlements)))) => {
             if let Ok(Ok(())) = timeout(time, writer.send(&GatewayFrame::Welcome(welcome))).await {
-                return Some(Entered { reader, writer, session, held, settlements });
+                let grant = if let Way::Account(grant) = way { Some(grant) } else { None };
+                return Some(Entered { reader, writer, session, grant, held, settlements });
             }
             if let Err(error) = door.store.end_session(session).await {
                 tracing::debug!(%error, "the end of the session could not be written");
@@ -79,12 +83,14 @@ pub(super) async fn enter(
 
 type Admitted = (Welcome, SessionKey, Vec<HeldRun>, Vec<(RunId, u32, Settlement)>);
 
-async fn admit(door: &Door, challenged: &Challenged, hello: Hello) -> Result<Admitted, Box<Refused>> {
+async fn admit(door: &Door, challenged: &Challenged, way: &Way, hello: Hello) -> Result<Admitted, Box<Refused>> {
     let for_now = |_| Box::new(refuse_for_now("The gateway cannot use its database at the moment."));
     let protocol = match check_hello(challenged, &hello) {
         Ok(protocol) => protocol,
         Err(refused) => {
             if refused.code == RefusedCode::VersionMismatch {
+                let (device, gateway) = (&hello.device_version, VERSION);
+                tracing::warn!(device_version = device, gateway_version = gateway, "a device has another version");
                 door.store.note_refusal(&hello.public_key, &hello.device_version, &refused).await.map_err(for_now)?;
             }
             return Err(refused);
@@ -93,10 +99,22 @@ async fn admit(door: &Door, challenged: &Challenged, hello: Hello) -> Result<Adm
     if door.stop.is_cancelled() {
         return Err(Box::new(refuse_for_now("The gateway is stopping.")));
     }
-    let begun = door.store.begin_session(&hello.public_key, &hello.device_version, door.clocks.lease).await;
-    let Some((session, held)) = begun.map_err(for_now)? else {
+    let account = if let Way::Account(grant) = way { Some(&grant.account) } else { None };
+    let begin = || door.store.begin_session(&hello.public_key, account, &hello.device_version, door.clocks.lease);
+    let mut begun = begin().await.map_err(for_now)?;
+    let most = door.judge.as_ref().map_or(0, |judge| judge.hosted().devices_per_account);
+    if begun.is_none()
+        && let Some(account) = account
+    {
+        accounts::pair(&door.store, account, &hello, most).await.map_err(for_now)?;
+        begun = begin().await.map_err(for_now)?;
+    }
+    let Some((session, held)) = begun else {
         let known = door.store.device_by_key(&hello.public_key).await.map_err(for_now)?;
-        return Err(Box::new(refuse_key(known.as_ref(), &hello)));
+        return Err(Box::new(match account {
+            Some(_) => accounts::refuse_key(known.as_ref(), &hello, most),
+            None => refuse_key(known.as_ref(), &hello),
+        }));
     };
     let settlements = settle(&held, &hello.in_flight);
     let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);

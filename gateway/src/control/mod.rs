@@ -5,6 +5,7 @@
 //! | [`door`] | takes a stream, checks the control token, becomes a WebSocket |
 //! | `handshake` | challenge, hello, welcome or refused |
 //! | `session` | one device, from welcome to goodbye |
+//! | `pass` | how long an account's line is good |
 //! | `wire` | frames in and out of the WebSocket |
 //! | `claims` | offers, as many as the device has room for |
 //! | `orders` | control operations on their way to the device |
@@ -24,6 +25,7 @@ mod events;
 mod handshake;
 mod management;
 mod orders;
+mod pass;
 mod recorder;
 mod reported;
 mod session;

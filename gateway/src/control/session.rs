@@ -15,11 +15,11 @@ use tokio_util::task::AbortOnDropHandle;
 use super::claims::Room;
 use super::door::Door;
 use super::handshake::Entered;
+use super::pass::{Over, Pass};
 use super::recorder::{self, Report, Stopped, Word};
 use super::reported::Reported;
 use super::wire::Ended;
 use super::{claims, events, management, orders};
-use crate::domain::desktop::Desktop;
 use crate::domain::devices::Settlement;
 use crate::store::Error as StoreError;
 use crate::store::attempts::{Record, What};
@@ -56,12 +56,13 @@ enum Event {
     WriterEnded,
     GatewayStops,
     RequestAnswered,
+    Passed(Result<(), Over>),
     Room,
 }
 
 /// Runs a session to its end.
 pub(super) async fn run(door: &Door, entered: Entered) -> Why {
-    let Entered { mut reader, writer, session, held, settlements } = entered;
+    let Entered { mut reader, writer, session, grant, held, settlements } = entered;
     let (frames, outgoing) = mpsc::channel(OUTGOING);
     let (reports, reported) = mpsc::channel(REPORTS);
     let (room, declared) = watch::channel(Room::default());
@@ -78,6 +79,7 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
         room,
         requests: JoinSet::new(),
         reported: Reported::default(),
+        pass: Pass::new(grant),
         unanswered_pings: 0,
         asleep_since: None,
     };
@@ -107,6 +109,7 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
             stopped = &mut recording => Event::Recorder(stopped.unwrap_or(Stopped::SessionEnded)),
             _ = &mut writing => Event::WriterEnded,
             Some(_) = live.requests.join_next() => Event::RequestAnswered,
+            passed = live.pass.judged() => Event::Passed(passed),
             () = door.stop.cancelled() => Event::GatewayStops,
         };
         verdict = match event {
@@ -126,6 +129,7 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
                 Ok(())
             }
             Event::RequestAnswered | Event::Room => Ok(()),
+            Event::Passed(passed) => passed.map_err(|over| Why::Bye(ByeCode::SignInExpired, over.to_string())),
             Event::Renewed(Ok(false)) => Err(ended(door, session).await),
             Event::Renewed(Err(error)) if Instant::now() < good_until => {
                 tracing::warn!(device_id = %session.device_id, %error, "the session could not be renewed; trying again");
@@ -169,6 +173,8 @@ struct Session<'a> {
     room: watch::Sender<Room>,
     requests: JoinSet<()>,
     reported: Reported,
+    /// How long the line is good, if it is an account's.
+    pass: Pass,
     unanswered_pings: u32,
     /// When it announced its sleep.
     asleep_since: Option<Instant>,
@@ -210,6 +216,10 @@ impl Session<'_> {
             DeviceFrame::ControlDone { operation_id, outcome } => {
                 self.queue(Report::Word(Word::Done(operation_id, outcome)))
             }
+            DeviceFrame::Token { access_token } => match &self.door.judge {
+                Some(judge) if self.pass.present(judge.clone(), access_token) => Ok(()),
+                _ => Err(violation("a token that nobody waits for".to_owned())),
+            },
             DeviceFrame::Request { request_id, by, request } => self.answer(request_id, by, request),
         }
     }
@@ -269,12 +279,7 @@ impl Session<'_> {
             self.say(GatewayFrame::Reply { request_id, result: ManagementResult::Error(error) });
             return Ok(());
         }
-        let door = self.door;
-        let (store, url) = (door.store.clone(), door.public_url.clone());
-        let (admission, seal, retention) = (door.admission.clone(), door.seal.clone(), door.limits.retention);
-        let callbacks = door.callbacks.clone();
-        let desktop =
-            Desktop::new(store, self.session.device_id, admission, seal, url, retention, callbacks).asked_by(by);
+        let desktop = self.door.desktop(self.session.device_id).asked_by(by);
         let frames = self.frames.clone();
         self.requests.spawn(async move {
             let result = management::answer(desktop, request).await;

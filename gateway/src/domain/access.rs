@@ -14,7 +14,7 @@ use deskgate_protocol::secret::{ApplicationKey, InvalidSecret, digests_equal};
 use deskgate_protocol::{ApplicationId, EndpointId, KeyId};
 
 use super::Limits;
-use super::failures::Failures;
+use super::failures::{Failures, Try};
 use super::rates::{Rates, Standing};
 use super::refusal::Refusal;
 use crate::networks::Network;
@@ -152,6 +152,18 @@ fn is_allowed(cidrs: &[String], from: Option<IpAddr>) -> bool {
     cidrs.is_empty() || from.is_some_and(inside)
 }
 
+/// A try that counts as failed until it is forgiven.
+pub struct Knock(Option<Try>);
+
+impl Knock {
+    /// It was no failure.
+    pub fn forgive(self) {
+        if let Some(attempt) = self.0 {
+            attempt.forgive();
+        }
+    }
+}
+
 /// What was sent as a key, and from where.
 struct Sent {
     key_id: KeyId,
@@ -245,6 +257,11 @@ impl Access {
         }
         let standing = self.rates.count(key.key.key_id);
         Ok(Authenticated { key, subject, standing })
+    }
+
+    /// One try with another credential than a key, which counts among those that fail until it is forgiven.
+    pub fn knock(&self, from: Option<IpAddr>) -> Result<Knock, Refusal> {
+        from.map(|address| self.failures.begin(address)).transpose().map(Knock)
     }
 
     async fn key(&self, slot: &Slot, key_id: KeyId) -> Result<Option<Arc<StoredKey>>, Refusal> {

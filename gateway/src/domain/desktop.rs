@@ -14,7 +14,7 @@ mod webhooks;
 use std::time::Duration;
 
 use deskgate_protocol::management::{
-    Access, AskedBy, CreateKey, CreatedKey, Key, ListKeys, ManagementError, ManagementErrorCode, PublishEndpoint,
+    Access, Actor, CreateKey, CreatedKey, Key, ListKeys, ManagementError, ManagementErrorCode, PublishEndpoint,
     PublishedEndpoint, RevokeKey, RollKey, RunDetail, Scope, SetAccess, ShowRun,
 };
 use deskgate_protocol::run::RunEvent;
@@ -39,7 +39,7 @@ use crate::wake::Topic;
 pub struct Desktop {
     store: Store,
     device_id: DeviceId,
-    by: AskedBy,
+    by: Actor,
     admission: AdmissionDesk,
     seal: Seal,
     public_url: String,
@@ -68,12 +68,12 @@ impl Desktop {
         retention: Duration,
         callbacks: Callbacks,
     ) -> Self {
-        Self { store, device_id, by: AskedBy::Agent, admission, seal, public_url, retention, callbacks }
+        Self { store, device_id, by: Actor::Agent, admission, seal, public_url, retention, callbacks }
     }
 
-    /// The same for somebody at that device, who is noted for what they change.
-    pub fn asked_by(self, by: AskedBy) -> Self {
-        Self { by, ..self }
+    /// The same for somebody who is noted for what they change.
+    pub fn asked_by(self, by: impl Into<Actor>) -> Self {
+        Self { by: by.into(), ..self }
     }
 
     fn owner(&self) -> Owner {

@@ -9,6 +9,7 @@ use deskgate_protocol::run::RunState;
 use deskgate_protocol::service::check_name;
 use deskgate_protocol::{GatewayId, Half, PROTOCOL, RunId, VERSION, versions_match};
 
+use super::accounts::Account;
 use crate::store::devices::{Device, HeldRun};
 use crate::store::{self, Store};
 
@@ -40,6 +41,12 @@ pub enum PairError {
         "this device was revoked on this gateway and its key stays refused; make a new identity on the desktop and export that"
     )]
     Revoked,
+    /// An account brought it.
+    #[error(
+        "this device belongs to {0}; it comes in when its user signs in. For SSH make a new identity on the desktop and \
+         export that"
+    )]
+    Account(Account),
     /// The database failed.
     #[error(transparent)]
     Store(#[from] store::Error),
@@ -50,7 +57,11 @@ pub enum PairError {
 pub async fn pair(store: &Store, file: &IdentityFile) -> Result<Device, PairError> {
     check_name(&file.device_name).map_err(PairError::Name)?;
     let device = store.pair_device(&file.device_name, &file.public_key).await?;
-    if device.revoked_at.is_some() { Err(PairError::Revoked) } else { Ok(device) }
+    match device {
+        Device { revoked_at: Some(_), .. } => Err(PairError::Revoked),
+        Device { account: Some(account), .. } => Err(PairError::Account(account)),
+        device => Ok(device),
+    }
 }
 
 /// What a gateway challenged a device with.
@@ -122,6 +133,10 @@ fn printable(text: &str) -> String {
 pub fn refuse_key(known: Option<&Device>, hello: &Hello) -> Refused {
     let fingerprint = hello.public_key.fingerprint();
     let (code, message) = match known {
+        Some(Device { account: Some(_), revoked_at: None, .. }) => (
+            RefusedCode::OtherAccount,
+            format!("This device ({fingerprint}) belongs to an account. It comes in when its user signs in with that."),
+        ),
         Some(_) => (
             RefusedCode::RevokedDevice,
             format!("This device ({fingerprint}) was removed from the gateway. Make a new identity to pair it again."),
@@ -230,7 +245,8 @@ pub fn settle(held: &[HeldRun], in_flight: &[InFlight]) -> Vec<(RunId, u32, Sett
 /// newer attempt in place of this one. Nothing was executed since, also of what is unknown and is to run again.
 fn offer_was_lost(run: &HeldRun, entry: &InFlight) -> bool {
     let waits = nothing_happened(entry) || entry.status == InFlightStatus::Unknown;
-    run.state != RunState::Queued && entry.attempt < run.attempt && waits
+    // Further away it is fenced off: the gateway was restored, and knows nothing of those in between.
+    run.state != RunState::Queued && entry.attempt + 1 == run.attempt && waits
 }
 
 /// Whether the device says that it executed nothing of this attempt that could have changed anything.

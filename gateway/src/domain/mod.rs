@@ -15,15 +15,19 @@
 //! | [`feeds`] | one reader for all open streams |
 //! | [`places`] | how many of a kind may be there at once |
 //! | `samples` | events that never happened, for receivers to be tried with |
+//! | [`trial`] | who is sent a stream that shows whether a proxy holds events back |
 //! | [`vigil`] | ends what a revoked key left open |
 //! | [`destinations`] | where callbacks may go |
 //! | [`deliveries`] | what receivers are told, in which words, and when again |
+//! | [`accounts`] | which key is whose, where devices come with accounts |
 //! | [`devices`] | who may open a session, and what happens to the runs it holds |
+//! | [`health`] | what is wrong with this gateway |
 //! | [`webhooks`] | whether an event of another system is genuine, wanted, and what becomes of it |
 //! | [`desktop`] | what a device may ask about its own applications and services |
 //! | [`refusal`] | why not, for a person |
 
 pub mod access;
+pub mod accounts;
 pub mod admission;
 pub mod bodies;
 pub mod conversations;
@@ -34,6 +38,7 @@ pub mod devices;
 pub mod events;
 mod failures;
 pub mod feeds;
+pub mod health;
 pub mod operations;
 pub mod places;
 pub mod rates;
@@ -41,6 +46,7 @@ pub mod refusal;
 pub mod run_list;
 pub mod runs;
 mod samples;
+pub mod trial;
 pub mod vigil;
 pub mod webhooks;
 

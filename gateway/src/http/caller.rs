@@ -36,7 +36,7 @@ impl FromRequestParts<Arc<Api>> for Authenticated {
 }
 
 /// The text behind `Bearer`.
-fn credential(headers: &HeaderMap) -> Result<&str, Refusal> {
+pub(super) fn credential(headers: &HeaderMap) -> Result<&str, Refusal> {
     let invalid = || Refusal::CredentialInvalid { hint: String::new() };
     let text = match once(headers, &header::AUTHORIZATION) {
         Once::Absent => return Err(Refusal::CredentialMissing),

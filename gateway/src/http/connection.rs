@@ -73,7 +73,8 @@ impl Protocol {
     ) {
         let stream = Unread::new(FirstBytes::new(stream, self.time_for_first_bytes), self.time_unread);
         let under_way = guest.under_way.clone();
-        let connection = self.http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(guest));
+        let connection =
+            self.http.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(guest));
         let mut connection = pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,

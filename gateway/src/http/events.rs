@@ -35,6 +35,12 @@ use crate::domain::refusal::Refusal;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const COMMENT: Bytes = Bytes::from_static(b": nothing new\n\n");
+/// What every stream is sent with.
+pub(super) const HEADERS: [(HeaderName, HeaderValue); 2] = [
+    (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
+    // Some proxies keep back what they pass on until a buffer is full.
+    (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+];
 /// The first line of every stream: milliseconds after which to come again when it broke.
 const RETRY: &str = "retry: 3000\n";
 
@@ -144,12 +150,7 @@ fn stream(stream: Stream, heartbeat: Duration) -> Response {
         };
         Some((Ok::<_, Infallible>(piece), (stream, "")))
     });
-    let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
-        // Some proxies keep back what they pass on until a buffer is full.
-        (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
-    ];
-    (headers, Body::from_stream(pieces)).into_response()
+    (HEADERS, Body::from_stream(pieces)).into_response()
 }
 
 /// A frame as server-sent event. Only what is stored has an id, from which a client can go on.

@@ -1,13 +1,16 @@
 //! Who is at the other end of a connection: the peer itself, or whoever a trusted proxy speaks for.
 
+use std::any::Any;
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
+use axum::http::header;
 use axum::response::Response;
 use tower::Service;
 
@@ -25,11 +28,20 @@ pub struct ClientAddress(pub IpAddr);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Crowded;
 
+/// What a connection holds as long as it lasts, also when it goes on as something else than HTTP. In the extensions of a
+/// request that wants that.
+#[derive(Clone)]
+pub(super) struct Lodging(
+    #[allow(dead_code, reason = "it is there to be dropped")] pub(super) Arc<dyn Any + Send + Sync>,
+);
+
 /// Serves the requests of one connection.
 #[derive(Clone)]
 pub(super) struct Guest {
     pub(super) router: Router,
     pub(super) peer: IpAddr,
+    /// Its place among the listener's connections.
+    pub(super) lodging: Lodging,
     /// What it asks.
     pub(super) under_way: UnderWay,
     /// `None` when the peer speaks for itself.
@@ -74,6 +86,9 @@ where
             }
         };
         request.extensions_mut().insert(ClientAddress(address));
+        if request.headers().contains_key(header::UPGRADE) {
+            request.extensions_mut().insert(self.lodging.clone());
+        }
         let answer = self.router.call(request);
         // The caller is here until its answer has gone out, which takes long for a stream.
         Box::pin(async move {

@@ -19,7 +19,9 @@
 //! | `accept` | which form of an answer a caller wants |
 //! | `rates` | what a key has left, in every answer |
 //! | `endpoints` `runs` `run_list` `events` `conversations` `operations` `deliveries` `capabilities` | the resources |
+//! | `trial` | a stream for `doctor`, which is no part of the API |
 //! | `webhooks` | where other systems send their events |
+//! | [`hosted`] | where devices with accounts come in |
 
 mod accept;
 mod body;
@@ -35,6 +37,7 @@ mod events;
 mod first_bytes;
 mod forwarded;
 pub mod guest;
+pub mod hosted;
 mod html;
 mod incoming;
 mod made;
@@ -50,6 +53,7 @@ mod runs;
 pub mod server;
 mod sources;
 mod stall;
+mod trial;
 mod under_way;
 mod unread;
 mod webhooks;
@@ -75,6 +79,7 @@ use crate::domain::admission::AdmissionDesk;
 use crate::domain::bodies::Bodies;
 use crate::domain::events::Streams;
 use crate::domain::refusal::Refusal;
+use crate::domain::trial::Trials;
 use crate::domain::webhooks::reception::Reception;
 use crate::meters::Meters;
 use crate::store::Store;
@@ -95,12 +100,16 @@ pub struct Api {
     pub reception: Reception,
     /// Opens event streams.
     pub streams: Streams,
+    /// Knows who is sent a trial stream.
+    pub trials: Trials,
     /// Cancelled when nothing more is to be admitted.
     pub draining: CancellationToken,
     /// What callers can meet.
     pub limits: crate::domain::Limits,
     /// What the listener bears.
     pub listener: server::Limits,
+    /// Where devices come in with accounts, if they may.
+    pub hosted: Option<hosted::Entry>,
 }
 
 impl Api {
@@ -133,10 +142,15 @@ fn calls() -> OpenApiRouter<Arc<Api>> {
 /// Every call, and the pages that explain them.
 pub fn router(api: Api) -> Router {
     let (calls, _) = calls().split_for_parts();
+    let calls = match &api.hosted {
+        Some(entry) => hosted::routes(calls, entry),
+        None => calls,
+    };
     calls
         .route("/api/v1/openapi.json", get(openapi::document))
         .route("/api/v1/docs", get(openapi::page))
         .route("/api/v1/docs/style.css", get(html::style))
+        .route(trial::PATH, get(trial::stream))
         .route("/problems", get(problems::index))
         .route("/problems/{code}", get(problems::page))
         .fallback(async || Error::not_found())

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::connection::Protocol;
-use super::guest::{Guest, Proxied};
+use super::guest::{Guest, Lodging, Proxied};
 use super::sources::Sources;
 use super::under_way::UnderWay;
 use crate::networks::{ForwardedHeader, Networks};
@@ -116,12 +116,10 @@ pub async fn serve(listener: TcpListener, entrance: Entrance, router: Router, li
             header: entrance.forwarded,
             sources: behind_proxies.clone(),
         });
-        let guest = Guest { router: router.clone(), peer, under_way: UnderWay::default(), proxied };
+        let lodging = Lodging(Arc::new((place, visit)));
+        let guest = Guest { router: router.clone(), peer, lodging, under_way: UnderWay::default(), proxied };
         let (protocol, stop) = (protocol.clone(), stop.clone());
-        connections.spawn(async move {
-            let _held = (place, visit);
-            protocol.serve(stream, guest, stop).await;
-        });
+        connections.spawn(async move { protocol.serve(stream, guest, stop).await });
     }
     drop(listener);
     let finished = async { while connections.join_next().await.is_some() {} };

@@ -8,9 +8,11 @@ use axum::response::IntoResponse;
 use deskgate_protocol::{PROTOCOL, VERSION};
 
 use super::Ops;
+use crate::domain::health::{Code, Seen};
 use crate::meters::Text;
 use crate::store::census::DeviceCensus;
 use crate::store::devices::Presence;
+use crate::store::migrate;
 
 /// The commit that was built, if whoever built it said so.
 const COMMIT: &str = match option_env!("DESKGATE_COMMIT") {
@@ -25,15 +27,19 @@ pub(super) async fn metrics(State(ops): State<Ops>) -> impl IntoResponse {
     text.sample("", &[("version", VERSION), ("commit", COMMIT), ("protocol", &protocol)], 1.0);
     ops.store.meters().write(&mut text);
     connections(&ops, &mut text);
+    text.one(
+        "deskgate_migration_known",
+        "gauge",
+        "The newest migration that this program has.",
+        f64::from(migrate::newest()),
+    );
+    let seen = Seen::now(&ops.store, ops.queue.age()).await;
+    problems(&seen, &mut text);
     // Without a database there is nothing to say about what is in it.
-    if let Ok(applied) = ops.store.applied_migration().await {
+    if let Some(applied) = seen.migration {
         text.one("deskgate_migration_version", "gauge", "The newest applied migration.", f64::from(applied));
-    }
-    match ops.store.census().await {
-        Ok(devices) => census(&devices, &mut text),
-        Err(error) => tracing::debug!(%error, "the metrics of the tables are left out"),
-    }
-    if let Ok((pending, oldest_s)) = ops.store.pending_deliveries().await {
+        census(&seen.census, &mut text);
+        let (pending, oldest_s) = seen.callbacks;
         text.one("deskgate_callback_pending", "gauge", "Deliveries that wait; counted up to 10,000.", pending as f64);
         text.one("deskgate_callback_oldest_seconds", "gauge", "How long the oldest of them has waited.", oldest_s);
     }
@@ -45,6 +51,16 @@ fn connections(ops: &Ops, text: &mut Text) {
     text.family("deskgate_db_pool_connections", "gauge", "Connections to the database, and callers that wait for one.");
     for (state, count) in [("idle", connections.idle), ("in_use", connections.busy), ("awaited", connections.waiting)] {
         text.sample("", &[("state", state)], count as f64);
+    }
+}
+
+fn problems(seen: &Seen, text: &mut Text) {
+    text.family("deskgate_health_problem", "gauge", "What is wrong: 1 while it is.");
+    let found = seen.problems();
+    for code in Code::ALL {
+        let there = found.iter().any(|problem| problem.code == code);
+        let labels = [("code", code.as_str()), ("severity", code.severity().as_str())];
+        text.sample("", &labels, f64::from(u8::from(there)));
     }
 }
 

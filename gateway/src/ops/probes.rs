@@ -2,16 +2,13 @@
 //! is away is the point.
 
 use std::fmt::Write;
-use std::time::Duration;
 
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 
 use super::Ops;
+use crate::domain::health::QUEUE_PATIENCE;
 use crate::store::migrate;
-
-/// The loop goes round every second; this many without it are no hiccup.
-const QUEUE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// `GET /readyz`: 200 or 503; with `?verbose`, a line for each condition.
 pub(super) async fn readyz(State(ops): State<Ops>, RawQuery(query): RawQuery) -> (StatusCode, String) {

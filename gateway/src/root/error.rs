@@ -1,11 +1,11 @@
 //! Why a gateway did not start, and what the program's exit code says about it.
 
-use crate::callbacks::send::NoRoots;
 use crate::exit::{Exit, Failure};
 use crate::seal::SealError;
 use crate::store::OpenError;
 use crate::store::cluster::ClusterError;
 use crate::store::migrate::MigrateError;
+use crate::tls::NoRoots;
 use crate::{tls, token, tunnel};
 
 /// Why a gateway did not start.
@@ -32,6 +32,9 @@ pub enum StartError {
     /// The authorities that callbacks' certificates may come from.
     #[error("callbacks.ca_file {0}")]
     CallbackRoots(#[from] NoRoots),
+    /// The authorities that the issuer's certificate may come from.
+    #[error("hosted.ca_file {0}")]
+    IssuerRoots(#[source] NoRoots),
     /// A listener.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -49,7 +52,7 @@ impl From<StartError> for Failure {
             StartError::Cluster(error) if error.needs_a_person() => Exit::NotSetUp,
             StartError::Cluster(_) => Exit::CannotReach,
             StartError::HostKey(_) | StartError::Token(_) | StartError::Tls(_) | StartError::Seal(_) => Exit::NotSetUp,
-            StartError::CallbackRoots(_) => Exit::NotSetUp,
+            StartError::CallbackRoots(_) | StartError::IssuerRoots(_) => Exit::NotSetUp,
             StartError::Database(OpenError::Migrate(MigrateError::Ahead { .. }) | OpenError::Behind { .. }) => {
                 Exit::VersionMismatch
             }

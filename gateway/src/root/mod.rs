@@ -1,10 +1,13 @@
 //! The composition root's own files: what a gateway is started with, how it starts, and how it stops.
 
 mod error;
+mod hosted;
 mod listeners;
 mod pipes;
+mod reload;
 mod settings;
 mod start;
+mod told;
 mod tunnel;
 
 use std::time::Duration;
@@ -12,6 +15,7 @@ use std::time::Duration;
 use deskgate_protocol::secret::ControlToken;
 pub use error::StartError;
 pub use pipes::Pipes;
+use reload::Reload;
 pub use settings::{DatabaseSettings, Settings};
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +24,7 @@ use crate::control::door::Door;
 use crate::store::Store;
 use crate::store::cluster::Cluster;
 use crate::tasks::Tasks;
-use crate::tls::{self, Tls};
+use crate::tls;
 
 /// What is under way has so long to finish.
 const DRAIN: Duration = Duration::from_secs(25);
@@ -39,7 +43,7 @@ pub struct Gateway {
     addresses: Addresses,
     door: Door,
     token: ControlToken,
-    tls: Option<Tls>,
+    reload: Reload,
     cluster: Option<Cluster>,
 }
 
@@ -67,7 +71,7 @@ impl Gateway {
     /// Reads again what can change without a restart: the certificate. After an error, which the
     /// log tells, everything is as it was.
     pub fn reload(&self) -> Result<&'static str, tls::TlsError> {
-        tls::reload(self.tls.as_ref())
+        self.reload.now()
     }
 
     /// Cancelled when a part of it broke; whoever owns it should stop it then.
@@ -77,7 +81,10 @@ impl Gateway {
 
     /// Admits nothing more, says so for a while, finishes what is under way, stops everything.
     pub async fn stop(self) {
-        let Self { draining, drain, doors, works, door, cluster, .. } = self;
+        let Self { draining, drain, doors, works, door, cluster, reload, .. } = self;
+        if let Some(manager) = &reload.manager {
+            manager.stopping();
+        }
         drop(door);
         draining.cancel();
         // Whoever distributes the calls asks for readiness now and then, and goes elsewhere.

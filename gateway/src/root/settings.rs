@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use deskgate_protocol::secret::ControlToken;
 
-use crate::config::Acme;
+use crate::config::{Acme, Hosted};
 use crate::domain::Limits;
 use crate::domain::devices::Clocks;
+use crate::manager::Manager;
 use crate::networks::{ForwardedHeader, Networks};
-use crate::{seal, tls};
+use crate::{hosted, seal, tls};
 
 /// What a gateway is started with.
 #[derive(Clone, Debug)]
@@ -48,6 +49,12 @@ pub struct Settings {
     pub admin_group: Option<u32>,
     /// The control token, when it is not the gateway's own.
     pub control_token: Option<ControlToken>,
+    /// The issuer whose accounts devices may come with over the public API's address.
+    pub hosted: Option<Hosted>,
+    /// When that issuer is asked for its keys.
+    pub issuer_clocks: hosted::Clocks,
+    /// Who started this process and wants to be told how it is.
+    pub manager: Option<Manager>,
     /// Authorities that callbacks' certificates may come from beside the system's, PEM.
     pub callbacks_ca_file: Option<PathBuf>,
     /// Whether the hosts that callbacks may go to are the desktop's to change; otherwise the administrator's.
@@ -99,6 +106,9 @@ impl Settings {
             admin_socket: None,
             admin_group: None,
             control_token: None,
+            hosted: None,
+            issuer_clocks: hosted::Clocks::default(),
+            manager: None,
             callbacks_ca_file: None,
             allowlist_is_the_desktops: true,
             database: None,

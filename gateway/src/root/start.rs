@@ -8,8 +8,10 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::listeners::Listeners;
+use super::reload::Reload;
+use super::told;
 use super::tunnel::{PairedDevices, receive};
-use super::{Gateway, Settings, StartError};
+use super::{Gateway, Settings, StartError, hosted};
 #[cfg(feature = "acme")]
 use crate::acme::Keeper;
 use crate::addresses::Addresses;
@@ -24,7 +26,10 @@ use crate::domain::bodies::Bodies;
 use crate::domain::deliveries::Scribe;
 use crate::domain::desktop::Callbacks;
 use crate::domain::events::Streams;
+use crate::domain::trial::Trials;
 use crate::domain::webhooks::reception::Reception;
+use crate::hosted::Judge;
+use crate::http::hosted::Entry;
 use crate::http::server::{self, Entrance};
 use crate::ops::Ops;
 use crate::pulse::Pulse;
@@ -69,6 +74,9 @@ impl Gateway {
     async fn start_on(settings: Settings, cluster_url: Option<String>) -> Result<Self, StartError> {
         let files = settings.tls.clone().map(Tls::load).transpose()?;
         let seal = Seal::load_or_create(&settings.seal_file)?;
+        let judged = |url: &str| {
+            settings.hosted.clone().map(|hosted| Judge::new(hosted, url, settings.issuer_clocks)).transpose()
+        };
         let sender = Sender::new(settings.callbacks_ca_file.as_deref())?;
         let (wake, outgoing) = Wake::new();
         let (database, migrate) = database(&settings, cluster_url.as_deref())?;
@@ -100,19 +108,28 @@ impl Gateway {
             callbacks: Callbacks { scribe: scribe.clone(), allowlist_is_yours: settings.allowlist_is_the_desktops },
             seal: seal.clone(),
             public_url: addresses.public_url.clone(),
+            judge: judged(&addresses.public_url).map_err(StartError::IssuerRoots)?,
             stop: draining.clone(),
         };
-        let queue = Pulse::default();
+        let (queue, turning) = (Pulse::default(), Pulse::default());
         works.spawn("listen", store::listen::run(database, wake, outgoing, works.stopping()));
-        let upkeep = upkeep::run(store.clone(), settings.limits.retention, queue.clone(), works.stopping());
+        let upkeep = upkeep::run(
+            store.clone(),
+            settings.limits.retention,
+            upkeep::Pulses { queue: queue.clone(), turning: turning.clone() },
+            works.stopping(),
+        );
         works.spawn("upkeep", upkeep);
         let clocks = rounds::Clocks { lease: rounds::Clocks::LEASE, retention: settings.limits.retention };
         works.spawn("callbacks", rounds::run(store.clone(), scribe, sender, clocks, works.stopping()));
-        let start = Start { settings, store, doors, works, draining, tls };
-        if let Some(listener) = ops {
-            start.operations(listener, queue);
+        if let Some(manager) = settings.manager.clone() {
+            works.spawn("service manager", told::tell(manager, store.clone(), turning, works.stopping()));
         }
-        start.api(http, &addresses, door.admission.clone(), seal);
+        let start = Start { settings, store, doors, works, draining, tls, cluster_url };
+        if let Some(listener) = ops {
+            start.operations(listener, queue.clone());
+        }
+        start.api(http, &addresses, &door, seal);
         let host_key = ssh.as_ref().map(|(_, key)| (key.fingerprint(), key.public_key()));
         if let Some((listener, host_key)) = ssh {
             start.tunnel(listener, host_key, door.clone());
@@ -121,10 +138,25 @@ impl Gateway {
             start.doors.spawn("control socket", control::socket::serve(listener, door.clone()));
         }
         if let Some(listener) = admin {
-            start.office(listener, addresses.clone(), host_key);
+            start.office(listener, addresses.clone(), host_key, door.clone(), queue);
         }
-        let Start { settings, doors, works, draining, tls, .. } = start;
-        Ok(Self { draining, drain: settings.drain, doors, works, broken, addresses, door, token, tls, cluster: None })
+        let reload = start.reload();
+        let Start { settings, doors, works, draining, .. } = start;
+        if let Some(manager) = &settings.manager {
+            manager.ready();
+        }
+        Ok(Self {
+            draining,
+            drain: settings.drain,
+            doors,
+            works,
+            broken,
+            addresses,
+            door,
+            token,
+            reload,
+            cluster: None,
+        })
     }
 }
 
@@ -162,9 +194,14 @@ struct Start {
     works: Tasks,
     draining: CancellationToken,
     tls: Option<Tls>,
+    cluster_url: Option<String>,
 }
 
 impl Start {
+    fn reload(&self) -> Reload {
+        Reload { tls: self.tls.clone(), manager: self.settings.manager.clone() }
+    }
+
     /// Health and metrics.
     fn operations(&self, listener: TcpListener, queue: Pulse) {
         let router = ops::router(Ops {
@@ -178,11 +215,13 @@ impl Start {
     }
 
     /// The public API.
-    fn api(&self, listener: TcpListener, addresses: &Addresses, desk: AdmissionDesk, seal: Seal) {
+    fn api(&self, listener: TcpListener, addresses: &Addresses, door: &Door, seal: Seal) {
+        let desk = door.admission.clone();
         let (store, limits) = (&self.store, self.settings.limits);
         let access = Access::new(store.clone(), &limits);
         let (streams, streaming) = Streams::new(store.clone(), &limits, self.draining.clone(), self.works.stopping());
         self.works.spawn("streams", streaming);
+        let trials = Trials::new(seal.clone());
         let (reception, noting) = Reception::new(store.clone(), seal, desk.clone());
         self.works.spawn("receipts", noting);
         let http_limits = server::Limits::default();
@@ -191,11 +230,13 @@ impl Start {
             access,
             bodies: Bodies::new(&limits),
             reception,
+            trials,
             streams,
             desk,
             draining: self.draining.clone(),
             limits,
             listener: http_limits,
+            hosted: self.accounts(door),
         };
         let entrance = Entrance {
             tls: self.tls.clone(),
@@ -205,6 +246,14 @@ impl Start {
         };
         let serving = server::serve(listener, entrance, http::router(api), http_limits, self.doors.stopping());
         self.doors.spawn("http", serving);
+    }
+
+    /// Where devices come in with accounts, over the public API's address.
+    fn accounts(&self, door: &Door) -> Option<Entry> {
+        let judge = door.judge.clone()?;
+        let (arrivals, arrived) = mpsc::channel(64);
+        self.doors.spawn("lines of accounts", hosted::receive(arrived, door.clone()));
+        Some(Entry::new(judge, door.public_url.clone(), arrivals))
     }
 
     /// The SSH listener for devices.
@@ -219,8 +268,15 @@ impl Start {
     }
 
     /// The administrator's socket.
-    fn office(&self, listener: UnixListener, addresses: Addresses, host_key: Option<(String, String)>) {
-        let settings = &self.settings;
+    fn office(
+        &self,
+        listener: UnixListener,
+        addresses: Addresses,
+        host_key: Option<(String, String)>,
+        door: Door,
+        queue: Pulse,
+    ) {
+        let (settings, reload) = (&self.settings, self.reload());
         let office = Office {
             store: self.store.clone(),
             addresses,
@@ -229,6 +285,11 @@ impl Start {
             token_file: settings.control_token.is_none().then(|| settings.state_dir.join(token::FILE)),
             retention: settings.limits.retention,
             tls: self.tls.clone(),
+            reload: Arc::new(move || reload.now()),
+            trials: Trials::new(door.seal.clone()),
+            queue,
+            private_cluster: self.cluster_url.clone(),
+            desks: Arc::new(move |device_id| door.desktop(device_id)),
         };
         self.works.spawn(
             "admin socket",

@@ -38,6 +38,8 @@ impl Admission for PairedDevices {
         Box::pin(async move {
             match self.0.device_by_key(key).await {
                 Ok(Some(device)) if device.revoked_at.is_some() => Verdict::Revoked,
+                // It comes in with its account, and no other way.
+                Ok(Some(device)) if device.account.is_some() => Verdict::Unknown,
                 Ok(Some(_)) => Verdict::Admit,
                 Ok(None) => Verdict::Unknown,
                 Err(_) => Verdict::Unavailable,

@@ -1,6 +1,7 @@
 //! Who did what to a device's applications: written in the commit that does it.
 
-use deskgate_protocol::management::{Activity, ActivityKind, Actor, AskedBy};
+use deskgate_protocol::management::{Activity, ActivityKind, Actor};
+use deskgate_protocol::operation::RequestedBy;
 use deskgate_protocol::{ActivityId, ApplicationId, DeviceId, KeyId, OperationId};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Transaction};
@@ -12,8 +13,8 @@ use super::{Error, Store, patiently};
 /// Who does something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doer {
-    /// Somebody at the device.
-    Desktop(AskedBy),
+    /// Somebody at the device, or the administrator.
+    Person(Actor),
     /// A business system with this key.
     Key(KeyId),
 }
@@ -21,13 +22,13 @@ pub enum Doer {
 impl Doer {
     fn columns(self) -> (&'static str, Option<Uuid>) {
         match self {
-            Self::Desktop(by) => (by.as_str(), None),
+            Self::Person(by) => (by.as_str(), None),
             Self::Key(key_id) => (Actor::Key.as_str(), Some(key_id.uuid())),
         }
     }
 }
 
-/// Something that somebody at a device does.
+/// Something that is done to what is a device's.
 #[derive(Clone, Debug)]
 pub(super) struct Note {
     pub(super) app_id: Option<ApplicationId>,
@@ -36,13 +37,23 @@ pub(super) struct Note {
     pub(super) name: Option<String>,
 }
 
-/// A device, and who asks there. What they ask for is the device's own.
+/// A device, and who acts for it: somebody there, or the server's administrator. What they act on is the device's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// Which device.
     pub device_id: DeviceId,
-    /// Who asks.
-    pub by: AskedBy,
+    /// Who acts.
+    pub by: Actor,
+}
+
+impl Owner {
+    /// In whose name runs are stopped.
+    pub(super) fn stops_as(self) -> RequestedBy {
+        match self.by {
+            Actor::Administrator => RequestedBy::Administrator,
+            _ => RequestedBy::DesktopUser,
+        }
+    }
 }
 
 impl Store {

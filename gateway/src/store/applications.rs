@@ -38,6 +38,28 @@ const LIVE: &str = "(k.revoked_at IS NULL AND coalesce(k.expires_at, 'infinity')
 const LIVE_OR_DISABLED: &str =
     "(k.revoked_at IS NOT DISTINCT FROM a.disabled_at AND coalesce(k.expires_at, 'infinity') > now())";
 
+/// An application, and the device that it belongs to.
+#[derive(Clone, Debug)]
+pub struct PlacedApplication {
+    /// It.
+    pub application: Application,
+    /// Whose it is.
+    pub device_id: DeviceId,
+}
+
+/// Which applications the administrator's list shows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SoughtApplications<'a> {
+    /// Only older ones.
+    pub before: Option<ApplicationId>,
+    /// Only of this device.
+    pub device_id: Option<DeviceId>,
+    /// Only in this state; otherwise all that were not removed.
+    pub state: Option<ApplicationState>,
+    /// Only of this name.
+    pub name: Option<&'a str>,
+}
+
 /// The secret part of a key to be stored.
 #[derive(Clone, Copy, Debug)]
 pub struct NewSecret<'a> {
@@ -124,6 +146,29 @@ impl Store {
         let sql = select("WHERE a.device_id = $1 AND a.app_id = $2 -- applications::one");
         let row = self.durable_opt(&sql, &[&device_id.uuid(), &app_id.uuid()]).await?;
         row.as_ref().map(application).transpose()
+    }
+
+    /// Applications of all devices, newest first.
+    pub async fn placed_applications(
+        &self,
+        sought: &SoughtApplications<'_>,
+        limit: i64,
+    ) -> Result<Vec<PlacedApplication>, Error> {
+        let sql = select(
+            "WHERE a.app_id < $1 AND ($2::uuid IS NULL OR a.device_id = $2) AND ($4::text IS NULL OR a.name = $4)
+                AND (a.state = $3 OR $3::text IS NULL AND a.state <> 'removed')
+            ORDER BY a.app_id DESC LIMIT $5 -- applications::placed",
+        );
+        let before = sought.before.map_or(uuid::Uuid::max(), ApplicationId::uuid);
+        let (device_id, state) = (sought.device_id.map(DeviceId::uuid), sought.state.map(|state| state.as_str()));
+        let params: [&(dyn ToSql + Sync); 5] = [&before, &device_id, &state, &sought.name, &limit];
+        self.filtered_rows(&sql, &params).await?.iter().map(placed).collect()
+    }
+
+    /// One application, whosever it is, removed or not.
+    pub async fn placed_application(&self, app_id: ApplicationId) -> Result<Option<PlacedApplication>, Error> {
+        let sql = select("WHERE a.app_id = $1 -- applications::placed_one");
+        self.durable_opt(&sql, &[&app_id.uuid()]).await?.as_ref().map(placed).transpose()
     }
 
     /// Adds a key to an active application of this device. `None` if it has none such.
@@ -278,7 +323,7 @@ impl Store {
 /// applications are not even counted.
 pub(super) fn select(more: &str) -> String {
     format!(
-        "SELECT a.app_id, a.name, a.created_at, a.state, a.disabled_at, a.completed_at, a.removed_at, w.*,
+        "SELECT a.app_id, a.device_id, a.name, a.created_at, a.state, a.disabled_at, a.completed_at, a.removed_at, w.*,
             (SELECT count(*) FROM application_keys k WHERE k.app_id = a.app_id AND {LIVE}) AS live_keys
         FROM applications a LEFT JOIN LATERAL (
             SELECT count(*) FILTER (WHERE u.state <> 'awaiting_reconciliation') AS runs_to_stop,
@@ -306,6 +351,13 @@ pub(super) fn application(row: &Row) -> Result<Application, Error> {
         completed_at: moment("completed_at")?,
         removed_at: moment("removed_at")?,
         outstanding: (state == ApplicationState::Disabling).then_some(outstanding),
+    })
+}
+
+fn placed(row: &Row) -> Result<PlacedApplication, Error> {
+    Ok(PlacedApplication {
+        application: application(row)?,
+        device_id: row.try_get::<_, uuid::Uuid>("device_id")?.into(),
     })
 }
 

@@ -10,6 +10,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::devices::SessionKey;
+use super::operations::RESTORED_ATTEMPT;
 use super::{Error, Store};
 use crate::wake::Topic;
 
@@ -27,8 +28,14 @@ impl Store {
         let fence: Fence<'_> = [&operation_id.uuid(), &session.device_id.uuid(), &session.epoch_column()];
         let changed = match outcome {
             OutcomeCode::Reset => self.durable_opt(RESET_DONE, &fence).await?,
-            OutcomeCode::OutcomeUnknown => self.end_forgotten(&fence, retention).await?,
-            OutcomeCode::Stopped | OutcomeCode::AlreadyFinal => self.await_end(&fence).await?,
+            OutcomeCode::OutcomeUnknown => self.end_forgotten(&fence, retention, false).await?,
+            // What a restore left in doubt ended on the device in another life: nobody will ever say how.
+            OutcomeCode::Stopped | OutcomeCode::AlreadyFinal => {
+                match self.end_forgotten(&fence, retention, true).await? {
+                    Some(ended) => Some(ended),
+                    None => self.await_end(&fence).await?,
+                }
+            }
         };
         if let Some(run_id) = changed.map(|row| row.try_get::<_, Option<uuid::Uuid>>(0)).transpose()?.flatten() {
             self.wake().changed(Topic::Run(RunId::from(run_id)));
@@ -38,10 +45,17 @@ impl Store {
     }
 
     /// Ends a run that is to be stopped and that its device no longer knows.
-    async fn end_forgotten(&self, fence: &Fence<'_>, retention: Duration) -> Result<Option<Row>, Error> {
+    async fn end_forgotten(
+        &self,
+        fence: &Fence<'_>,
+        retention: Duration,
+        restored_only: bool,
+    ) -> Result<Option<Row>, Error> {
         let [event_id, reconciled_id, withdrawn_id] = std::array::from_fn(|_| EventId::new().uuid());
         let retention = retention.as_secs_f64();
-        let rest: [&(dyn ToSql + Sync); 4] = [&event_id, &reconciled_id, &withdrawn_id, &retention];
+        // One that was never offered has that very number.
+        let after = if restored_only { RESTORED_ATTEMPT - 1 } else { -1 };
+        let rest: [&(dyn ToSql + Sync); 5] = [&event_id, &reconciled_id, &withdrawn_id, &retention, &after];
         let ended = self.durable_opt(STOP_FORGOTTEN, &[&fence[..], &rest[..]].concat()).await?;
         if let Some(row) = &ended {
             self.meters().run_ended(RunState::Cancelled.as_str(), row.try_get(1)?);
@@ -78,7 +92,7 @@ const STOP_FORGOTTEN: &str = "-- confirmations::stop_forgotten
     WITH held AS (
         SELECT run_id, state = 'awaiting_reconciliation' AS in_doubt, open_approval FROM runs
         WHERE run_id = (SELECT run_id FROM control_operations WHERE operation_id = $1 AND completed_at IS NULL)
-            AND device_id = $2 AND epoch = $3 AND stop_operation_id = $1 AND finished_at IS NULL
+            AND device_id = $2 AND epoch = $3 AND stop_operation_id = $1 AND finished_at IS NULL AND attempt > $8
         FOR UPDATE
     ), ended AS (
         UPDATE runs r SET state = 'cancelled', finished_at = now(), purge_at = now() + make_interval(secs => $7),

@@ -9,7 +9,9 @@ use deskgate_protocol::management::ActivityKind;
 use deskgate_protocol::run::RunState;
 use deskgate_protocol::{DeviceId, GatewayId, RunId, Timestamp};
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
+use super::accounts::{Account, account};
 use super::activity::{Note, Owner};
 use super::runs::{json, word};
 use super::{Error, Store, patiently};
@@ -62,6 +64,8 @@ pub struct Device {
     pub name: String,
     /// Its key.
     pub public_key: PublicKey,
+    /// Whose account paired it; `None`: the gateway's administrator did, or it is built in.
+    pub account: Option<Account>,
     /// When it was paired.
     pub paired_at: Timestamp,
     /// When it was revoked.
@@ -168,6 +172,16 @@ impl Store {
         self.durable_rows(&sql, &[]).await?.iter().map(device).collect()
     }
 
+    /// A page of devices, newest first.
+    pub async fn devices_before(&self, before: Option<DeviceId>, limit: i64) -> Result<Vec<Device>, Error> {
+        let sql = format!(
+            "SELECT {COLUMNS}, {PRESENCE} AS presence FROM devices d WHERE d.device_id < $1
+            ORDER BY d.device_id DESC LIMIT $2 -- devices::before"
+        );
+        let before = before.map_or(uuid::Uuid::max(), DeviceId::uuid);
+        self.durable_rows(&sql, &[&before, &limit]).await?.iter().map(device).collect()
+    }
+
     /// The device with this identifier.
     pub async fn device(&self, device_id: DeviceId) -> Result<Option<Device>, Error> {
         let sql =
@@ -207,10 +221,12 @@ impl Store {
     }
 
     /// Begins a session: raises the epoch, which ends every older session, and takes over what the
-    /// device holds. `None` if the device is not paired or was revoked.
+    /// device holds. `None` if the device is not paired or was revoked, or comes with another account than it was
+    /// paired by: one without any only comes in without any.
     pub async fn begin_session(
         &self,
         public_key: &PublicKey,
+        account: Option<&Account>,
         version: &str,
         lease: Duration,
     ) -> Result<Option<(SessionKey, Vec<HeldRun>)>, Error> {
@@ -220,9 +236,13 @@ impl Store {
             let sql = "-- devices::begin_session
                 UPDATE devices SET epoch = epoch + 1, connected_epoch = epoch + 1, device_version = $2, refusal = NULL,
                     asleep_since = NULL, last_seen_at = now(), lease_expires_at = now() + make_interval(secs => $3)
-                WHERE public_key = $1 AND revoked_at IS NULL RETURNING device_id, epoch";
+                WHERE public_key = $1 AND revoked_at IS NULL AND account_issuer IS NOT DISTINCT FROM $4
+                    AND account_subject IS NOT DISTINCT FROM $5
+                RETURNING device_id, epoch";
             let key = public_key.to_string();
-            let Some(row) = transaction.query_opt(sql, &[&key, &version, &lease.as_secs_f64()]).await? else {
+            let (issuer, subject) = account.map(|account| (&account.issuer, &account.subject)).unzip();
+            let params: [&(dyn ToSql + Sync); 5] = [&key, &version, &lease.as_secs_f64(), &issuer, &subject];
+            let Some(row) = transaction.query_opt(sql, &params).await? else {
                 return Ok(None);
             };
             let device_id = DeviceId::from(row.try_get::<_, uuid::Uuid>(0)?);
@@ -257,7 +277,7 @@ impl Store {
         let sql = "-- devices::renew_session
             UPDATE devices SET last_seen_at = now(), lease_expires_at = now() + make_interval(secs => $3)
             WHERE device_id = $1 AND epoch = $2 AND revoked_at IS NULL AND lease_expires_at > now() RETURNING 1";
-        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+        let params: [&(dyn ToSql + Sync); 3] =
             [&session.device_id.uuid(), &session.epoch_column(), &lease.as_secs_f64()];
         Ok(!self.relaxed_rows(sql, &params).await?.is_empty())
     }
@@ -285,7 +305,7 @@ impl Store {
             UPDATE devices SET asleep_since = NULL, last_seen_at = now(),
                 lease_expires_at = now() + make_interval(secs => $3)
             WHERE device_id = $1 AND epoch = $2 AND revoked_at IS NULL AND lease_expires_at > now()";
-        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+        let params: [&(dyn ToSql + Sync); 3] =
             [&session.device_id.uuid(), &session.epoch_column(), &lease.as_secs_f64()];
         self.durable_rows(sql, &params).await?;
         self.wake().changed(Topic::Queue(session.device_id));
@@ -298,6 +318,23 @@ impl Store {
             UPDATE devices SET connected_epoch = NULL WHERE device_id = $1 AND connected_epoch = $2";
         self.relaxed_rows(sql, &[&session.device_id.uuid(), &session.epoch_column()]).await.map(drop)
     }
+}
+
+/// A device that is not revoked, by the version it last said hello with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetDevice {
+    /// Its name.
+    pub name: String,
+    /// `None`: it was never here.
+    pub version: Option<String>,
+}
+
+/// The devices of a database that may be of another version of this program.
+pub async fn met(client: &tokio_postgres::Client) -> Result<Vec<MetDevice>, Error> {
+    let sql = "-- devices::met
+        SELECT name, device_version FROM devices WHERE revoked_at IS NULL ORDER BY paired_at";
+    let rows = client.query(sql, &[]).await?;
+    rows.iter().map(|row| Ok(MetDevice { name: row.try_get(0)?, version: row.try_get(1)? })).collect()
 }
 
 fn held_run(row: &Row) -> Result<HeldRun, Error> {
@@ -316,6 +353,7 @@ fn device(row: &Row) -> Result<Device, Error> {
         device_id: row.try_get::<_, uuid::Uuid>("device_id")?.into(),
         name: row.try_get("name")?,
         public_key: word(row.try_get("public_key")?)?,
+        account: account(row)?,
         paired_at: row.try_get::<_, jiff::Timestamp>("paired_at")?.into(),
         revoked_at: moment("revoked_at")?,
         presence: row.try_get::<_, &str>("presence")?.parse()?,

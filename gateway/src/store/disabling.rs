@@ -96,10 +96,10 @@ impl Store {
             let mut client = self.client().await?;
             let transaction = client.transaction().await?;
             let sql = "-- disabling::begin
-                UPDATE applications SET state = 'disabling', disabled_at = now()
+                UPDATE applications SET state = 'disabling', disabled_at = now(), disabled_by = $3
                 WHERE device_id = $1 AND app_id = $2 AND state = 'active' RETURNING name";
             let (device, app) = (owner.device_id.uuid(), app_id.uuid());
-            let Some(row) = transaction.query_opt(sql, &[&device, &app]).await? else {
+            let Some(row) = transaction.query_opt(sql, &[&device, &app, &owner.stops_as().as_str()]).await? else {
                 transaction.rollback().await?;
                 client.give_back();
                 return Ok(false);
@@ -193,21 +193,21 @@ impl Store {
         let sql = format!(
             "-- disabling::tell_runs
             WITH untold AS (
-                SELECT u.run_id FROM applications a CROSS JOIN LATERAL {UNFINISHED} u
+                SELECT u.run_id, a.disabled_by FROM applications a CROSS JOIN LATERAL {UNFINISHED} u
                 WHERE a.state = 'disabling' AND NOT a.runs_told AND {UNTOLD} LIMIT $2
             ), next AS (
-                SELECT run_id, gen_random_uuid() AS operation_id FROM runs u
-                WHERE run_id IN (SELECT run_id FROM untold) AND finished_at IS NULL AND {UNTOLD}
-                FOR UPDATE SKIP LOCKED
+                SELECT run_id, disabled_by, gen_random_uuid() AS operation_id FROM runs u JOIN untold USING (run_id)
+                WHERE finished_at IS NULL AND {UNTOLD}
+                FOR UPDATE OF u SKIP LOCKED
             ), told AS (
                 UPDATE runs r SET stop_operation_id = operation_id, stop_requested_at = now(),
-                    stop_requested_by = 'desktop_user', offered_until = NULL, last_sequence = last_sequence + 1,
+                    stop_requested_by = disabled_by, offered_until = NULL, last_sequence = last_sequence + 1,
                     state = CASE state WHEN 'queued' THEN 'cancelled'
                         WHEN 'awaiting_reconciliation' THEN state ELSE 'cancelling' END,
                     finished_at = CASE state WHEN 'queued' THEN now() END,
                     purge_at = CASE state WHEN 'queued' THEN now() + make_interval(secs => $1) END
                 FROM next WHERE r.run_id = next.run_id
-                RETURNING r.run_id, app_id, subject, endpoint_id, device_id, operation_id, last_sequence, finished_at
+                RETURNING r.run_id, app_id, subject, endpoint_id, device_id, operation_id, disabled_by, last_sequence, finished_at
             ), operations AS (
                 INSERT INTO control_operations (operation_id, app_id, subject, endpoint_id, device_id, kind, run_id,
                     state, outcome, run_state, completed_at)
@@ -221,7 +221,7 @@ impl Store {
                 SELECT run_id, last_sequence, gen_random_uuid(),
                     CASE WHEN finished_at IS NULL THEN $3 ELSE $4 END,
                     CASE WHEN finished_at IS NULL THEN json_build_object(
-                        'operation_id', 'op_' || replace(operation_id::text, '-', ''), 'requested_by', 'desktop_user')
+                        'operation_id', 'op_' || replace(operation_id::text, '-', ''), 'requested_by', disabled_by)
                     ELSE json_build_object('effects', 'none') END
                 FROM told)
             SELECT run_id, device_id, finished_at IS NULL FROM told"

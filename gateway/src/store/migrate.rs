@@ -30,6 +30,9 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 10, name: "open_counts", sql: include_str!("../../migrations/0010_open_counts.sql") },
     Migration { version: 11, name: "callbacks", sql: include_str!("../../migrations/0011_callbacks.sql") },
     Migration { version: 12, name: "webhooks", sql: include_str!("../../migrations/0012_webhooks.sql") },
+    Migration { version: 13, name: "administrator", sql: include_str!("../../migrations/0013_administrator.sql") },
+    Migration { version: 14, name: "own_deliveries", sql: include_str!("../../migrations/0014_own_deliveries.sql") },
+    Migration { version: 15, name: "accounts", sql: include_str!("../../migrations/0015_accounts.sql") },
 ];
 
 /// Any number that nobody else uses as an advisory lock in this database.
@@ -71,6 +74,11 @@ pub enum MigrateError {
         /// What the program has.
         known: i32,
     },
+    /// A backup was being put back, and nobody saw that to its end.
+    #[error(
+        "a backup was being restored into this database, and that was cut off: run `deskgate-gateway backup restore` again"
+    )]
+    HalfRestored,
     /// The database failed.
     #[error(transparent)]
     Store(#[from] Error),
@@ -87,8 +95,25 @@ pub fn newest() -> i32 {
     MIGRATIONS.last().map_or(0, |migration| migration.version)
 }
 
+/// Where what was in a database is kept until a backup that is put back there is whole, and what was under way in it fenced.
+pub(super) const ASIDE: &str = "deskgate_replaced";
+
+/// Whether something is kept there: then nothing in this database may be used.
+pub(super) async fn is_half_restored(client: &Client) -> Result<bool, Error> {
+    let sql = "SELECT to_regnamespace($1) IS NOT NULL";
+    Ok(client.query_one(sql, &[&ASIDE]).await?.try_get(0)?)
+}
+
 /// Compares the database with this program and checks the digests of what was applied.
 pub async fn standing(client: &Client) -> Result<Standing, MigrateError> {
+    if is_half_restored(client).await? {
+        return Err(MigrateError::HalfRestored);
+    }
+    compared(client).await
+}
+
+/// The same of a database that is being restored.
+pub(super) async fn compared(client: &Client) -> Result<Standing, MigrateError> {
     let exists: bool = client.query_one("SELECT to_regclass('deskgate_migrations') IS NOT NULL", &[]).await?.get(0);
     if !exists {
         return Ok(Standing::Behind { applied: 0 });

@@ -14,12 +14,14 @@
 //! | [`requests`] | what a repeated request is answered with, when it made no run |
 //! | [`attempts`] | what devices do to runs: claim, start, events, finish |
 //! | [`devices`] | pairing, sessions, presence, access |
+//! | [`accounts`] | devices that came with an account |
 //! | [`applications`] [`endpoints`] | what devices publish, and the keys to it |
 //! | `disabling` | the end of an application |
 //! | [`destinations`] [`deliveries`] | where events are sent, and what came of each |
 //! | `allowlist` | the hosts that may be sent to |
 //! | [`webhooks`] [`webhook_receipts`] | incoming webhooks, and what they last received |
 //! | [`activity`] | who did what to applications |
+//! | [`backup`] | dumps, and what a restore must not do in silence |
 //! | [`upkeep`] | time passing: offers, queue time, leases |
 //! | [`certificates`] | certificates of the public listener that all replicas share |
 //! | [`census`] | how things stand, for whoever operates the gateway |
@@ -28,11 +30,13 @@
 //! Time is the database's: `now()` in the statements. So no replica's clock can expire, order or
 //! extend anything.
 
+pub mod accounts;
 pub mod activity;
 pub mod admissions;
 mod allowlist;
 pub mod applications;
 pub mod attempts;
+pub mod backup;
 pub mod census;
 pub mod certificates;
 pub mod cluster;
@@ -63,8 +67,8 @@ pub mod webhooks;
 
 pub use error::Error;
 pub use page::{Page, Place};
-pub(crate) use pool::check_server;
 pub use pool::{Database, OpenError};
+pub(crate) use pool::{check_server, clock_skew};
 
 use std::time::Duration;
 

@@ -23,6 +23,10 @@ use super::runs::word;
 use super::{Error, Store, TWINS, patiently};
 use crate::wake::Topic;
 
+/// Attempts above this are of runs that a restored backup left in doubt. No attempt of before has such a number, so what
+/// a device still holds of them changes nothing.
+pub const RESTORED_ATTEMPT: i32 = 1_000_000;
+
 /// An operation that is asked for.
 #[derive(Clone, Debug)]
 pub struct Asked {
@@ -50,36 +54,36 @@ pub enum By {
         /// Whether it may be answered with something new. What was asked before is found all the same.
         within_rate: bool,
     },
-    /// The person at this device.
-    DesktopUser(Owner),
+    /// The person at this device, or the administrator in their place.
+    Person(Owner),
 }
 
 impl By {
     fn word(&self) -> RequestedBy {
         match self {
             Self::Application { .. } => RequestedBy::Application,
-            Self::DesktopUser(_) => RequestedBy::DesktopUser,
+            Self::Person(owner) => owner.stops_as(),
         }
     }
 
     fn doer(&self) -> Doer {
         match self {
             Self::Application { key_id, .. } => Doer::Key(*key_id),
-            Self::DesktopUser(owner) => Doer::Desktop(owner.by),
+            Self::Person(owner) => Doer::Person(owner.by),
         }
     }
 
     fn request(&self) -> Option<&Request> {
         match self {
             Self::Application { request, .. } => Some(request),
-            Self::DesktopUser(_) => None,
+            Self::Person(_) => None,
         }
     }
 
     fn is_within_rate(&self) -> bool {
         match self {
             Self::Application { within_rate, .. } => *within_rate,
-            Self::DesktopUser(_) => true,
+            Self::Person(_) => true,
         }
     }
 
@@ -87,7 +91,7 @@ impl By {
     fn owner(&self) -> (Option<uuid::Uuid>, Option<&str>, Option<uuid::Uuid>) {
         match self {
             Self::Application { app_id, subject, .. } => (Some(app_id.uuid()), Some(subject), None),
-            Self::DesktopUser(owner) => (None, None, Some(owner.device_id.uuid())),
+            Self::Person(owner) => (None, None, Some(owner.device_id.uuid())),
         }
     }
 }

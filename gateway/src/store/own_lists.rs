@@ -1,4 +1,5 @@
-//! What a desktop user's lists show: runs and conversations of all applications and subjects, newest first.
+//! What a desktop user's lists show: runs and conversations of all applications and subjects, newest first. The
+//! administrator's show the runs of all devices.
 //!
 //! A filter that few entries fit would otherwise read them all, so a page looks at so many at most, and the next page
 //! goes on behind them. What has not ended is found by the indexes of such runs, however many others there are.
@@ -85,6 +86,17 @@ impl Conditions {
     }
 }
 
+/// A run, and whose it is.
+#[derive(Clone, Debug)]
+pub struct PlacedRun {
+    /// It.
+    pub run: StoredRun,
+    /// The application that it was submitted to.
+    pub app_id: ApplicationId,
+    /// The device that is to execute it.
+    pub device_id: DeviceId,
+}
+
 impl Store {
     /// A page of this device's runs, without inputs, results and positions in the queue.
     pub async fn runs_of_device(
@@ -93,8 +105,24 @@ impl Store {
         sought: &SoughtRuns,
         limit: u32,
     ) -> Result<OwnPage<StoredRun>, Error> {
+        page(&self.run_rows(Some(device_id), sought, limit).await?, limit, "run_id", stored_run)
+    }
+
+    /// The same of one device, or of all, each with whose it is.
+    pub async fn placed_runs(
+        &self,
+        device_id: Option<DeviceId>,
+        sought: &SoughtRuns,
+        limit: u32,
+    ) -> Result<OwnPage<PlacedRun>, Error> {
+        page(&self.run_rows(device_id, sought, limit).await?, limit, "run_id", placed)
+    }
+
+    async fn run_rows(&self, device_id: Option<DeviceId>, sought: &SoughtRuns, limit: u32) -> Result<Vec<Row>, Error> {
         let mut conditions = Conditions::default();
-        conditions.and("device_id = ?", device_id.uuid());
+        if let Some(device_id) = device_id {
+            conditions.and("device_id = ?", device_id.uuid());
+        }
         conditions.and("run_id < ?", sought.before.map_or(Uuid::max(), RunId::uuid));
         if let Some(app_id) = sought.app_id {
             conditions.and("app_id = ?", app_id.uuid());
@@ -106,7 +134,11 @@ impl Store {
             Some(About::Operation(id)) => conditions
                 .and("run_id = (SELECT o.run_id FROM control_operations o WHERE o.operation_id = ?)", id.uuid()),
         }
-        let source = source(sought, &conditions.sql);
+        // Of all devices nothing is found by the indexes of what has not ended: each is of one device.
+        let source = match device_id {
+            Some(_) => source(sought, &conditions.sql),
+            None => all(&conditions.sql),
+        };
         let before = conditions.sql.len();
         if !sought.states.is_empty() {
             let states: Vec<_> = sought.states.iter().map(|state| state.as_str()).collect();
@@ -118,20 +150,22 @@ impl Store {
             conditions.and("e.endpoint_id = ?", endpoint_id.uuid());
         }
         let fits = format!("true{}", &conditions.sql[before..]);
+        let presence = match device_id {
+            Some(_) => format!("CROSS JOIN (SELECT {PRESENCE} AS presence FROM devices d WHERE d.device_id = $1) p"),
+            None => format!("JOIN devices d USING (device_id) CROSS JOIN LATERAL (SELECT {PRESENCE} AS presence) p"),
+        };
         // Whole records are read only of what is shown.
         let sql = format!(
             "-- own_lists::runs
-            SELECT {SHORT}, presence, fits, is_last FROM (
+            SELECT {SHORT}, r.app_id, r.device_id, presence, fits, is_last FROM (
                 SELECT e.run_id, presence, ({fits}) AS fits, e.place = {EXAMINED} AS is_last FROM (
                     SELECT *, row_number() OVER (ORDER BY run_id DESC) AS place FROM ({source}) s
                     ORDER BY run_id DESC LIMIT {EXAMINED}) e
-                CROSS JOIN (SELECT {PRESENCE} AS presence FROM devices d WHERE d.device_id = $1) p
-                WHERE ({fits}) OR e.place = {EXAMINED} ORDER BY e.run_id DESC LIMIT {}) f
+                {presence} WHERE ({fits}) OR e.place = {EXAMINED} ORDER BY e.run_id DESC LIMIT {}) f
             JOIN runs r USING (run_id) ORDER BY r.run_id DESC",
             i64::from(limit) + 1
         );
-        let rows = self.filtered_rows(&sql, &conditions.params()).await?;
-        page(&rows, limit, "run_id", stored_run)
+        self.filtered_rows(&sql, &conditions.params()).await
     }
 
     /// A page of this device's conversations.
@@ -172,7 +206,7 @@ impl Store {
 fn source(sought: &SoughtRuns, conditions: &str) -> String {
     let is_open = !sought.states.is_empty() && sought.states.iter().all(|state| state.phase() != Phase::Final);
     if !is_open || sought.about.is_some() {
-        return format!("SELECT run_id, state, endpoint_id FROM runs WHERE true{conditions}");
+        return all(conditions);
     }
     let open = [
         "state = 'queued' AND offered_until IS NULL",
@@ -182,10 +216,19 @@ fn source(sought: &SoughtRuns, conditions: &str) -> String {
     // Each in its order and bounded, so that a long queue is read from its newest end instead of sorted.
     let branch = |open| {
         format!(
-            "(SELECT run_id, state, endpoint_id FROM runs WHERE {open}{conditions} ORDER BY run_id DESC LIMIT {EXAMINED})"
+            "(SELECT run_id, state, endpoint_id, device_id FROM runs WHERE {open}{conditions} ORDER BY run_id DESC LIMIT {EXAMINED})"
         )
     };
     open.map(branch).join(" UNION ALL ")
+}
+
+fn all(conditions: &str) -> String {
+    format!("SELECT run_id, state, endpoint_id, device_id FROM runs WHERE true{conditions}")
+}
+
+fn placed(row: &Row) -> Result<PlacedRun, Error> {
+    let id = |column| row.try_get::<_, Uuid>(column);
+    Ok(PlacedRun { run: stored_run(row)?, app_id: id("app_id")?.into(), device_id: id("device_id")?.into() })
 }
 
 fn page<T>(rows: &[Row], limit: u32, id: &str, read: impl Fn(&Row) -> Result<T, Error>) -> Result<OwnPage<T>, Error> {

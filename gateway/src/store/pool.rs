@@ -6,15 +6,28 @@ use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::backup::BackupError;
 use super::migrate::{self, MigrateError, Standing};
 use super::{Error, Store};
 use crate::meters::Meters;
 use crate::wake::Wake;
 
+/// Where systems keep the certificates that they trust, as one file.
+const SYSTEM_ROOTS: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+
+fn system_roots() -> Option<PathBuf> {
+    SYSTEM_ROOTS.map(PathBuf::from).into_iter().find(|path| path.exists())
+}
+
 /// Planning an admission takes longer than admitting, and its values change nothing about the plan.
 const KEPT_PLANS: &str = "-c plan_cache_mode=force_generic_plan";
+/// Of a list no more is read than is shown. A bitmap reads all that fits first, which before a table's first statistics looks
+/// like little.
+const AS_SHOWN: &str = "-c enable_bitmapscan=off";
 
 /// Where the database is.
 #[derive(Clone)]
@@ -24,6 +37,7 @@ pub struct Database {
     /// Past a connection pooler, for LISTEN.
     listen: Config,
     tls: MakeRustlsConnect,
+    ca_file: Option<PathBuf>,
 }
 
 /// Why a database cannot be used.
@@ -81,21 +95,53 @@ impl Database {
     /// trusted instead of the system's.
     pub fn new(url: &str, listen_url: Option<&str>, ca_file: Option<&PathBuf>) -> Result<Self, OpenError> {
         let read = |url: &str| url.parse::<Config>().map_err(|error| OpenError::Url(super::error::describe(&error)));
-        Ok(Self { config: read(url)?, listen: read(listen_url.unwrap_or(url))?, tls: tls(ca_file)? })
+        Ok(Self {
+            config: read(url)?,
+            listen: read(listen_url.unwrap_or(url))?,
+            tls: tls(ca_file)?,
+            ca_file: ca_file.cloned(),
+        })
     }
 
     /// The hosts it names, for logs. Never the password.
     pub fn host(&self) -> String {
-        let hosts: Vec<_> = self
-            .config
-            .get_hosts()
-            .iter()
-            .map(|host| match host {
-                tokio_postgres::config::Host::Tcp(name) => name.clone(),
-                tokio_postgres::config::Host::Unix(path) => path.display().to_string(),
-            })
-            .collect();
+        let hosts: Vec<_> = self.config.get_hosts().iter().map(host).collect();
         hosts.join(",")
+    }
+
+    /// The address as libpq reads it from a service file, with its password.
+    pub(super) fn service(&self) -> Result<String, BackupError> {
+        let config = &self.config;
+        let hosts: Vec<_> = config.get_hosts().iter().map(host).collect();
+        let ports: Vec<_> = config.get_ports().iter().map(u16::to_string).collect();
+        let password = config.get_password().map(String::from_utf8_lossy);
+        let mode = match (config.get_ssl_mode(), &self.ca_file) {
+            (SslMode::Disable, _) => "disable",
+            // libpq's own "require" believes any certificate, and this program does not.
+            (SslMode::Require, _) => "verify-full",
+            _ => "prefer",
+        };
+        let ca_file = self.ca_file.clone().or_else(|| (mode == "verify-full").then(system_roots).flatten());
+        let ca_file = ca_file.map(|path| path.display().to_string());
+        let fields = [
+            ("host", Some(hosts.join(","))),
+            ("port", Some(ports.join(","))),
+            ("user", config.get_user().map(str::to_owned)),
+            ("dbname", config.get_dbname().map(str::to_owned)),
+            ("password", password.map(|password| password.into_owned())),
+            ("options", config.get_options().map(str::to_owned)),
+            ("sslmode", Some(mode.to_owned())),
+            ("sslrootcert", ca_file),
+        ];
+        let mut lines = String::new();
+        for (name, value) in fields {
+            let Some(value) = value.filter(|value| !value.is_empty()) else { continue };
+            if value.contains(['\n', '\r']) {
+                return Err(BackupError::Address(name));
+            }
+            lines += &format!("{name}={value}\n");
+        }
+        Ok(lines)
     }
 
     /// One connection of its own, with the future that drives it.
@@ -143,7 +189,7 @@ impl Database {
         Ok(Store {
             durable: self.pool(16, KEPT_PLANS),
             relaxed: self.pool(6, &format!("{KEPT_PLANS} -c synchronous_commit=off")),
-            filtered: self.pool(4, ""),
+            filtered: self.pool(4, AS_SHOWN),
             wake,
             meters: Meters::default(),
         })
@@ -173,6 +219,13 @@ impl Database {
     }
 }
 
+fn host(host: &Host) -> String {
+    match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(path) => path.display().to_string(),
+    }
+}
+
 /// A server that vanished without a word is noticed within seconds, not after a quarter of an hour.
 fn notice_silence(config: &mut Config) {
     config
@@ -182,7 +235,8 @@ fn notice_silence(config: &mut Config) {
         .keepalives_retries(3);
 }
 
-pub(crate) async fn check_server(client: &tokio_postgres::Client) -> Result<(), OpenError> {
+/// Whether a server may be trusted with what was accepted. Returns its version.
+pub(crate) async fn check_server(client: &tokio_postgres::Client) -> Result<String, OpenError> {
     let row = client
         .query_one(
             "SELECT current_setting('server_version_num')::int, current_setting('server_version'),
@@ -198,7 +252,16 @@ pub(crate) async fn check_server(client: &tokio_postgres::Client) -> Result<(), 
             return Err(OpenError::NotDurable { setting, value });
         }
     }
-    Ok(())
+    Ok(row.get(1))
+}
+
+/// Seconds by which the server's clock is ahead of this computer's.
+pub(crate) async fn clock_skew(client: &tokio_postgres::Client) -> Result<f64, Error> {
+    let asked = jiff::Timestamp::now();
+    let row = client.query_one("SELECT clock_timestamp()", &[]).await?;
+    // The answer is from about the middle of the time that it took.
+    let took = jiff::Timestamp::now().duration_since(asked).as_secs_f64();
+    Ok(row.try_get::<_, jiff::Timestamp>(0)?.duration_since(asked).as_secs_f64() - took / 2.0)
 }
 
 fn tls(ca_file: Option<&PathBuf>) -> Result<MakeRustlsConnect, OpenError> {

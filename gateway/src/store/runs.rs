@@ -63,6 +63,13 @@ impl Store {
         row.as_ref().map(stored_run).transpose()
     }
 
+    /// The device of a run, whosever it is.
+    pub async fn device_of_run(&self, run_id: RunId) -> Result<Option<DeviceId>, Error> {
+        let sql = "SELECT device_id FROM runs WHERE run_id = $1 -- runs::device_of_run";
+        let row = self.durable_opt(sql, &[&run_id.uuid()]).await?;
+        row.map(|row| Ok(row.try_get::<_, uuid::Uuid>(0)?.into())).transpose()
+    }
+
     /// These runs, whosever they are, in no order: for receivers that chose to hear of them.
     pub async fn told_runs(&self, runs: &[RunId]) -> Result<Vec<StoredRun>, Error> {
         let sql = select("WHERE r.run_id = ANY($1) -- runs::told");

@@ -69,7 +69,8 @@ impl Store {
     /// What a webhook of this device last received, newest first.
     pub async fn receipts(&self, device_id: DeviceId, hook_id: HookId) -> Result<Vec<WebhookReceipt>, Error> {
         let sql = "-- webhook_receipts::of_hook
-            SELECT r.* FROM webhook_receipts r JOIN webhooks w USING (hook_id) JOIN applications a USING (app_id)
+            SELECT r.*, run.conversation_id FROM webhook_receipts r JOIN webhooks w USING (hook_id)
+                JOIN applications a USING (app_id) LEFT JOIN runs run ON run.run_id = r.run_id
             WHERE a.device_id = $1 AND r.hook_id = $2 ORDER BY r.receipt_id DESC";
         self.durable_rows(sql, &[&device_id.uuid(), &hook_id.uuid()]).await?.iter().map(receipt).collect()
     }
@@ -91,6 +92,7 @@ fn receipt(row: &Row) -> Result<WebhookReceipt, Error> {
         event_id: row.try_get("event_id")?,
         event_type: row.try_get("event_type")?,
         run_id: row.try_get::<_, Option<uuid::Uuid>>("run_id")?.map(Into::into),
+        conversation_id: row.try_get::<_, Option<uuid::Uuid>>("conversation_id")?.map(Into::into),
         body: row.try_get("body")?,
     })
 }

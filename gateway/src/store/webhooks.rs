@@ -23,6 +23,8 @@ pub struct StoredWebhook {
     pub enabled: bool,
     /// Until when the secret before the present one is good too.
     pub old_secret_until: Option<Timestamp>,
+    /// When something last came in, where that was asked for.
+    pub last_received_at: Option<Timestamp>,
     /// When it was created.
     pub created_at: Timestamp,
     /// When it was last changed.
@@ -54,8 +56,10 @@ pub enum NewWebhook {
 /// Webhooks of one application.
 pub const MOST_WEBHOOKS: i64 = 50;
 
-const WEBHOOK: &str = "w.hook_id, w.app_id, w.settings, w.enabled, w.created_at, w.updated_at,
+const CHOSEN: &str = "w.hook_id, w.app_id, w.settings, w.enabled, w.created_at, w.updated_at,
     CASE WHEN w.old_secret_until > now() THEN w.old_secret_until END AS old_secret_until";
+const LAST: &str = "(SELECT r.received_at FROM webhook_receipts r WHERE r.hook_id = w.hook_id
+        ORDER BY r.receipt_id DESC LIMIT 1) AS last_received_at";
 
 impl Store {
     /// Creates a webhook for a service of this device.
@@ -78,7 +82,7 @@ impl Store {
             ), w AS (
                 INSERT INTO webhooks (hook_id, app_id, endpoint_id, settings, secret)
                 SELECT $4, app_id, endpoint_id, $5, $6 FROM place WHERE others < $7 RETURNING *)
-            SELECT p.others, {WEBHOOK} FROM place p LEFT JOIN w ON true"
+            SELECT p.others, {CHOSEN}, {LAST} FROM place p LEFT JOIN w ON true"
         );
         let (app, endpoint, hook) = (app_id.uuid(), settings.endpoint_id.uuid(), hook_id.uuid());
         let json = Json(settings);
@@ -108,7 +112,7 @@ impl Store {
     ) -> Result<Vec<StoredWebhook>, Error> {
         let sql = format!(
             "-- webhooks::of_device
-            SELECT {WEBHOOK} FROM webhooks w JOIN applications a USING (app_id)
+            SELECT {CHOSEN}, {LAST} FROM webhooks w JOIN applications a USING (app_id)
             WHERE a.device_id = $1 AND ($2::uuid IS NULL OR w.app_id = $2) AND w.removed_at IS NULL ORDER BY w.hook_id"
         );
         let app_id = app_id.map(ApplicationId::uuid);
@@ -119,7 +123,7 @@ impl Store {
     pub async fn webhook(&self, device_id: DeviceId, hook_id: HookId) -> Result<Option<StoredWebhook>, Error> {
         let sql = format!(
             "-- webhooks::one
-            SELECT {WEBHOOK} FROM webhooks w JOIN applications a USING (app_id)
+            SELECT {CHOSEN}, {LAST} FROM webhooks w JOIN applications a USING (app_id)
             WHERE a.device_id = $1 AND w.hook_id = $2 AND w.removed_at IS NULL"
         );
         self.durable_opt(&sql, &[&device_id.uuid(), &hook_id.uuid()]).await?.as_ref().map(webhook).transpose()
@@ -138,7 +142,7 @@ impl Store {
             UPDATE webhooks w SET settings = $3, endpoint_id = e.endpoint_id, updated_at = now()
             FROM applications a JOIN endpoints e ON e.app_id = a.app_id
             WHERE a.app_id = w.app_id AND a.device_id = $1 AND w.hook_id = $2 AND w.removed_at IS NULL
-                AND e.endpoint_id = $4 RETURNING {WEBHOOK}"
+                AND e.endpoint_id = $4 RETURNING {CHOSEN}, {LAST}"
         );
         let (device, hook, endpoint) = (owner.device_id.uuid(), hook_id.uuid(), settings.endpoint_id.uuid());
         let row = self
@@ -159,7 +163,7 @@ impl Store {
             UPDATE webhooks w SET enabled = $3, updated_at = CASE w.enabled WHEN $3 THEN w.updated_at ELSE now() END
             FROM applications a
             WHERE a.app_id = w.app_id AND a.device_id = $1 AND w.hook_id = $2 AND w.removed_at IS NULL
-            RETURNING {WEBHOOK}, w.updated_at = now() AS fresh"
+            RETURNING {CHOSEN}, {LAST}, w.updated_at = now() AS fresh"
         );
         let what = if enabled { ActivityKind::WebhookEnabled } else { ActivityKind::WebhookDisabled };
         let changed = |row: &Row| if row.try_get("fresh")? { did(what)(row) } else { Ok(None) };
@@ -182,7 +186,7 @@ impl Store {
                 old_secret = CASE WHEN $4::float8 > 0 THEN w.secret END,
                 old_secret_until = CASE WHEN $4 > 0 THEN now() + make_interval(secs => $4) END
             FROM applications a
-            WHERE a.app_id = w.app_id AND a.device_id = $1 AND w.hook_id = $2 AND w.removed_at IS NULL RETURNING {WEBHOOK}"
+            WHERE a.app_id = w.app_id AND a.device_id = $1 AND w.hook_id = $2 AND w.removed_at IS NULL RETURNING {CHOSEN}, {LAST}"
         );
         let overlap = f64::from(overlap_s);
         let (device, hook) = (owner.device_id.uuid(), hook_id.uuid());
@@ -201,7 +205,7 @@ impl Store {
                 WHERE w.hook_id = r.hook_id AND w.hook_id = $2 AND a.device_id = $1)
             UPDATE webhooks w SET removed_at = now(), secret = NULL, old_secret = NULL, old_secret_until = NULL
             FROM applications a
-            WHERE a.app_id = w.app_id AND a.device_id = $1 AND w.hook_id = $2 AND w.removed_at IS NULL RETURNING {WEBHOOK}"
+            WHERE a.app_id = w.app_id AND a.device_id = $1 AND w.hook_id = $2 AND w.removed_at IS NULL RETURNING {CHOSEN}, {LAST}"
         );
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&owner.device_id.uuid(), &hook_id.uuid()];
         let row = self.noted(owner, &sql, &params, did(ActivityKind::WebhookRemoved)).await?;
@@ -212,7 +216,7 @@ impl Store {
     pub async fn receiving_webhook(&self, hook_id: HookId) -> Result<Option<ReceivingWebhook>, Error> {
         let sql = format!(
             "-- webhooks::receiving
-            SELECT {WEBHOOK}, w.secret, CASE WHEN w.old_secret_until > now() THEN w.old_secret END AS old_secret,
+            SELECT {CHOSEN}, NULL::timestamptz AS last_received_at, w.secret, CASE WHEN w.old_secret_until > now() THEN w.old_secret END AS old_secret,
                 floor(extract(epoch FROM now()))::int8 AS now_s
             FROM webhooks w WHERE w.hook_id = $1 AND w.removed_at IS NULL"
         );
@@ -250,6 +254,7 @@ fn webhook(row: &Row) -> Result<StoredWebhook, Error> {
         settings: json(row, "settings")?.ok_or_else(|| Error::Data("a webhook without settings".to_owned()))?,
         enabled: row.try_get("enabled")?,
         old_secret_until: row.try_get::<_, Option<jiff::Timestamp>>("old_secret_until")?.map(Timestamp::from),
+        last_received_at: row.try_get::<_, Option<jiff::Timestamp>>("last_received_at")?.map(Timestamp::from),
         created_at: moment("created_at")?,
         updated_at: moment("updated_at")?,
     })

@@ -5,11 +5,14 @@
 //! shown that, and the authority is shown nothing else (RFC 8737).
 
 mod files;
+mod roots;
+mod validity;
 
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
 
 pub use files::{Files, TlsError, read, root};
+pub use roots::{NoRoots, client};
 use rustls::crypto::ring::default_provider;
 use rustls::crypto::ring::sign::any_supported_type;
 use rustls::server::{ClientHello, WantsServerCert};
@@ -17,6 +20,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ConfigBuilder, ServerConfig};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::Notify;
+pub use validity::not_after;
 
 /// The one protocol that an authority offers when it asks about a domain (RFC 8737, section 3).
 pub const CHALLENGE: &[u8] = b"acme-tls/1";

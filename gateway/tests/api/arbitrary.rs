@@ -9,15 +9,17 @@ use http_body_util::BodyExt;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, TestRunner};
-use request::{Names, judge};
+use request::judge;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tower::ServiceExt;
 
-use crate::support::world::World;
+use crate::support::world::{World, seal};
 
 #[path = "../../../fuzz/request.rs"]
 mod request;
+#[path = "../../../fuzz/target.rs"]
+mod target;
 
 /// Throws a request at the router and judges the answer. Whoever asks to wait is let wait, and of a
 /// stream, which may go on for ever, the head is judged.
@@ -197,10 +199,7 @@ fn bends() -> impl Strategy<Value = Vec<(Bend, Index)>> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_mean_something_are_answered_properly_however_they_are_bent() {
     let world = World::new().await;
-    let limits = deskgate_gateway::http::server::Limits::default();
-    let api = crate::support::door::api(world.store(), limits, Default::default(), Default::default());
-    let router = deskgate_gateway::http::router(api);
-    let names = Names::made_at(&router, world.desk.app.key.clone(), world.desk.endpoint.to_string()).await;
+    let (router, names) = target::furnish(world.store(), seal()).await;
     let seeds = seeds();
     let runtime = Handle::current();
     tokio::task::block_in_place(|| {

@@ -15,6 +15,7 @@ mod disabling;
 mod document;
 mod events;
 mod export;
+mod hosted;
 mod hostile;
 mod idempotency;
 mod keys;

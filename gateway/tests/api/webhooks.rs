@@ -391,19 +391,33 @@ async fn a_webhook_belongs_to_its_device_and_what_is_done_to_it_is_noted() {
     world.stop().await;
 }
 
+/// A plain HMAC in a header, with the event's identifier somewhere.
+fn plain(header: &str, event_id: Option<&str>) -> WebhookScheme {
+    WebhookScheme::Hmac(PlainHmac {
+        header: header.to_owned(),
+        algorithm: HashAlgorithm::Sha256,
+        encoding: SignatureEncoding::Hex,
+        prefix: String::new(),
+        event_id: event_id.map(str::to_owned),
+        event_type: None,
+    })
+}
+
 #[tokio::test]
 async fn settings_that_cannot_work_are_refused_with_what_is_wrong() {
     let world = World::new().await;
     type Change = fn(&mut WebhookSettings);
-    let wrong: [(&str, Change); 8] = [
-        ("a template has", |s| s.mapping.text = String::new()),
-        ("subject: ", |s| s.mapping.subject_path = Some("$..customer".to_owned())),
-        ("needs a subject", |s| (s.mapping.subject, s.mapping.subject_path) = (None, None)),
-        ("character 9", |s| s.filter.condition = Some("payload.".to_owned())),
-        ("event types", |s| s.filter.event_types = vec!["a*b".to_owned()]),
-        ("labels", |s| s.mapping.metadata = BTreeMap::from([("webhook_hook_id".to_owned(), "$.a".to_owned())])),
-        ("events a second", |s| s.requests_per_second = 0),
-        ("Stripe chooses", |s| s.scheme = WebhookScheme::Stripe {}),
+    let wrong: [(&str, Change); 10] = [
+        ("text: a template has", |s| s.mapping.text = String::new()),
+        ("text: at character 4: in {{ }} stands", |s| s.mapping.text = "Hi {{ x }}".to_owned()),
+        ("subject-path: ", |s| s.mapping.subject_path = Some("$..customer".to_owned())),
+        ("subject: a webhook needs a subject", |s| (s.mapping.subject, s.mapping.subject_path) = (None, None)),
+        ("condition: it cannot be read at character 9", |s| s.filter.condition = Some("payload.".to_owned())),
+        ("event-type: ", |s| s.filter.event_types = vec!["a*b".to_owned()]),
+        ("label: ", |s| s.mapping.metadata = BTreeMap::from([("webhook_hook_id".to_owned(), "$.a".to_owned())])),
+        ("rate: ", |s| s.requests_per_second = 0),
+        ("signature-header: ", |s| s.scheme = plain("X Sign", None)),
+        ("event-id-from: ", |s| s.scheme = plain("X-Sign", Some("$..id"))),
     ];
     for (says, change) in wrong {
         let mut settings = settings(&world.desk);

@@ -40,6 +40,7 @@ use crate::ids::{EndpointId, OperationId, RunId};
 use crate::management::{AskedBy, ManagementError, ManagementRequest};
 use crate::operation::OutcomeCode;
 use crate::run::Outcome;
+use crate::secret::AccessToken;
 
 pub use event::*;
 pub use session::*;
@@ -211,6 +212,12 @@ pub enum DeviceFrame {
         /// What is asked.
         request: ManagementRequest,
     },
+    /// A newer access token of the account whose line this is, so that the line outlasts the one it came in with. Only on a
+    /// line of a hosted gateway. Nothing answers it; one that is not good ends the session.
+    Token {
+        /// The token.
+        access_token: AccessToken,
+    },
     /// Here.
     Pong,
 }
@@ -239,4 +246,6 @@ pub enum ByeCode {
     ProtocolViolation,
     /// The gateway stops or lost its database.
     Unavailable,
+    /// The account's access token is over, and no newer one came that is good.
+    SignInExpired,
 }

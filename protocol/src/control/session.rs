@@ -30,6 +30,9 @@ pub struct Hello {
     pub protocol: ProtocolRange,
     /// [`crate::identity::HelloProof`], base64.
     pub signature: String,
+    /// What its user calls it, where that is not known from its pairing: on a line of a hosted gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_name: Option<String>,
     /// Every run in its journal that the gateway has not acknowledged as finished.
     pub in_flight: Vec<InFlight>,
 }
@@ -129,4 +132,8 @@ pub enum RefusedCode {
     BadHello,
     /// The gateway is stopping or has no database at the moment.
     Unavailable,
+    /// The key was paired by another account, or by the gateway's administrator, or comes without its account.
+    OtherAccount,
+    /// The account has as many devices as it may.
+    TooManyDevices,
 }

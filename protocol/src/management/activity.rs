@@ -29,6 +29,8 @@ words! {
         Agent = "agent",
         /// A business system with an application key.
         Key = "key",
+        /// The administrator of the gateway's server.
+        Administrator = "administrator",
     }
 }
 

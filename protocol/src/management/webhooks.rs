@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use crate::ids::{ApplicationId, EndpointId, HookId, ReceiptId, RunId};
+use crate::ids::{ApplicationId, ConversationId, EndpointId, HookId, ReceiptId, RunId};
 use crate::time::Timestamp;
 use crate::words::words;
 
@@ -160,6 +160,9 @@ pub struct Webhook {
     /// Until when the secret before the present one is good too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old_secret_until: Option<Timestamp>,
+    /// When something last came in, genuine or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_received_at: Option<Timestamp>,
     /// When it was created.
     pub created_at: Timestamp,
     /// When it was last changed.
@@ -190,7 +193,8 @@ pub struct CreateWebhook {
     pub app_id: ApplicationId,
     /// What is chosen.
     pub settings: Box<WebhookSettings>,
-    /// The secret that the other system chose; without one, a new one is made, where the scheme leaves that to us.
+    /// The secret that the other system chose; without one, a new one is made. Where the scheme does not leave that to us, nothing
+    /// is genuine until the secret was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretText>,
 }
@@ -250,6 +254,9 @@ pub struct WebhookReceipt {
     /// Its run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
+    /// The conversation that its run is a message in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation_id: Option<ConversationId>,
     /// Its body, cut where it is long, if bodies are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,

@@ -6,6 +6,7 @@ use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::management::{AskedBy, GetAccess};
 use deskgate_protocol::operation::OutcomeCode;
 use deskgate_protocol::run::*;
+use deskgate_protocol::secret::AccessToken;
 use deskgate_protocol::*;
 use serde_json::json;
 
@@ -44,7 +45,8 @@ fn every_frame_of_a_device_is_written_and_read_as_ever() {
     let event = |event| DeviceFrame::Event { run_id, attempt, seq: 3, event };
     let finish = |outcome| DeviceFrame::Finish { run_id, attempt, seq: 4, outcome };
     every!(file, DeviceFrame {
-        Hello: DeviceFrame::Hello(hello());
+        Hello: DeviceFrame::Hello(hello()),
+            DeviceFrame::Hello(Hello { device_name: Some("Laptop".to_owned()), ..hello() });
         Ready: DeviceFrame::Ready { slots: 4, full: Vec::new() },
             DeviceFrame::Ready { slots: 0, full: vec![endpoint_id()] };
         Accept: DeviceFrame::Accept { run_id, attempt };
@@ -58,6 +60,7 @@ fn every_frame_of_a_device_is_written_and_read_as_ever() {
         Resume: DeviceFrame::Resume;
         Request: DeviceFrame::Request { request_id: 9, by: AskedBy::Page, request: GetAccess {}.into() };
         Pong: DeviceFrame::Pong;
+        Token: DeviceFrame::Token { access_token: AccessToken::new("eyJ.eyJ.sig") };
     });
     let (call_id, tool, approval_id) = ("call_1".to_owned(), "Read".to_owned(), id(10));
     let requested = DeviceEvent::ApprovalRequested {
@@ -111,6 +114,7 @@ fn hello() -> Hello {
         device_version: "0.1.0".to_owned(),
         protocol: ProtocolRange { min: 1, max: 1 },
         signature: "c2lnbmF0dXJl".to_owned(),
+        device_name: None,
         in_flight: vec![InFlight { run_id: run_id(), attempt: 2, status: InFlightStatus::Running }],
     }
 }

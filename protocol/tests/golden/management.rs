@@ -420,6 +420,7 @@ fn hook() -> Webhook {
         enabled: true,
         address: "https://gw.example.org/api/v1/webhooks/hook_0000000000000000000000000000000c".to_owned(),
         old_secret_until: Some(moment()),
+        last_received_at: Some(moment()),
         created_at: moment(),
         updated_at: moment(),
     }
@@ -434,6 +435,7 @@ fn receipt() -> WebhookReceipt {
         event_id: Some("7".to_owned()),
         event_type: Some("ticket.created".to_owned()),
         run_id: Some(run_id()),
+        conversation_id: Some(id(14)),
         body: Some("{}".to_owned()),
     }
 }
@@ -445,6 +447,7 @@ fn short_receipt() -> WebhookReceipt {
         event_id: None,
         event_type: None,
         run_id: None,
+        conversation_id: None,
         body: None,
         ..receipt()
     }

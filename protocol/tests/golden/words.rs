@@ -19,10 +19,10 @@ fn every_word_is_written_and_read_as_ever() {
         };
     }
     words! {
-        RefusedCode { VersionMismatch UnknownDevice RevokedDevice BadProof BadHello Unavailable }
+        RefusedCode { VersionMismatch UnknownDevice RevokedDevice BadProof BadHello Unavailable OtherAccount TooManyDevices }
         RefuseCode { DefinitionMismatch Busy }
         RevokeCode { StaleAttempt AlreadyFinal UnknownRun }
-        ByeCode { Replaced Revoked Unresponsive ProtocolViolation Unavailable }
+        ByeCode { Replaced Revoked Unresponsive ProtocolViolation Unavailable SignInExpired }
         InFlightStatus { Taken Running Interrupted Unknown Finished }
         ToolKind { Read Write }
         ToolStatus { Ok Error }
@@ -30,7 +30,7 @@ fn every_word_is_written_and_read_as_ever() {
         Half { Gateway Device }
         ManagementErrorCode { Invalid NotFound Conflict AdministratorOnly Unavailable }
         AskedBy { Page Cli Agent }
-        Actor { Page Cli Agent Key }
+        Actor { Page Cli Agent Key Administrator }
         ActivityKind { ApplicationCreated ApplicationDisabled DisablingCompleted ApplicationRemoved KeyCreated KeyRolled
             KeyRevoked ServicePublished AccessEnabled AccessPaused CallbackSet CallbackDisabled CallbackEnabled
             CallbackSecretRolled AllowlistChanged DeliveryTriggered DeliveryResent DeliveriesRecovered ListenerOpened
@@ -59,7 +59,7 @@ fn every_word_is_written_and_read_as_ever() {
         OperationState { Pending Delivered Completed Failed }
         OperationErrorCode { DeviceRemoved }
         OutcomeCode { Stopped AlreadyFinal OutcomeUnknown Reset }
-        RequestedBy { Application DesktopUser }
+        RequestedBy { Application DesktopUser Administrator }
         StateReasonCode { DeviceOffline DeviceAsleep DevicePaused DeviceIncompatible DeviceBusy ApprovalPending
             OutcomeUnknown StopRequested }
         FinishReason { Completed Length }

@@ -75,6 +75,9 @@ async fn every_page_of_a_computer_in_use_is_fit_for_everybody() {
     let callback = ["callback", "set", "shop", "--url", "https://hooks.invalid/in", "--event", "run.succeeded"];
     device.cli(&callback).await.ok();
     device.cli(&["deliveries", "trigger", "run.failed", "--app", "shop"]).await.ok();
+    let hook =
+        ["hook", "create", "tickets", "--app", "shop", "--service", backend.endpoint_id(), "--scheme", "standard"];
+    device.cli(&[&hook[..], &["--text", "{{ $.title }}", "--subject", "somebody"]].concat()).await.ok();
     for app in ["Billing", "Helpdesk"] {
         device.cli(&["app", "create", app]).await.ok();
         device.cli(&["app", "disable", app, "--yes"]).await.ok();

@@ -3,7 +3,7 @@
 use deskgate_tests::browser::{Look, Page};
 use deskgate_tests::{Browser, Device, Folder};
 
-use crate::{enabled, text};
+use crate::{agree, choose, enabled, text};
 
 /// What the scripted assistant is asked, and what is in its answer.
 const QUESTION: &str = "Which order is due on Friday?";
@@ -60,20 +60,6 @@ async fn a_newcomer_gets_from_the_link_to_a_finished_test_run_by_mouse() {
     page.sees("#runs >> text=Succeeded").await;
     assert_eq!(page.count("#steps").await, 0, "all of it is done");
     the_run_is_done(&device).await;
-}
-
-/// Presses Tab until a link or a button has focus, and then Enter.
-async fn choose(page: &Page, role: &str, name: &str) {
-    page.tab_to(role, name).await;
-    page.press("Enter").await;
-}
-
-/// Says yes to the question that is open: focus begins on Cancel, and comes to the answer.
-async fn agree(page: &Page, question: &str, answer: &str) {
-    page.sees(&format!("dialog >> text={question}")).await;
-    // Who presses Enter at once changes nothing.
-    page.has_focus("link", "Cancel").await;
-    choose(page, "button", answer).await;
 }
 
 #[tokio::test]

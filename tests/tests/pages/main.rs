@@ -9,13 +9,16 @@ mod callbacks;
 mod elsewhere;
 mod every_page;
 mod first_success;
+mod hosted;
 mod journeys;
 mod judge;
 mod live;
 mod services;
 mod signing_in;
 mod states;
+mod webhooks;
 
+use deskgate_tests::browser::Page;
 use deskgate_tests::{Backend, Device, Folder};
 use serde_json::{Value, json};
 
@@ -29,6 +32,20 @@ async fn writer(device: &Device, folder: &Folder) -> Backend {
     let write = json!({ "tool": "Write", "arguments": { "file_path": "reply.txt", "content": "Dear customer\n" } });
     let model = folder.script("writer", json!([{ "text": "I save it." }, write, { "text": "{{last_tool_result}}" }]));
     device.publish_here("shop", folder, &["--model", &model, "--tools", "Read,Write"]).await
+}
+
+/// Presses Tab until a link or a button has focus, and then Enter.
+async fn choose(page: &Page, role: &str, name: &str) {
+    page.tab_to(role, name).await;
+    page.press("Enter").await;
+}
+
+/// Says yes to the question that is open: focus begins on Cancel, and comes to the answer.
+async fn agree(page: &Page, question: &str, answer: &str) {
+    page.sees(&format!("dialog >> text={question}")).await;
+    // Who presses Enter at once changes nothing.
+    page.has_focus("link", "Cancel").await;
+    choose(page, "button", answer).await;
 }
 
 /// Everything that somebody can fill in, with what is in it, as text.

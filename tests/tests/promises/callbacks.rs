@@ -1,6 +1,9 @@
 //! Callbacks, by the real programs: over TLS to a name, and whatever dies in between.
 
 use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,7 +13,7 @@ use deskgate_gateway::signing::{SigningSecret, is_signed};
 use deskgate_tests::island::{self, Names};
 use deskgate_tests::receiver::{Got, Receiver};
 use deskgate_tests::wait::{until, until_within};
-use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Postgres};
+use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Postgres, others};
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
@@ -170,8 +173,69 @@ fn a_callback_arrives_over_tls_and_every_attempt_can_be_read_afterwards() {
         let blocked = site.device.cli(&["callback", "test", "shop"]).await;
         assert_eq!(blocked.exit, 1, "{}", blocked.stderr);
         assert_eq!(blocked.value["delivery"]["error_code"], "host_not_allowed");
-        assert_eq!(site.office.receiver.connections(), 2);
+        assert_eq!(site.office.receiver.got().len(), 2);
     });
+}
+
+/// What a library of others' says of a callback: the event's type, or `None` if it is not genuine.
+fn verified(mut library: Command, secret: &str, got: &Got, body: &str) -> Option<String> {
+    let names = ["webhook-id", "webhook-timestamp", "webhook-signature"];
+    let headers: serde_json::Map<_, _> =
+        names.into_iter().map(|name| (name.to_owned(), got.header(name).into())).collect();
+    library.env("SECRET", secret).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = library.spawn().expect("it starts");
+    let told = serde_json::json!({ "headers": headers, "body": body }).to_string();
+    child.stdin.take().expect("piped").write_all(told.as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn a_callback_is_genuine_to_the_libraries_of_others_also_while_two_secrets_are_good() {
+    // There is no network on the island to install them from.
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let Some(place) = runtime.block_on(others::place()) else { return };
+    drop(runtime);
+    island::on_one(
+        "callbacks::a_callback_is_genuine_to_the_libraries_of_others_also_while_two_secrets_are_good",
+        async || {
+            let site = Site::new().await;
+            let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients");
+            let npm = || {
+                let mut command = Command::new("node");
+                command.arg(clients.join("verify.mjs")).arg(&place);
+                command
+            };
+            let pypi = || {
+                let mut command = Command::new(place.join("python/bin/python"));
+                command.arg(clients.join("verify.py"));
+                command
+            };
+            let run_id = site.backend.submit("Wie heißt Frau Grün? ☺").await;
+            site.backend.ended(&run_id).await;
+            let first = site.office.receives(1).await.swap_remove(0);
+            let rolled = site.device.cli(&["callback", "secret", "shop"]).await.ok();
+            let newer = rolled["secret"].as_str().expect("shown once");
+            site.device.cli(&["callback", "test", "shop"]).await.ok();
+            let second = site.office.receives(2).await.swap_remove(1);
+            let text = |got: &Got| String::from_utf8(got.body.to_vec()).expect("a callback is UTF-8");
+            for library in [&npm as &dyn Fn() -> Command, &pypi] {
+                let genuine = verified(library(), &site.secret, &first, &text(&first));
+                assert_eq!(genuine.as_deref(), Some("run.succeeded"));
+                for secret in [&site.secret, newer] {
+                    let genuine = verified(library(), secret, &second, &text(&second));
+                    assert_eq!(genuine.as_deref(), Some("webhook.test"), "the old and the new secret are good");
+                }
+                assert_eq!(
+                    verified(library(), newer, &first, &text(&first)),
+                    None,
+                    "it was not signed with the new one"
+                );
+                let changed = text(&first).replace("succeeded", "cancelled");
+                assert_eq!(verified(library(), &site.secret, &first, &changed), None, "it was changed on its way");
+            }
+        },
+    );
 }
 
 #[test]
@@ -230,6 +294,56 @@ fn whenever_the_gateway_is_killed_every_event_arrives_and_is_known_by_its_identi
             }
         },
     );
+}
+
+#[tokio::test]
+async fn an_administrator_sends_again_one_delivery_or_all_that_failed() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let device = Device::paired_with(&gateway).await;
+    let made = device.cli(&["app", "create", "shop"]).await.ok();
+    let app_id = made["application"]["app_id"].as_str().expect("a text");
+    // No host is allowed, so nothing goes anywhere.
+    device
+        .cli(&["callback", "set", "shop", "--url", "https://hooks.invalid/in", "--event", "run.succeeded"])
+        .await
+        .ok();
+    device.cli(&["deliveries", "trigger", "run.succeeded", "--app", "shop"]).await.ok();
+    let listed = async |state: &str| {
+        let list = gateway.admin(&["delivery", "list", "--state", state, "--app", app_id]).await.ok();
+        list["deliveries"].as_array().expect("a list").clone()
+    };
+    let attempted = async |times: u64| {
+        until(&format!("attempt {times} to have failed"), async || {
+            let pending = listed("pending").await;
+            let failed =
+                pending.first().filter(|own| own["error_code"] == "host_not_allowed" && own["attempt"] == times);
+            failed.map(|own| own["delivery_id"].as_str().expect("a text").to_owned()).ok_or(format!("{pending:?}"))
+        })
+        .await
+    };
+    let give_up =
+        "UPDATE deliveries SET state = 'exhausted', due_at = NULL, finished_at = now(), purge_at = now() + '1 hour'";
+    let delivery_id = attempted(1).await;
+    assert_eq!(postgres.change(give_up).await, 1);
+
+    let recover = ["delivery", "recover", "--app", app_id, "--since", "2026-01-01T00:00:00Z"];
+    assert_eq!(gateway.admin(&[&recover[..], &["--count"]].concat()).await.ok()["deliveries"], 1);
+    assert_eq!(listed("exhausted").await.len(), 1, "counting changes nothing");
+    assert_eq!(gateway.admin(&recover).await.ok()["deliveries"], 1);
+    assert_eq!(attempted(2).await, delivery_id);
+
+    assert_eq!(postgres.change(give_up).await, 1);
+    let resent = gateway.admin(&["delivery", "resend", &delivery_id]).await.ok();
+    assert_eq!(resent["delivery"]["delivery_id"], *delivery_id);
+    attempted(3).await;
+    let said = gateway.plain_admin(&["delivery", "show", &delivery_id]).await.stdout;
+    assert_eq!(said.matches("host_not_allowed").count(), 3, "{said}");
+    device.cli(&["callback", "disable", "shop"]).await.ok();
+    let refused = gateway.admin(&["delivery", "resend", &delivery_id]).await;
+    assert!(refused.exit != 0 && refused.stderr.contains("its owner must enable it first"), "{}", refused.stderr);
+    let unknown = gateway.admin(&["delivery", "resend", "dlv_0192f1c047117000800000000000000a"]).await;
+    assert!(unknown.exit != 0 && unknown.stderr.contains("there is no delivery"), "{}", unknown.stderr);
 }
 
 #[tokio::test]

@@ -109,6 +109,29 @@ async fn what_the_libraries_of_senders_sign_becomes_a_run_once_and_nothing_that_
 }
 
 #[tokio::test]
+async fn a_webhook_of_stripe_is_there_before_the_secret_that_stripe_makes_for_its_address() {
+    let Some(place) = others::place().await else { return };
+    let site = Site::open().await;
+    let made = site.create("stripe", &[]).await;
+    assert_eq!(made.get("secret"), None, "the secret is Stripe's to make");
+    let sign = |secret: &str, body: &str| {
+        let mut command = Command::new("node");
+        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/sign.mjs")).arg("stripe").arg(&place);
+        signed(command, secret, body)
+    };
+    let body = json!({ "id": "evt_1", "type": "invoice.paid", "title": "Paid", "urgent": true }).to_string();
+    let secret = "whsec_c2VjcmV0IG9mIFN0cmlwZQ";
+    assert_eq!(site.send(&made["webhook"], &sign(secret, &body), &body).await.0, 401, "nobody can sign yet");
+    let file = site.file("stripe", secret);
+    site.device.cli(&["hook", "secret", "stripe", "--overlap", "0", "--secret-file", &file]).await.ok();
+    let sent = async || match site.send(&made["webhook"], &sign(secret, &body), &body).await {
+        (202, _) => Ok(()),
+        other => Err(format!("{other:?}")),
+    };
+    deskgate_tests::until("the secret to count", sent).await;
+}
+
+#[tokio::test]
 async fn an_owner_makes_watches_changes_and_removes_a_webhook_by_command() {
     let site = Site::open().await;
     let cli = async |arguments: &[&str]| site.device.cli(arguments).await;
@@ -149,6 +172,8 @@ async fn an_owner_makes_watches_changes_and_removes_a_webhook_by_command() {
     let refused = cli(&[&test[..], &["--condition", "", "--text", "{{ $.missing }}"]].concat()).await;
     assert_eq!((refused.exit, &refused.value["outcome"]["outcome"]), (10, &json!("refused")));
     assert_eq!(cli(&[&test[..], &["--condition", "payload."]].concat()).await.exit, 2);
+    let unmade = ["hook", "test", "--scheme", "stripe", "--body", &body, "--text", "{{ $.title }}!", "--subject", "x"];
+    assert_eq!(cli(&unmade).await.ok()["outcome"]["text"], "It breaks!", "one that is not there yet");
 
     let set = cli(&["hook", "set", "hmac", "--condition", "", "--rate", "3"]).await.ok();
     assert_eq!((&set["requests_per_second"], set["filter"].get("condition")), (&json!(3), None));

@@ -1,8 +1,10 @@
 //! What the product promises, with the real programs: one file for each group of promises.
 
+mod administration;
 mod applications;
 mod approvals;
 mod asked;
+mod backups;
 mod callbacks;
 mod commands;
 mod conversations;
@@ -11,6 +13,7 @@ mod database;
 mod demo;
 mod descriptors;
 mod desktop;
+mod doctor;
 mod draining;
 mod editor;
 mod execution;
@@ -28,17 +31,21 @@ mod notifications;
 mod operations;
 mod orders;
 mod project;
+mod proxies;
 mod reconciliation;
 mod refusals;
 mod replicas;
 mod retention;
 mod search;
+mod secrets;
+mod service_manager;
 mod settlements;
 mod sleep;
 mod stops;
 mod streams;
 mod strikes;
 mod tls;
+mod versions;
 mod waiting;
 mod wires;
 

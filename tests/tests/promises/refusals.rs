@@ -122,6 +122,15 @@ async fn a_device_that_is_revoked_while_it_is_away_leaves_no_run_waiting() {
     paired_again.ok();
     let refused = gateway.admin(&["device", "add", device.folder().join("again.json").to_str().unwrap()]).await;
     assert_eq!(refused.exit, 6, "a revoked key stays refused: {}", refused.stderr);
+
+    // One command on the desktop is all it takes to begin anew.
+    let asked = device.cli(&["identity", "renew"]).await;
+    assert!(asked.exit == 6 && asked.stderr.contains("--accept-risk=lose-pairing"), "{}", asked.stderr);
+    device.stop(Signal::TERM).await;
+    device.cli(&["identity", "renew", "--accept-risk", "lose-pairing"]).await.ok();
+    device.start().await;
+    device.pair(&gateway, &[]).await;
+    assert_ne!(device.device_id().await, device_id, "another device to the gateway");
 }
 
 /// Waits until the device's status says why it is not connected, and that holds `words`.

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 /// Writes a fresh certificate for `localhost`, and returns what a caller must trust.
-fn certificate(folder: &Path) -> CertificateDer<'static> {
+pub(crate) fn certificate(folder: &Path) -> CertificateDer<'static> {
     use std::io::Write;
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("made");
     std::fs::write(folder.join("cert.pem"), made.cert.pem()).expect("written");

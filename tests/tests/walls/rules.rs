@@ -33,8 +33,8 @@ pub(crate) const PARTS: [Part; 3] = [
         rooms: &[
             // The doors. They decide nothing: domain does, and store keeps what was decided. They hold
             // the store's handle and pass its values on.
-            ("http", &["domain", "store", "wake", "clock", "tasks", "config", "networks", "tls", "meters"]),
-            ("control", &["domain", "store", "wake", "clock", "tasks", "config", "socket", "token", "seal"]),
+            ("http", &["domain", "store", "wake", "clock", "tasks", "config", "networks", "tls", "meters", "hosted"]),
+            ("control", &["domain", "store", "wake", "clock", "tasks", "config", "socket", "token", "seal", "hosted"]),
             (
                 "admin",
                 &[
@@ -50,15 +50,20 @@ pub(crate) const PARTS: [Part; 3] = [
                     "descriptors",
                     "exit",
                     "output",
+                    "pulse",
+                    "seal",
+                    "consent",
+                    "support",
                 ],
             ),
-            ("callbacks", &["domain", "store", "wake", "clock", "tasks", "config", "seal", "signing", "meters"]),
+            ("callbacks", &["domain", "store", "wake", "clock", "tasks", "config", "seal", "signing", "meters", "tls"]),
             ("upkeep", &["domain", "store", "clock", "tasks", "config", "pulse"]),
             ("ops", &["domain", "store", "clock", "tasks", "config", "meters", "pulse", "tls"]),
             ("domain", &["store", "wake", "clock", "meters", "networks", "seal", "signing"]),
             ("store", &["wake", "clock", "tasks", "meters"]),
             ("tunnel", &["domain::devices", "clock", "tasks"]),
             ("acme", &["store", "config", "tls", "seal"]),
+            ("hosted", &["domain::accounts", "config", "tls"]),
             // The leaves. The configuration speaks of limits in domain's own words.
             ("config", &["domain", "networks", "tls", "seal"]),
             ("networks", &[]),
@@ -66,6 +71,7 @@ pub(crate) const PARTS: [Part; 3] = [
             ("pulse", &[]),
             ("seal", &[]),
             ("signing", &[]),
+            ("signals", &[]),
             ("tls", &[]),
             ("wake", &[]),
             ("clock", &[]),
@@ -75,7 +81,12 @@ pub(crate) const PARTS: [Part; 3] = [
             ("addresses", &[]),
             ("descriptors", &[]),
             ("exit", &[]),
+            ("consent", &["exit"]),
+            ("support", &["redacted"]),
+            ("redacted", &[]),
             ("log", &[]),
+            ("man", &["exit", "output"]),
+            ("manager", &[]),
             ("output", &[]),
         ],
         keepers: &[
@@ -104,8 +115,8 @@ pub(crate) const PARTS: [Part; 3] = [
             },
             Keeper {
                 crates: &["hyper", "http", "http_body_util"],
-                rooms: &["http", "ops", "callbacks"],
-                rule: "only http and ops answer in HTTP, and only callbacks asks in it",
+                rooms: &["http", "ops", "callbacks", "hosted"],
+                rule: "only http and ops answer in HTTP, and only callbacks and hosted ask in it",
             },
             Keeper {
                 crates: &["askama", "utoipa", "utoipa_axum"],
@@ -129,6 +140,7 @@ pub(crate) const PARTS: [Part; 3] = [
                     "settings",
                     "assistant::accounts",
                     "mcp::connections",
+                    "met",
                     "config",
                     "visible",
                 ],
@@ -144,6 +156,7 @@ pub(crate) const PARTS: [Part; 3] = [
                     "services",
                     // To compare a call's plan with the disk.
                     "tools",
+                    "account",
                     "assistant::accounts",
                     "mcp",
                     "settings",
@@ -166,6 +179,7 @@ pub(crate) const PARTS: [Part; 3] = [
                     "link",
                     "power",
                     "services",
+                    "account",
                     "assistant::accounts",
                     "store",
                     // Whether the gateway is built in.
@@ -183,12 +197,14 @@ pub(crate) const PARTS: [Part; 3] = [
             ("services", &["store", "tools", "assistant", "mcp", "config"]),
             // Of tools the store keeps what a call would do.
             ("store", &["services", "settings", "health", "tools", "secrets", "config"]),
-            ("link", &["identity", "config"]),
-            ("settings", &["link", "power", "secrets", "config"]),
+            ("link", &["identity", "account", "config"]),
+            ("account", &["secrets", "config"]),
+            ("settings", &["link", "account", "power", "secrets", "config"]),
             ("identity", &["secrets", "config"]),
             ("secrets", &["config"]),
             ("power", &[]),
             ("notices", &[]),
+            ("met", &["link"]),
             ("autostart", &[]),
             ("config", &[]),
             ("visible", &[]),
@@ -205,8 +221,8 @@ pub(crate) const PARTS: [Part; 3] = [
             Keeper { crates: &["rmcp"], rooms: &["mcp"], rule: "only mcp names the protocol's SDK" },
             Keeper {
                 crates: &["reqwest"],
-                rooms: &["assistant", "mcp", "cli"],
-                rule: "only assistant and mcp name the HTTP client, and the command that posts to this computer",
+                rooms: &["assistant", "mcp", "account", "link", "cli"],
+                rule: "only assistant, mcp, account and link name the HTTP client, and the command that posts to this computer",
             },
             Keeper {
                 crates: &["zbus"],
@@ -224,7 +240,12 @@ pub(crate) const PARTS: [Part; 3] = [
                 rule: "link and identity share the gateway's SSH suite and key file",
             },
             Keeper {
-                crates: &["deskgate_gateway::exit", "deskgate_gateway::output"],
+                crates: &[
+                    "deskgate_gateway::exit",
+                    "deskgate_gateway::output",
+                    "deskgate_gateway::man",
+                    "deskgate_gateway::consent",
+                ],
                 rooms: &["lib", "main", "cli"],
                 rule: "both command lines share exit codes and output",
             },
@@ -232,6 +253,11 @@ pub(crate) const PARTS: [Part; 3] = [
                 crates: &["deskgate_gateway::socket"],
                 rooms: &["lib", "local", "cli"],
                 rule: "both daemons share the private socket",
+            },
+            Keeper {
+                crates: &["deskgate_gateway::support", "deskgate_gateway::redacted"],
+                rooms: &["lib", "health"],
+                rule: "both halves write the same kind of bundle, and nothing in it that could be a secret",
             },
             Keeper {
                 crates: &["deskgate_gateway::token"],

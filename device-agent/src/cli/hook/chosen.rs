@@ -98,6 +98,12 @@ fn on_or_off(text: &str) -> Result<bool, String> {
 }
 
 impl Chosen {
+    /// A webhook that is not there yet and will not be: what its events would become does not depend on whose they are.
+    pub(super) fn tried(self, scheme: Scheme) -> Result<WebhookSettings, Failure> {
+        let service = self.service.or_else(|| Some(EndpointId::new()));
+        Self { service, ..self }.fresh("tried".to_owned(), scheme)
+    }
+
     /// A webhook that is not there yet.
     pub(super) fn fresh(self, name: String, scheme: Scheme) -> Result<WebhookSettings, Failure> {
         let needed = |what: &str| Failure::new(Exit::Usage, format!("{what} is missing"));

@@ -32,7 +32,7 @@ pub fn pinned(fingerprint: &str) -> HostPin {
 }
 
 pub fn credentials(key: &DeviceKey, token: &ControlToken) -> Credentials {
-    Credentials { key: key.clone(), token: token.clone() }
+    Credentials { key: key.clone(), token: Some(token.clone()) }
 }
 
 pub async fn connect(ssh: Ssh, credentials: &Credentials) -> Result<Session, LinkError> {

@@ -13,7 +13,6 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{Answer, Desktop, LONGEST_WAIT, conflict, invalid, not_found};
 use crate::domain::samples;
-use crate::store::deliveries::records::OwnSought;
 
 /// Between two looks while changes keep coming.
 const GATHER: Duration = Duration::from_millis(20);
@@ -54,14 +53,7 @@ impl Desktop {
 
     /// A page of deliveries, newest first.
     pub async fn deliveries(&self, request: ListDeliveries) -> Answer<DeliveryPage> {
-        let ListDeliveries { limit, before, app_id, run_id, state } = request;
-        let limit = limit.clamp(1, 100);
-        let sought = OwnSought { device_id: Some(self.device_id), before, app_id, run_id, state };
-        let mut deliveries = self.store.own_deliveries(&sought, limit).await?;
-        let has_more = deliveries.len() > limit as usize;
-        deliveries.truncate(limit as usize);
-        let next = deliveries.last().filter(|_| has_more).map(|last| last.delivery.delivery_id);
-        Ok(DeliveryPage { deliveries, next })
+        Ok(self.store.own_deliveries(Some(self.device_id), &request).await?)
     }
 
     /// One delivery with its attempts. With `wait_s`, waits until something came of more of them than were seen.

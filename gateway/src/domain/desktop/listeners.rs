@@ -108,7 +108,7 @@ impl Desktop {
     }
 
     async fn forwards(&self, listener_id: DestinationId, limit: u32) -> Answer<Vec<Forward>> {
-        let claimed = self.store.claim_for_listener(listener_id, limit, LEASE).await?;
+        let claimed = self.store.claim_for_listener(listener_id, limit, MOST_BYTES, LEASE).await?;
         let (mut forwards, mut outcomes, mut bytes) = (Vec::new(), Vec::new(), 0);
         for letter in self.callbacks.scribe.letters(claimed).await? {
             match letter {

@@ -39,7 +39,7 @@ impl Desktop {
     }
 
     async fn order(&self, what: What, unknown: String) -> Answer<ControlOperation> {
-        let asked = Asked { operation_id: OperationId::new(), by: By::DesktopUser(self.owner()), what };
+        let asked = Asked { operation_id: OperationId::new(), by: By::Person(self.owner()), what };
         match self.store.ask(&asked).await? {
             operations::Answer::Operation { operation, .. } => {
                 let (operation_id, kind, state) = (operation.operation_id, operation.kind, operation.state);

@@ -21,7 +21,11 @@ impl Desktop {
         let CreateWebhook { app_id, settings, secret } = request;
         read(&settings)?;
         let hook_id = HookId::new();
-        let (shown, sealed) = self.sealed(hook_id, &settings.scheme, secret)?;
+        let (shown, sealed) = match (&settings.scheme, secret) {
+            // It makes one when it is told the address, which there is only now.
+            (WebhookScheme::Stripe {}, None) => (None, self.seal.close(&secrets::nobodys(), &place(hook_id))),
+            (scheme, secret) => self.sealed(hook_id, scheme, secret)?,
+        };
         match self.store.create_webhook(self.owner(), app_id, hook_id, &settings, &sealed).await? {
             NewWebhook::Created(webhook) => {
                 tracing::info!(%hook_id, %app_id, scheme = settings.scheme.as_str(), "webhook created");
@@ -116,12 +120,13 @@ impl Desktop {
                 let hook_id = hook_id.ok_or_else(|| invalid("say whose receipt it is".to_owned()))?;
                 let receipts = self.store.receipts(self.device_id, hook_id).await?;
                 let receipt = receipts.into_iter().find(|receipt| receipt.receipt_id == receipt_id);
-                let receipt = receipt.ok_or_else(|| not_found(format!("there is no {receipt_id} any more")))?;
+                let receipt =
+                    receipt.ok_or_else(|| not_found(format!("receipt: there is no {receipt_id} any more")))?;
                 let body = receipt.body.ok_or_else(|| {
-                    conflict("its body was not kept; switch that on and wait for the next event".to_owned())
+                    conflict("receipt: its body was not kept; switch that on and wait for the next event".to_owned())
                 })?;
                 let payload = serde_json::from_str(&body)
-                    .map_err(|_| conflict("its body was cut because it is long, or is not JSON".to_owned()))?;
+                    .map_err(|_| conflict("receipt: its body was cut because it is long, or is not JSON".to_owned()))?;
                 Event { id: receipt.event_id.unwrap_or_default(), kind: receipt.event_type, payload }
             }
         };
@@ -141,7 +146,7 @@ impl Desktop {
         scheme: &WebhookScheme,
         given: Option<SecretText>,
     ) -> Answer<(Option<SecretText>, Vec<u8>)> {
-        let wrong = |error: secrets::WrongSecret| invalid(error.to_string());
+        let wrong = |error: secrets::WrongSecret| invalid(format!("secret: {error}"));
         let (shown, bytes): (_, Zeroizing<Vec<u8>>) = match given {
             Some(SecretText(text)) => (None, secrets::read(scheme, &text).map_err(wrong)?),
             None => {
@@ -160,6 +165,7 @@ impl Desktop {
             enabled: stored.enabled,
             address: format!("{}/api/v1/webhooks/{}", self.public_url, stored.hook_id),
             old_secret_until: stored.old_secret_until,
+            last_received_at: stored.last_received_at,
             created_at: stored.created_at,
             updated_at: stored.updated_at,
         }
@@ -169,13 +175,13 @@ impl Desktop {
 /// The event that somebody has at hand. Nobody looks at its signature.
 fn given(scheme: &WebhookScheme, headers: &std::collections::BTreeMap<String, String>, body: &str) -> Answer<Event> {
     if body.len() > MAX_EVENT {
-        return Err(invalid(format!("an event has at most {MAX_EVENT} bytes")));
+        return Err(invalid(format!("body: an event has at most {MAX_EVENT} bytes")));
     }
-    let payload = serde_json::from_str(body).map_err(|error| invalid(format!("the body is not JSON: {error}")))?;
+    let payload = serde_json::from_str(body).map_err(|error| invalid(format!("body: it is not JSON: {error}")))?;
     let headers: Headers<'_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
     let event = webhooks::unproven(scheme, &headers)
         .and_then(|proof| webhooks::event(scheme, proof, &headers, body.as_bytes(), payload));
-    event.map_err(|error| invalid(error.to_string()))
+    event.map_err(|error| invalid(format!("with-header: {error}")))
 }
 
 fn read(settings: &WebhookSettings) -> Answer<Rules> {

@@ -152,7 +152,7 @@ pub fn event(
         WebhookScheme::Github {} => (owned(headers.find(github::ID)?), owned(headers.find(github::TYPE)?)),
         WebhookScheme::Stripe {} => (member("id"), member("type")),
         WebhookScheme::Hmac(plain) => {
-            let named = |source: &Option<String>| match source.as_deref().map(Source::parse) {
+            let named = |source: &Option<String>| match source.as_deref().map(|source| Source::parse("", source)) {
                 // Read when the webhook was saved.
                 None | Some(Err(_)) => Ok(None),
                 Some(Ok(source)) => source.of(headers, &payload),
@@ -181,6 +181,11 @@ fn named(id: Option<String>, body: &[u8]) -> String {
 fn cut(text: String, bytes: usize) -> String {
     let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     text[..end].replace('\0', "\u{fffd}")
+}
+
+/// Where in a text its end begins: its character, counted from 1.
+fn character(text: &str, end: &str) -> usize {
+    text.chars().count().saturating_sub(end.chars().count()) + 1
 }
 
 /// Whether a signed time is close enough.

@@ -6,6 +6,8 @@
 
 use serde_json::Value;
 
+use super::character;
+
 /// Bytes of a path.
 const LONGEST: usize = 512;
 /// The largest index: JSON's exact integers (RFC 9535, section 2.1).
@@ -24,9 +26,10 @@ enum Step {
 
 /// Why a text is no path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no path to one value, as $.issue.title or $['first name'][0]: {why}")]
+#[error("{text:?} is no path to one value, as $.issue.title or $['first name'][0]: {why} (its character {at})")]
 pub struct WrongPath {
     text: String,
+    at: usize,
     why: &'static str,
 }
 
@@ -36,7 +39,8 @@ impl Path {
     /// # Errors
     /// See [`WrongPath`].
     pub fn parse(text: &str) -> Result<Self, WrongPath> {
-        steps(text).map(Self).map_err(|why| WrongPath { text: text.chars().take(80).collect(), why })
+        let wrong = |(why, rest)| WrongPath { text: text.chars().take(80).collect(), at: character(text, rest), why };
+        steps(text).map(Self).map_err(wrong)
     }
 
     /// The value at the place, if there is one.
@@ -52,20 +56,23 @@ impl Path {
     }
 }
 
-fn steps(text: &str) -> Result<Vec<Step>, &'static str> {
+/// Why reading stopped, and what was left then.
+type Stop<'a> = (&'static str, &'a str);
+
+fn steps(text: &str) -> Result<Vec<Step>, Stop<'_>> {
     if text.len() > LONGEST {
-        return Err("it is longer than 512 bytes");
+        return Err(("it is longer than 512 bytes", ""));
     }
-    let mut rest = text.strip_prefix('$').ok_or("it begins with $")?;
+    let mut rest = text.strip_prefix('$').ok_or(("it begins with $", text))?;
     let mut steps = Vec::new();
     while !rest.is_empty() {
         let step;
         (step, rest) = match rest.trim_start_matches(BLANK) {
-            "" => return Err("it ends with a blank"),
-            more if more.starts_with("..") => return Err(".. leads to many values"),
+            "" => return Err(("it ends with a blank", rest)),
+            more if more.starts_with("..") => return Err((".. leads to many values", more)),
             more if more.starts_with('.') => dotted(&more[1..])?,
             more if more.starts_with('[') => bracketed(more[1..].trim_start_matches(BLANK))?,
-            _ => return Err("a name follows a dot, or stands in brackets"),
+            more => return Err(("a name follows a dot, or stands in brackets", more)),
         };
         steps.push(step);
     }
@@ -75,18 +82,19 @@ fn steps(text: &str) -> Result<Vec<Step>, &'static str> {
 const BLANK: [char; 4] = [' ', '\t', '\n', '\r'];
 
 /// What follows a dot: `member-name-shorthand`.
-fn dotted(text: &str) -> Result<(Step, &str), &'static str> {
+fn dotted(text: &str) -> Result<(Step, &str), Stop<'_>> {
     let first = |c: char| c.is_ascii_alphabetic() || c == '_' || !c.is_ascii();
     let end = text.find(|c: char| !first(c) && !c.is_ascii_digit()).unwrap_or(text.len());
     match text.chars().next() {
         Some(c) if first(c) => Ok((Step::Name(text[..end].to_owned()), &text[end..])),
-        Some('*') => Err("* leads to many values"),
-        _ => Err("a name after a dot begins with a letter"),
+        Some('*') => Err(("* leads to many values", text)),
+        _ => Err(("a name after a dot begins with a letter", text)),
     }
 }
 
 /// What follows a bracket: one name in quotes, or one index.
-fn bracketed(text: &str) -> Result<(Step, &str), &'static str> {
+fn bracketed(text: &str) -> Result<(Step, &str), Stop<'_>> {
+    const WRONG: &str = "in brackets stands one name in quotes, or one index";
     let (step, rest) = match text.chars().next() {
         Some(quote @ ('\'' | '"')) => {
             let (name, rest) = quoted(&text[1..], quote)?;
@@ -94,12 +102,12 @@ fn bracketed(text: &str) -> Result<(Step, &str), &'static str> {
         }
         Some('-' | '0'..='9') => {
             let end = text.find(|c: char| c != '-' && !c.is_ascii_digit()).unwrap_or(text.len());
-            (Step::Index(index(&text[..end])?), &text[end..])
+            (Step::Index(index(&text[..end]).map_err(|why| (why, text))?), &text[end..])
         }
-        _ => return Err("in brackets stands one name in quotes, or one index"),
+        _ => return Err((WRONG, text)),
     };
-    let rest = rest.trim_start_matches(BLANK).strip_prefix(']');
-    Ok((step, rest.ok_or("in brackets stands one name in quotes, or one index")?))
+    let rest = rest.trim_start_matches(BLANK);
+    Ok((step, rest.strip_prefix(']').ok_or((WRONG, rest))?))
 }
 
 fn index(digits: &str) -> Result<i64, &'static str> {
@@ -110,14 +118,16 @@ fn index(digits: &str) -> Result<i64, &'static str> {
 }
 
 /// What stands before the closing quote.
-fn quoted(text: &str, quote: char) -> Result<(String, &str), &'static str> {
+fn quoted(text: &str, quote: char) -> Result<(String, &str), Stop<'_>> {
     const WRONG: &str = "what follows a backslash is not known";
     let (mut name, mut rest) = (String::new(), text.chars());
-    while let Some(c) = rest.next() {
+    loop {
+        let here = rest.as_str();
+        let Some(c) = rest.next() else { return Err(("a quote is missing", here)) };
         match c {
             c if c == quote => return Ok((name, rest.as_str())),
-            c if c < ' ' => return Err("a control character is written with a backslash"),
-            '\\' => match rest.next().ok_or(WRONG)? {
+            c if c < ' ' => return Err(("a control character is written with a backslash", here)),
+            '\\' => match rest.next().ok_or((WRONG, here))? {
                 'b' => name.push('\u{8}'),
                 'f' => name.push('\u{c}'),
                 'n' => name.push('\n'),
@@ -126,16 +136,15 @@ fn quoted(text: &str, quote: char) -> Result<(String, &str), &'static str> {
                 c @ ('/' | '\\') => name.push(c),
                 c if c == quote => name.push(c),
                 'u' => {
-                    let (c, more) = escaped(rest.as_str()).ok_or(WRONG)?;
+                    let (c, more) = escaped(rest.as_str()).ok_or((WRONG, here))?;
                     name.push(c);
                     rest = more.chars();
                 }
-                _ => return Err(WRONG),
+                _ => return Err((WRONG, here)),
             },
             c => name.push(c),
         }
     }
-    Err("a quote is missing")
 }
 
 /// The character behind `\u`, which may take two of them.
@@ -224,6 +233,15 @@ mod tests {
             assert!(Path::parse(path).is_err(), "{path:?}");
         }
         assert!(Path::parse(&format!("${}", ".a".repeat(256))).is_err(), "too long");
+    }
+
+    #[test]
+    fn what_is_wrong_is_found_at_its_character() {
+        for (path, at) in
+            [("a", 1), ("$ß..a", 2), ("$.ß..a", 4), ("$.a[01]", 5), ("$.a['ß\\x']", 7), ("$['a'", 6), ("$.1", 3)]
+        {
+            assert_eq!(Path::parse(path).expect_err(path).at, at, "{path}");
+        }
     }
 
     proptest! {

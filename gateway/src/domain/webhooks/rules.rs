@@ -26,41 +26,44 @@ const MOST_TYPES: usize = 64;
 /// Genuine events a second that a webhook may be given.
 const MOST_PER_SECOND: u32 = 1000;
 
-/// Why settings cannot be saved.
+/// Why settings cannot be saved. Each text begins with what it is about, as options of `deskgate hook` are called.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WrongSettings {
     /// The name is none.
-    #[error("{0}")]
+    #[error("name: {0}")]
     Name(String),
     /// The text of the input.
     #[error("text: {0}")]
     Text(#[from] WrongTemplate),
     /// A path.
     #[error("{0}: {1}")]
-    Path(String, WrongPath),
+    Path(&'static str, WrongPath),
+    /// A label's path.
+    #[error("label: {0}: {1}")]
+    Label(String, WrongPath),
     /// The condition.
-    #[error(transparent)]
+    #[error("condition: {0}")]
     Condition(#[from] WrongCondition),
     /// The event types.
-    #[error("a filter has at most 64 event types of 1 to 255 characters, with a * at the end only")]
+    #[error("event-type: a filter has at most 64 event types of 1 to 255 characters, with a * at the end only")]
     Types,
     /// Nobody to run for.
-    #[error("a webhook needs a subject: a fixed one, or a path to it, or both")]
+    #[error("subject: a webhook needs a subject: a fixed one, or a path to it, or both")]
     NoSubject,
     /// No name of a business user.
-    #[error("a subject has 1 to 255 visible ASCII characters")]
+    #[error("subject: a subject has 1 to 255 visible ASCII characters")]
     Subject,
     /// The labels.
-    #[error("at most 13 labels, with names of 1 to 64 characters that do not begin with webhook_")]
+    #[error("label: at most 13 labels, with names of 1 to 64 characters that do not begin with webhook_")]
     Labels,
     /// The rate.
-    #[error("a webhook takes 1 to 1000 events a second")]
+    #[error("rate: a webhook takes 1 to 1000 events a second")]
     Rate,
     /// A header's name.
-    #[error("{0:?} is no name of a header")]
-    Header(String),
+    #[error("{0}: {1:?} is no name of a header")]
+    Header(&'static str, String),
     /// What stands before a signature.
-    #[error("a prefix has at most 64 visible ASCII characters")]
+    #[error("prefix: a prefix has at most 64 visible ASCII characters")]
     Prefix,
 }
 
@@ -73,10 +76,10 @@ pub(super) enum Source {
 
 impl Source {
     /// A path begins with `$`; everything else is a header's name.
-    pub(super) fn parse(text: &str) -> Result<Self, WrongSettings> {
+    pub(super) fn parse(what: &'static str, text: &str) -> Result<Self, WrongSettings> {
         match text.starts_with('$') {
-            true => path("event id or type", text).map(Self::Payload),
-            false => header(text).map(|()| Self::Header(text.to_owned())),
+            true => path(what, text).map(Self::Payload),
+            false => header(what, text).map(|()| Self::Header(text.to_owned())),
         }
     }
 
@@ -88,14 +91,14 @@ impl Source {
     }
 }
 
-fn path(what: &str, text: &str) -> Result<Path, WrongSettings> {
-    Path::parse(text).map_err(|error| WrongSettings::Path(what.to_owned(), error))
+fn path(what: &'static str, text: &str) -> Result<Path, WrongSettings> {
+    Path::parse(text).map_err(|error| WrongSettings::Path(what, error))
 }
 
-fn header(name: &str) -> Result<(), WrongSettings> {
+fn header(what: &'static str, name: &str) -> Result<(), WrongSettings> {
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     let usable = (1..=64).contains(&name.len()) && name.bytes().all(token);
-    if usable { Ok(()) } else { Err(WrongSettings::Header(name.chars().take(80).collect())) }
+    if usable { Ok(()) } else { Err(WrongSettings::Header(what, name.chars().take(80).collect())) }
 }
 
 /// Filter and mapping, read once.
@@ -143,12 +146,15 @@ impl Rules {
             condition: condition.as_deref().map(Condition::parse).transpose()?,
             text: Template::parse(text)?,
             subject: subject.clone(),
-            subject_path: optional("subject", subject_path)?,
-            conversation_key: optional("conversation_key", conversation_key)?,
+            subject_path: optional("subject-path", subject_path)?,
+            conversation_key: optional("conversation-key", conversation_key)?,
             labels: metadata
                 .iter()
-                .map(|(name, text)| Ok((name.clone(), path(name, text)?)))
-                .collect::<Result<_, WrongSettings>>()?,
+                .map(|(name, text)| match Path::parse(text) {
+                    Ok(path) => Ok((name.clone(), path)),
+                    Err(error) => Err(WrongSettings::Label(name.clone(), error)),
+                })
+                .collect::<Result<_, _>>()?,
         })
     }
 
@@ -218,12 +224,12 @@ pub(super) fn own_labels(hook_id: HookId, event: &Event) -> impl Iterator<Item =
 
 fn check_scheme(scheme: &WebhookScheme) -> Result<(), WrongSettings> {
     let WebhookScheme::Hmac(plain) = scheme else { return Ok(()) };
-    header(&plain.header)?;
+    header("signature-header", &plain.header)?;
     if plain.prefix.len() > 64 || !plain.prefix.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(WrongSettings::Prefix);
     }
-    for source in [&plain.event_id, &plain.event_type].into_iter().flatten() {
-        Source::parse(source)?;
+    for (what, source) in [("event-id-from", &plain.event_id), ("event-type-from", &plain.event_type)] {
+        source.as_deref().map(|source| Source::parse(what, source)).transpose()?;
     }
     Ok(())
 }

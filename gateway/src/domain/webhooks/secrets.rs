@@ -40,6 +40,12 @@ pub fn read(scheme: &WebhookScheme, text: &str) -> Result<Zeroizing<Vec<u8>>, Wr
     }
 }
 
+/// What stands in the place of a secret that the other side chooses later, where it first has to know the webhook's address.
+/// Nobody knows it, so nothing is genuine until then.
+pub fn nobodys() -> Zeroizing<Vec<u8>> {
+    Zeroizing::new(SigningSecret::generate().reveal().as_bytes().to_vec())
+}
+
 /// A new secret: as people pass it on, and its bytes.
 ///
 /// # Errors

@@ -6,8 +6,8 @@
 
 use serde_json::Value;
 
-use super::Event;
 use super::path::{Path, WrongPath};
+use super::{Event, character};
 use crate::domain::bodies::MAX_TEXT;
 
 /// Bytes of a template.
@@ -37,17 +37,17 @@ pub enum WrongTemplate {
     #[error("a template has 1 to {LONGEST} bytes")]
     Length,
     /// A place has no end.
-    #[error("{{{{ is never closed with }}}}")]
-    Open,
+    #[error("the {{{{ at character {0} is never closed with }}}}")]
+    Open(usize),
     /// What stands in a place is not known.
     #[error(
-        "in {{{{ }}}} stands a path such as $.issue.title, event.id or event.type, and after ?? what is put in its place where \
-         there is none, in quotes"
+        "at character {0}: in {{{{ }}}} stands a path such as $.issue.title, event.id or event.type, and after ?? what is put in \
+         its place where there is none, in quotes"
     )]
-    Place,
+    Place(usize),
     /// A path is none.
-    #[error(transparent)]
-    Path(#[from] WrongPath),
+    #[error("at character {0}: {1}")]
+    Path(usize, WrongPath),
 }
 
 /// The text would be longer than an input may be.
@@ -66,9 +66,10 @@ impl Template {
         }
         let (mut parts, mut rest) = (Vec::new(), text);
         while let Some((before, more)) = rest.split_once("{{") {
-            let (place, after) = apart(more, "}}").ok_or(WrongTemplate::Open)?;
+            let at = character(text, &rest[before.len()..]);
+            let (place, after) = apart(more, "}}").ok_or(WrongTemplate::Open(at))?;
             parts.push(Part::Text(before.to_owned()));
-            parts.push(part(place.trim())?);
+            parts.push(part(place.trim(), at)?);
             rest = after;
         }
         parts.push(Part::Text(rest.to_owned()));
@@ -132,20 +133,23 @@ fn apart<'a>(text: &'a str, mark: &str) -> Option<(&'a str, &'a str)> {
     None
 }
 
-fn part(place: &str) -> Result<Part, WrongTemplate> {
+/// What stands in a place whose braces begin at that character.
+fn part(place: &str, at: usize) -> Result<Part, WrongTemplate> {
     // A text by itself: how braces are written.
     if let Some(text) = quoted(place) {
         return Ok(Part::Text(text));
     }
     let (what, otherwise) = match apart(place, "??") {
-        Some((what, text)) => (what.trim(), quoted(text.trim()).ok_or(WrongTemplate::Place)?),
+        Some((what, text)) => (what.trim(), quoted(text.trim()).ok_or(WrongTemplate::Place(at))?),
         None => (place, String::new()),
     };
     let what = match what {
         "event.id" => What::EventId,
         "event.type" => What::EventType,
-        path if path.starts_with('$') => What::Payload(Path::parse(path)?),
-        _ => return Err(WrongTemplate::Place),
+        path if path.starts_with('$') => {
+            What::Payload(Path::parse(path).map_err(|error| WrongTemplate::Path(at, error))?)
+        }
+        _ => return Err(WrongTemplate::Place(at)),
     };
     Ok(Part::Place { what, otherwise })
 }
@@ -194,6 +198,8 @@ mod tests {
             assert!(Template::parse(text).is_err(), "{text:?}");
         }
         assert_eq!(Template::parse(&"a".repeat(LONGEST + 1)).unwrap_err(), WrongTemplate::Length);
+        assert_eq!(Template::parse("ß {{ $.a }} {{ $.b").unwrap_err(), WrongTemplate::Open(13));
+        assert_eq!(Template::parse("ß {{ $.a }} {{ b }}").unwrap_err(), WrongTemplate::Place(13));
     }
 
     #[test]

@@ -75,6 +75,11 @@ pub fn find_programs(state_dir: &Path) -> Result<(), ClusterError> {
     binaries::choose(&directories, existing.map(|major| (data_dir.as_path(), major))).map(drop)
 }
 
+/// Where PostgreSQL's programs may be, the server's and its clients'.
+pub(super) fn program_directories() -> Vec<PathBuf> {
+    binaries::directories(None, std::env::var_os("PATH").as_deref())
+}
+
 /// What a database would be made by that is made here now: PostgreSQL's major version, and a digest of what `initdb` is
 /// told. Whoever keeps a copy of one knows by it whether another is the same.
 ///

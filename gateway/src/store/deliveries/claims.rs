@@ -94,12 +94,12 @@ const DUE: &str = "-- deliveries::claim
             WHERE n.state = 'pending' AND n.destination_id > w.destination_id ORDER BY n.destination_id LIMIT 1)
         FROM waiting w WHERE w.destination_id IS NOT NULL
     ), due AS MATERIALIZED (
-        SELECT d.delivery_id FROM waiting w
+        SELECT d.delivery_id, d.due_at, d.run_id, d.data FROM waiting w
         JOIN destinations t ON t.destination_id = w.destination_id AND t.kind = 'callback' AND t.disabled_at IS NULL
         LEFT JOIN unnest($3::uuid[], $4::int[]) AS known(destination_id, free)
             ON known.destination_id = w.destination_id
         CROSS JOIN LATERAL (
-            SELECT delivery_id, due_at FROM deliveries
+            SELECT delivery_id, due_at, run_id, data FROM deliveries
             WHERE destination_id = w.destination_id AND state = 'pending' AND due_at <= now()
             ORDER BY due_at LIMIT coalesce(known.free, $5) FOR UPDATE SKIP LOCKED) d
         ORDER BY d.due_at LIMIT $1)";
@@ -107,16 +107,25 @@ const DUE: &str = "-- deliveries::claim
 /// What is due at one listener.
 const DUE_AT_LISTENER: &str = "-- deliveries::claim_for_listener
     WITH due AS MATERIALIZED (
-        SELECT delivery_id FROM deliveries
+        SELECT delivery_id, due_at, run_id, data FROM deliveries
         WHERE destination_id = $3 AND state = 'pending' AND due_at <= now()
         ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED)";
 
-/// The statement that takes what is due.
-fn take(due: &str) -> String {
+/// The statement that takes of what is due, the longest due first, as long as what was taken before tells of fewer bytes than
+/// that parameter: each is read whole, and a run can be large.
+fn take(due: &str, bytes: &str) -> String {
     format!(
-        "{due}, taken AS (
+        "{due}, sized AS (
+            SELECT due.delivery_id, due.due_at, coalesce(octet_length(due.data), (
+                SELECT coalesce(octet_length(r.input::text), 0) + coalesce(octet_length(r.result::text), 0)
+                    + coalesce(octet_length(r.error::text), 0)
+                FROM runs r WHERE r.run_id = due.run_id), 0) AS bytes
+            FROM due
+        ), fitting AS (
+            SELECT delivery_id, sum(bytes) OVER (ORDER BY due_at, delivery_id) - bytes AS before FROM sized
+        ), taken AS (
             UPDATE deliveries d SET attempt = d.attempt + 1, due_at = now() + make_interval(secs => $2)
-            FROM due WHERE d.delivery_id = due.delivery_id RETURNING d.*
+            FROM fitting f WHERE d.delivery_id = f.delivery_id AND f.before < {bytes} RETURNING d.*
         ), begun AS (
             INSERT INTO delivery_attempts (delivery_id, attempt, host)
             SELECT d.delivery_id, d.attempt, t.host FROM taken d JOIN destinations t USING (destination_id))
@@ -129,35 +138,46 @@ fn take(due: &str) -> String {
 
 impl Store {
     /// Takes at most `limit` deliveries that are due at callbacks, the longest due first: of the destinations in `known`
-    /// as many as they have room for, of the others `usual` each.
+    /// as many as they have room for, of the others `usual` each. What they tell of has at most `bytes` and one more run.
     pub async fn claim_deliveries(
         &self,
         limit: u32,
+        bytes: usize,
         known: &[Room],
         usual: u32,
         lease: Duration,
     ) -> Result<Vec<Claimed>, Error> {
-        let sql = take(DUE);
+        let sql = take(DUE, "$6::int8");
         let ids: Vec<Uuid> = known.iter().map(|room| room.destination_id.uuid()).collect();
         let free: Vec<i32> = known.iter().map(|room| i32::try_from(room.free).unwrap_or(i32::MAX)).collect();
         let rows = self
             .relaxed_rows(
                 &sql,
-                &[&i64::from(limit), &lease.as_secs_f64(), &ids, &free, &i32::try_from(usual).unwrap_or(i32::MAX)],
+                &[
+                    &i64::from(limit),
+                    &lease.as_secs_f64(),
+                    &ids,
+                    &free,
+                    &i32::try_from(usual).unwrap_or(i32::MAX),
+                    &i64::try_from(bytes).unwrap_or(i64::MAX),
+                ],
             )
             .await?;
         rows.iter().map(claimed).collect()
     }
 
-    /// Takes at most `limit` deliveries that are due at a listener.
+    /// Takes at most `limit` deliveries that are due at a listener, bounded by `bytes` likewise.
     pub async fn claim_for_listener(
         &self,
         listener_id: DestinationId,
         limit: u32,
+        bytes: usize,
         lease: Duration,
     ) -> Result<Vec<Claimed>, Error> {
-        let sql = take(DUE_AT_LISTENER);
-        let rows = self.relaxed_rows(&sql, &[&i64::from(limit), &lease.as_secs_f64(), &listener_id.uuid()]).await?;
+        let sql = take(DUE_AT_LISTENER, "$4::int8");
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        let rows =
+            self.relaxed_rows(&sql, &[&i64::from(limit), &lease.as_secs_f64(), &listener_id.uuid(), &bytes]).await?;
         rows.iter().map(claimed).collect()
     }
 }

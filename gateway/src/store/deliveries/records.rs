@@ -1,7 +1,7 @@
 //! What callers and owners read about deliveries.
 
 use deskgate_protocol::delivery::{Delivery, DeliveryState};
-use deskgate_protocol::management::{DeliveryAttempt, DeliveryDetail, OwnDelivery};
+use deskgate_protocol::management::{DeliveryAttempt, DeliveryDetail, DeliveryPage, ListDeliveries, OwnDelivery};
 use deskgate_protocol::{ApplicationId, DeliveryId, DeviceId, EndpointId, RunId};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{IsolationLevel, Row};
@@ -27,26 +27,35 @@ pub struct Sought<'a> {
     pub state: Option<DeliveryState>,
 }
 
-/// What an owner's list is to show.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct OwnSought {
-    /// Only of this device's applications; `None`: of everybody's, for the administrator.
-    pub device_id: Option<DeviceId>,
-    /// Only older ones.
-    pub before: Option<DeliveryId>,
-    /// Only of this application.
-    pub app_id: Option<ApplicationId>,
-    /// Only of this run.
-    pub run_id: Option<RunId>,
-    /// Only in this state.
-    pub state: Option<DeliveryState>,
-}
+/// Deliveries on one page of an owner's list at most.
+const LONGEST_PAGE: u32 = 100;
 
 /// A delivery `d` with its destination `t` and its last attempt `x`.
 const SELECT: &str = "SELECT d.*, t.kind AS destination_kind, coalesce(x.host, t.host) AS url_host,
         x.took_ms, x.status_code, x.error_code
     FROM deliveries d JOIN destinations t USING (destination_id)
     LEFT JOIN delivery_attempts x ON x.delivery_id = d.delivery_id AND x.attempt = d.attempt";
+
+/// Which deliveries a page of a device has: the newest among the newest of each of its applications, so that nobody
+/// else's are read. An application is told by a range and by the order, which only its own index has: for one that is told by `=` the
+/// planner may walk everybody's by the key of the table, as it does not know whose deliveries are the newest.
+const OF_DEVICE: &str = "-- deliveries::own
+    WITH newest AS (
+        SELECT o.delivery_id FROM applications a CROSS JOIN LATERAL (
+            SELECT d.delivery_id FROM deliveries d
+            WHERE (d.app_id, d.delivery_id) < (a.app_id, $1::uuid) AND d.app_id >= a.app_id
+                AND ($4::uuid IS NULL OR d.run_id = $4) AND ($5::text IS NULL OR d.state = $5)
+            ORDER BY d.app_id DESC, d.delivery_id DESC LIMIT $6) o
+        WHERE a.device_id = $2 AND ($3::uuid IS NULL OR a.app_id = $3)
+        ORDER BY o.delivery_id DESC LIMIT $6)";
+
+/// The same of everybody.
+const OF_ALL: &str = "-- deliveries::of_all
+    WITH newest AS (
+        SELECT d.delivery_id FROM deliveries d
+        WHERE d.delivery_id < $1 AND $2::uuid IS NULL AND ($3::uuid IS NULL OR d.app_id = $3)
+            AND ($4::uuid IS NULL OR d.run_id = $4) AND ($5::text IS NULL OR d.state = $5)
+        ORDER BY d.delivery_id DESC LIMIT $6)";
 
 impl Store {
     /// A page of a caller's deliveries, newest first. What goes to listeners is not the callers' concern.
@@ -76,20 +85,32 @@ impl Store {
         Ok(Page::of(read, limit, |read: &Delivery| Place { moment: read.created_at.0, id: read.delivery_id.uuid() }))
     }
 
-    /// An owner's deliveries, newest first, and one more than `limit` if there are more.
-    pub async fn own_deliveries(&self, sought: &OwnSought, limit: u32) -> Result<Vec<OwnDelivery>, Error> {
+    /// A page of the deliveries of a device's applications, newest first; without a device of everybody's, for the
+    /// administrator.
+    pub async fn own_deliveries(
+        &self,
+        device_id: Option<DeviceId>,
+        sought: &ListDeliveries,
+    ) -> Result<DeliveryPage, Error> {
+        let newest = match device_id {
+            Some(_) => OF_DEVICE,
+            None => OF_ALL,
+        };
         let sql = format!(
-            "-- deliveries::own
-            {SELECT} JOIN applications a ON a.app_id = d.app_id
-            WHERE d.delivery_id < $1 AND ($2::uuid IS NULL OR a.device_id = $2) AND ($3::uuid IS NULL OR d.app_id = $3)
-                AND ($4::uuid IS NULL OR d.run_id = $4) AND ($5::text IS NULL OR d.state = $5)
-            ORDER BY d.delivery_id DESC LIMIT $6"
+            "{newest} {SELECT} WHERE d.delivery_id = ANY(ARRAY(SELECT * FROM newest)) ORDER BY d.delivery_id DESC"
         );
         let before = sought.before.map_or(Uuid::max(), DeliveryId::uuid);
-        let (device, app) = (sought.device_id.map(DeviceId::uuid), sought.app_id.map(ApplicationId::uuid));
+        let (device, app) = (device_id.map(DeviceId::uuid), sought.app_id.map(ApplicationId::uuid));
         let (run, state) = (sought.run_id.map(RunId::uuid), sought.state.map(DeliveryState::as_str));
+        let limit = sought.limit.clamp(1, LONGEST_PAGE);
+        // One more shows whether there are more.
         let params: [&(dyn ToSql + Sync); 6] = [&before, &device, &app, &run, &state, &(i64::from(limit) + 1)];
-        self.filtered_rows(&sql, &params).await?.iter().map(own).collect()
+        let rows = self.filtered_rows(&sql, &params).await?;
+        let mut deliveries = rows.iter().map(own).collect::<Result<Vec<_>, _>>()?;
+        let is_full = deliveries.len() > limit as usize;
+        deliveries.truncate(limit as usize);
+        let next = deliveries.last().filter(|_| is_full).map(|last| last.delivery.delivery_id);
+        Ok(DeliveryPage { deliveries, next })
     }
 
     /// One delivery with its attempts; without a device it is anybody's.

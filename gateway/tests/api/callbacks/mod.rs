@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use deskgate_gateway::callbacks::rounds::{self, Clocks, Post};
-use deskgate_gateway::callbacks::send::{Answer, SendError, Sent};
+use deskgate_gateway::callbacks::send::{Answer, Sent};
 use deskgate_gateway::domain::deliveries::Scribe;
 use deskgate_gateway::domain::destinations::Destination;
 use deskgate_gateway::signing::{self, SigningSecret};
 use deskgate_gateway::store::Store;
 use deskgate_protocol::DeliveryId;
-use deskgate_protocol::delivery::{CallbackEvent, DeliveryState};
+use deskgate_protocol::delivery::{CallbackEvent, DeliveryErrorCode, DeliveryState};
 use deskgate_protocol::management::{
     CallbackWithSecret, DeliveryDetail, ListDeliveries, OwnDelivery, SetAllowlist, SetCallback, ShowDelivery,
 };
@@ -62,7 +62,7 @@ impl Got {
     }
 }
 
-type Reaction = Arc<dyn Fn(&Got, usize) -> Result<Answer, SendError> + Send + Sync>;
+type Reaction = Arc<dyn Fn(&Got, usize) -> Result<Answer, DeliveryErrorCode> + Send + Sync>;
 
 /// Plays every receiver: remembers what came, and answers as it is told.
 #[derive(Clone)]
@@ -75,7 +75,9 @@ pub(super) struct Receiver {
 
 impl Receiver {
     /// Answers with what this says of what came, and of how much came to this address before.
-    pub(super) fn that(reaction: impl Fn(&Got, usize) -> Result<Answer, SendError> + Send + Sync + 'static) -> Self {
+    pub(super) fn that(
+        reaction: impl Fn(&Got, usize) -> Result<Answer, DeliveryErrorCode> + Send + Sync + 'static,
+    ) -> Self {
         Self { got: Arc::default(), reaction: Arc::new(reaction), release: Arc::default() }
     }
 
@@ -104,7 +106,7 @@ impl Post for Receiver {
             before
         };
         let answer = (self.reaction)(&got, before);
-        if answer == Err(SendError::Timeout) {
+        if answer == Err(DeliveryErrorCode::Timeout) {
             self.release.notified().await;
         }
         Sent { answer, took: Duration::from_millis(7) }

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use deskgate_gateway::callbacks::send::{Answer, SendError};
+use deskgate_gateway::callbacks::send::Answer;
 use deskgate_protocol::delivery::{CallbackEvent, DeliveryErrorCode, DeliveryState};
 use deskgate_protocol::management::{CallbackOff, RollCallbackSecret, SetAllowlist, SetCallback, ShowCallback};
 use deskgate_protocol::{Timestamp, VERSION};
+use futures_util::StreamExt;
 
 use super::{HOST, Receiver, URL, all, answer, callback, deliveries, hurry, rounds, set, shown};
 use crate::store::{Shelf, succeeded};
@@ -55,12 +56,30 @@ async fn what_arrives_is_signed_and_says_what_the_run_says() {
 }
 
 #[tokio::test]
+async fn what_is_taken_at_once_is_bounded_by_its_bytes_and_one_is_always_taken() {
+    let shelf = Shelf::new().await;
+    callback(&shelf.desk, &[]).await;
+    for _ in 0..5 {
+        told(&shelf).await;
+    }
+    let large = r#"UPDATE runs SET input = json_build_object('text', repeat('x', 100000))"#;
+    shelf.database.execute(large).await;
+    let taken = async |bytes| {
+        let claimed = shelf.store.claim_deliveries(100, bytes, &[], 100, LEASE).await.expect("taken");
+        claimed.into_iter().map(|claimed| claimed.delivery_id).collect::<Vec<_>>()
+    };
+    assert_eq!((taken(0).await.len(), taken(1).await.len()), (0, 1), "the first one, however large it is");
+    assert_eq!(taken(150_000).await.len(), 2);
+    assert_eq!(taken(usize::MAX).await.len(), 2, "the rest, and none twice");
+}
+
+#[tokio::test]
 async fn only_a_2xx_confirms_and_every_attempt_is_a_record_until_the_last() {
     let shelf = Shelf::new().await;
     callback(&shelf.desk, &[]).await;
     told(&shelf).await;
     let receiver = Receiver::that(|_, before| match before {
-        0 => Err(SendError::ConnectFailed),
+        0 => Err(DeliveryErrorCode::ConnectFailed),
         1 => Ok(answer(302)),
         2 => Ok(Answer { retry_after: Some("7200".to_owned()), ..answer(503) }),
         _ => Ok(answer(500)),
@@ -157,38 +176,42 @@ async fn while_a_secret_rolls_both_sign_and_afterwards_only_the_new_one() {
 }
 
 #[tokio::test]
-async fn one_receiver_that_never_answers_delays_no_other() {
+async fn one_receiver_that_never_answers_delays_none_of_a_thousand_others() {
+    const OTHERS: usize = 1000;
     let shelf = Shelf::new().await;
     let desk = &shelf.desk;
     callback(desk, &[]).await;
-    let others = 40;
-    for number in 0..others {
+    let set_up = async |number: usize| {
         let app = desk.application(&format!("other {number}")).await;
         let url = Some(format!("https://{HOST}/{number}"));
         let set = SetCallback { app_id: app.id, url, types: None, enabled: None, keep_answers: None };
         desk.desktop.set_callback(set).await.expect("set");
-    }
-    // The deaf one has the longest queue, and the oldest.
-    let queue = |url: &str, count: u32| {
+    };
+    futures_util::stream::iter(0..OTHERS).for_each_concurrent(16, set_up).await;
+    let queue = |which: &str, count: u32| {
         format!(
             "INSERT INTO deliveries (delivery_id, destination_id, app_id, event_id, type, event_at, data, due_at)
             SELECT new_delivery_id(), destination_id, app_id, gen_random_uuid(), 'webhook.test', now(), '{{}}',
                 now() - interval '1 hour'
-            FROM destinations, generate_series(1, {count}) WHERE url LIKE '{url}'"
+            FROM destinations, generate_series(1, {count}) WHERE url {which} '%key=1'"
         )
     };
-    shelf.database.execute(&queue("%key=1", 500)).await;
-    let receiver = Receiver::that(|got, _| if got.url == URL { Err(SendError::Timeout) } else { Ok(answer(200)) });
+    let receiver =
+        Receiver::that(|got, _| if got.url == URL { Err(DeliveryErrorCode::Timeout) } else { Ok(answer(200)) });
     let _rounds = rounds(&shelf.store, &receiver, LEASE);
-    receiver.gets(2).await;
-    let began = Instant::now();
-    shelf.database.execute(&queue(&format!("https://{HOST}/_"), 5)).await;
-    shelf.database.execute(&queue(&format!("https://{HOST}/__"), 5)).await;
-    let answered = async || receiver.got().iter().filter(|got| got.url != URL).count() == others * 5;
-    until("the others are told", answered).await;
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    let deaf = receiver.got().iter().filter(|got| got.url == URL).count();
-    assert_eq!(deaf, 2, "one that never answers holds two places and no more");
+    let others = async || receiver.got().iter().filter(|got| got.url != URL).count();
+    let all_told = async |round: usize| {
+        let began = Instant::now();
+        shelf.database.execute(&queue("NOT LIKE", 1)).await;
+        until("the others are told", async || others().await == round * OTHERS).await;
+        println!("{OTHERS} others are told in {:?}", began.elapsed());
+    };
+    all_told(1).await;
+    // The deaf one has the longest queue, and the oldest.
+    shelf.database.execute(&queue("LIKE", 500)).await;
+    until("the deaf one is sent to", async || receiver.got().len() == OTHERS + 2).await;
+    all_told(2).await;
+    assert_eq!(receiver.got().len(), 2 * OTHERS + 2, "one that never answers holds two places and no more");
 }
 
 #[tokio::test]
@@ -199,7 +222,7 @@ async fn two_replicas_never_make_the_same_attempt_and_a_lost_one_is_followed_by_
         told(&shelf).await;
     }
     // Of three gateways one never hears an answer, as if it had died in each of its attempts.
-    let (dying, living) = (Receiver::that(|_, _| Err(SendError::Timeout)), Receiver::answering(200));
+    let (dying, living) = (Receiver::that(|_, _| Err(DeliveryErrorCode::Timeout)), Receiver::answering(200));
     let lease = Duration::from_millis(1500);
     let died = rounds(&shelf.store, &dying, lease);
     dying.gets(2).await;

@@ -266,7 +266,7 @@ impl History<'_> {
                     stop: None,
                 });
             }
-            Step::Connect => match self.shelf.store.begin_session(&self.shelf.desk.key, "0.1.0", LEASE).await {
+            Step::Connect => match self.shelf.store.begin_session(&self.shelf.desk.key, None, "0.1.0", LEASE).await {
                 Ok(Some((session, held))) => self.connected(session, held.iter().map(|run| run.run_id).collect()),
                 begun => assert!(self.revoked && matches!(begun, Ok(None))),
             },

@@ -2,6 +2,7 @@
 
 use deskgate_gateway::store::own_lists::SoughtConversations;
 use deskgate_protocol::ConversationId;
+use deskgate_protocol::management::ListDeliveries;
 
 use super::{Shelf, quoted};
 use crate::support::until;
@@ -48,4 +49,42 @@ async fn a_devices_conversations_and_their_messages_are_found_without_reading_th
     let past_them = "SELECT sum(idx_scan) FROM pg_stat_user_indexes
         WHERE indexrelname IN ('conversations_pkey', 'runs_by_caller')";
     assert_eq!(database.value(past_them).await, "0");
+}
+
+#[tokio::test]
+async fn a_devices_deliveries_are_found_without_reading_those_of_others() {
+    let shelf = Shelf::new().await;
+    let others = Desk::pair(&shelf.store).await;
+    let Shelf { database, store, desk } = shelf;
+    // Those of others are newer.
+    for (of, count, newer) in [(&desk, 3, 1), (&others, 2000, 2)] {
+        let (app, to) = (quoted(of.app.id.uuid()), quoted(uuid::Uuid::from_u128(newer)));
+        let rows = format!(
+            "WITH there AS (
+                INSERT INTO destinations (destination_id, app_id, kind, url, host, types, sealed_secret)
+                VALUES ({to}, {app}, 'callback', 'https://a.example/', 'a.example', '{{run.succeeded}}', ''))
+            INSERT INTO deliveries (delivery_id, destination_id, app_id, event_id, type, event_at, data)
+            SELECT ('{newer:08}' || lpad(to_hex(number), 24, '0'))::uuid, {to}, {app}, gen_random_uuid(), 'webhook.test', now(), '{{}}'
+            FROM generate_series(1, {count}) number"
+        );
+        database.execute(&rows).await;
+    }
+    database.execute("ANALYZE deliveries").await;
+    let read = "SELECT sum(idx_tup_read) + (SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'deliveries')
+        FROM pg_stat_user_indexes WHERE relname = 'deliveries'";
+    let looks = async || database.value(read).await.parse::<u64>().expect("a number");
+    let before = looks().await;
+    let sought = ListDeliveries { limit: 2, ..ListDeliveries::default() };
+    let page = store.own_deliveries(Some(desk.device_id), &sought).await.expect("read");
+    assert_eq!(page.deliveries.len(), 2);
+    let rest = ListDeliveries { before: page.next, ..sought };
+    let rest = store.own_deliveries(Some(desk.device_id), &rest).await.expect("read");
+    assert_eq!((rest.deliveries.len(), rest.next), (1, None));
+    let anybodys = store.own_deliveries(None, &sought).await.expect("read");
+    assert!(anybodys.deliveries.iter().all(|own| own.app_id == others.app.id) && anybodys.next.is_some());
+
+    // Closed connections have told the server everything they did.
+    drop((store, desk, others));
+    until("the reads to be told", async || looks().await >= before + 8).await;
+    assert!(looks().await < before + 40, "three pages read {} entries", looks().await - before);
 }

@@ -3,15 +3,18 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use deskgate_gateway::store::accounts::Account;
 use deskgate_gateway::store::activity::Owner;
-use deskgate_gateway::store::applications::{NewKey, NewSecret};
+use deskgate_gateway::store::applications::{NewKey, NewSecret, SoughtApplications};
 use deskgate_gateway::store::attempts::What;
 use deskgate_gateway::store::certificates::{NewCertificate, Subject};
+use deskgate_gateway::store::own_lists::SoughtRuns;
 use deskgate_gateway::store::run_list::{Sought, Waiting};
 use deskgate_gateway::store::webhook_receipts::NewReceipt;
 use deskgate_gateway::store::webhooks::NewWebhook;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{Refused, RefusedCode};
+use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::management::{AskedBy, PublishEndpoint, ReceiptOutcome, Scope};
 use deskgate_protocol::{ApplicationId, EndpointId, HookId, KeyId, ReceiptId, RunId, VERSION};
 
@@ -39,6 +42,10 @@ fn collect(folder: &std::path::Path, names: &mut BTreeSet<String>) {
             names.extend(named);
         }
     }
+}
+
+fn a_key() -> PublicKey {
+    PublicKey::of(&ed25519_dalek::SigningKey::from_bytes(&std::array::from_fn(|_| rand::random())))
 }
 
 /// The life of a webhook.
@@ -77,7 +84,7 @@ async fn webhooks(shelf: &Shelf, owner: Owner) {
 async fn every_statement_is_understood_by_the_database() {
     let shelf = Shelf::new().await;
     let (store, desk, digest) = (&shelf.store, &shelf.desk, Sha256Digest::of(b"x"));
-    let owner = Owner { device_id: desk.device_id, by: AskedBy::Cli };
+    let owner = Owner { device_id: desk.device_id, by: AskedBy::Cli.into() };
     let mut executed = BTreeSet::new();
     let mut done = |names: &[&str]| executed.extend(names.iter().map(|name| (*name).to_owned()));
 
@@ -108,7 +115,28 @@ async fn every_statement_is_understood_by_the_database() {
     store.note_refusal(&desk.key, "9.9.9", &refusal).await.expect("note_refusal");
     let refused = store.device(desk.device_id).await.expect("device").expect("there");
     assert_eq!((refused.refusal, refused.device_version.as_deref()), (Some(refusal), Some("9.9.9")));
-    done(&["devices::by_key", "devices::all", "devices::one", "devices::rename", "devices::note_refusal"]);
+    // Executed by the tests of backups.
+    done(&["backup::moment", "backup::tables", "backup::in_use", "backup::fence_sessions"]);
+    // Executed by the tests of upgrades.
+    done(&["devices::met"]);
+    assert_eq!(store.devices_before(None, 5).await.expect("devices_before").len(), 1);
+    assert!(store.devices_before(Some(desk.device_id), 5).await.expect("devices_before").is_empty());
+    done(&[
+        "devices::before",
+        "devices::by_key",
+        "devices::all",
+        "devices::one",
+        "devices::rename",
+        "devices::note_refusal",
+    ]);
+
+    let (account, key) = (Account { issuer: "i".to_owned(), subject: "s".to_owned() }, a_key());
+    store.pair_with_account("one", &key, &account, 1).await.expect("pair_with_account");
+    let paired = store.device_by_key(&key).await.expect("device_by_key").expect("paired");
+    assert_eq!((paired.name.as_str(), paired.account), ("one", Some(account.clone())));
+    store.pair_with_account("two", &a_key(), &account, 1).await.expect("pair_with_account");
+    assert_eq!(store.devices().await.expect("devices").len(), 2, "the account has as many as it may");
+    done(&["accounts::one_at_a_time", "accounts::pair"]);
 
     let (session, _) = desk.connect().await;
     assert!(store.renew_session(session, LEASE).await.expect("renew_session"));
@@ -187,6 +215,14 @@ async fn every_statement_is_understood_by_the_database() {
     assert_eq!(store.whole_runs(desk.device_id, &[run_id, RunId::new()]).await.expect("whole_runs").len(), 1);
     done(&["runs::whole_runs"]);
     // Executed by the tests of the desktop's lists and overview.
+    let all = store.placed_runs(None, &SoughtRuns::default(), 10).await.expect("placed_runs");
+    assert!(all.entries.iter().all(|placed| placed.device_id == desk.device_id && placed.app_id == desk.app.id));
+    let sought = SoughtApplications::default();
+    assert_eq!(store.placed_applications(&sought, 10).await.expect("placed_applications").len(), 1);
+    let placed = store.placed_application(desk.app.id).await.expect("placed_application").expect("there");
+    assert_eq!(placed.device_id, desk.device_id);
+    assert_eq!(store.device_of_run(RunId::new()).await.expect("device_of_run"), None);
+    done(&["applications::placed", "applications::placed_one", "runs::device_of_run"]);
     done(&["own_lists::runs", "own_lists::conversations", "counts::moment", "counts::counted", "counts::started"]);
     done(&["counts::applications"]);
     store.forget_counts().await.expect("forget_counts");
@@ -239,7 +275,7 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["disabling::writers", "disabling::tell_runs", "disabling::note_runs_told", "disabling::complete"]);
     done(&["disabling::preview", "disabling::remove", "disabling::removed"]);
 
-    assert_eq!(store.census().await.expect("census").len(), 1);
+    assert_eq!(store.census().await.expect("census").len(), 2);
     assert!(store.applied_migration().await.expect("applied_migration") > 0);
     done(&["census::census", "census::applied_migration"]);
 
@@ -302,7 +338,13 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["destinations::open_listener", "destinations::keep_listener", "destinations::close_listener"]);
     done(&["deliveries::claim", "deliveries::claim_for_listener", "deliveries::held_by_listener"]);
     done(&["deliveries::settle", "deliveries::queue_by_hand", "deliveries::resend", "deliveries::of_caller"]);
-    done(&["deliveries::count_failed", "deliveries::recover", "deliveries::own", "deliveries::one"]);
+    done(&[
+        "deliveries::count_failed",
+        "deliveries::recover",
+        "deliveries::own",
+        "deliveries::of_all",
+        "deliveries::one",
+    ]);
     done(&["deliveries::attempts", "runs::told", "conversations::told", "deliveries::discard"]);
     done(&["disabling::close_destinations", "allowlist::hosts", "allowlist::take_away", "allowlist::add"]);
     store.callbacks(desk.device_id).await.expect("callbacks");

@@ -16,7 +16,8 @@ use crate::support::world::LEASE;
 async fn every_pass_does_its_work_once_also_when_replicas_make_rounds_together() {
     let shelf = Shelf::new().await;
     let key = &shelf.desk.key;
-    let (session, _) = shelf.store.begin_session(key, VERSION, Duration::ZERO).await.expect("stored").expect("paired");
+    let (session, _) =
+        shelf.store.begin_session(key, None, VERSION, Duration::ZERO).await.expect("stored").expect("paired");
     let lost = shelf.started(session).await;
     shelf.one(session, lost, 1, events(1, 1)).await;
     let unaccepted = shelf.queue().await;
@@ -88,7 +89,7 @@ async fn removing_a_device_ends_every_run_of_it_once() {
     assert_eq!(shelf.row(finished).await.0, "succeeded");
     assert!(!shelf.store.renew_session(session, LEASE).await.expect("asked"));
     assert!(!shelf.store.session_is_current(session).await.expect("asked"));
-    assert!(shelf.store.begin_session(&shelf.desk.key, VERSION, LEASE).await.expect("asked").is_none());
+    assert!(shelf.store.begin_session(&shelf.desk.key, None, VERSION, LEASE).await.expect("asked").is_none());
     let late = shelf.one(session, running, 1, succeeded(1)).await;
     assert_eq!(late, Recorded::Revoked(RevokeCode::AlreadyFinal));
 }

@@ -7,6 +7,7 @@ use deskgate_gateway::domain::access::Access;
 use deskgate_gateway::domain::admission::AdmissionDesk;
 use deskgate_gateway::domain::bodies::Bodies;
 use deskgate_gateway::domain::events::Streams;
+use deskgate_gateway::domain::trial::Trials;
 use deskgate_gateway::domain::webhooks::reception::Reception;
 use deskgate_gateway::http::server::{Entrance, Limits, serve};
 use deskgate_gateway::http::{Api, router};
@@ -62,10 +63,12 @@ pub(crate) fn api(store: &Store, limits: Limits, callers: domain::Limits, draini
         access,
         bodies: Bodies::new(&callers),
         reception,
+        trials: Trials::new(seal()),
         streams,
         desk,
         draining,
         limits: callers,
         listener: limits,
+        hosted: None,
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod call;
 pub(crate) mod certificate;
 pub(crate) mod cluster;
 pub(crate) mod door;
+pub(crate) mod issuer;
 pub(crate) mod raw;
 pub(crate) mod stream;
 pub(crate) mod tap;

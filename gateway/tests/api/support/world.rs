@@ -99,7 +99,7 @@ impl Desk {
 
     /// Begins a session, as the device does when it dials.
     pub(crate) async fn connect(&self) -> (SessionKey, Vec<HeldRun>) {
-        self.store.begin_session(&self.key, VERSION, LEASE).await.expect("stored").expect("paired")
+        self.store.begin_session(&self.key, None, VERSION, LEASE).await.expect("stored").expect("paired")
     }
 
     pub(crate) async fn claim(&self, session: SessionKey, limit: u32) -> Vec<Offer> {

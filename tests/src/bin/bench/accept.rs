@@ -8,12 +8,12 @@ use serde_json::json;
 
 use crate::Bench;
 use crate::desktop::Desktop;
-use crate::http::Target;
-use crate::load::{self, Outcome, Plan};
+use crate::load::{self, Outcome, Over, Plan};
 use crate::noop;
 use crate::pgbench::{Pgbench, Rows, Table};
 use crate::process::{children_cpu_seconds, cpu_seconds};
 use crate::report::{Report, median};
+use crate::requests::{Asks, Target};
 use crate::site::{self, Server};
 
 /// Connections that submit at the same time.
@@ -86,7 +86,8 @@ impl Site<'_> {
             time: self.bench.time(seconds),
             rate: None,
             at_most: None,
-            read: None,
+            asks: Asks::Submit,
+            over: Over::Tcp,
         }
     }
 
@@ -142,7 +143,7 @@ impl Site<'_> {
         load::send(&Plan { at_most: Some(1), warm_up: Duration::ZERO, ..self.plan(1.0) }).await?;
         let (database, _driver) = self.server.database().await?;
         let run_id: uuid::Uuid = database.query_one("SELECT run_id FROM runs", &[]).await?.try_get(0)?;
-        let plan = Plan { read: Some(deskgate_protocol::RunId::from(run_id).to_string()), ..self.plan(2.0) };
+        let plan = Plan { asks: Asks::Read(deskgate_protocol::RunId::from(run_id).to_string()), ..self.plan(2.0) };
         let (mut read, mut bare) = (Vec::new(), Vec::new());
         for _ in 0..self.bench.count(3) {
             read.push(load::send(&plan).await?.rate());

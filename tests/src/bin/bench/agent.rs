@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 
 use crate::Bench;
 use crate::desktop::Desktop;
-use crate::http::{Connection, Submission, Target, read};
+use crate::http::Connection;
 use crate::memory;
 use crate::provider::ModelProvider;
 use crate::report::{Report, median};
+use crate::requests::{Requests, Target, read};
 use crate::site::{self, PATIENCE, Server};
 
 const SCRIPTED: &str = "agent_overhead_ms_p50";
@@ -92,7 +93,7 @@ fn note(report: &mut Report, name: &'static str, times: &[f64]) {
 /// Milliseconds that one turn of each run took, without what `models_own` says of the model's.
 async fn turns(bench: &Bench, target: &Target, models_own: impl Fn() -> Duration) -> anyhow::Result<Vec<f64>> {
     let mut connection = Connection::open(target.address).await?;
-    let mut submission = Submission::new(target);
+    let mut submission = Requests::submissions(target);
     let mut times = Vec::new();
     for number in 0..WARM_UP + bench.count(RUNS) {
         models_own();
@@ -115,8 +116,8 @@ async fn turns(bench: &Bench, target: &Target, models_own: impl Fn() -> Duration
     Ok(times)
 }
 
-async fn submit(connection: &mut Connection, submission: &mut Submission, number: usize) -> anyhow::Result<Value> {
-    let status = connection.exchange(submission.with_key(0, number as u64)).await?;
+async fn submit(connection: &mut Connection, submission: &mut Requests, number: usize) -> anyhow::Result<Value> {
+    let status = connection.exchange(submission.next(0, number as u64)).await?;
     anyhow::ensure!(status == 202, "a submission was answered {status}");
     Ok(serde_json::from_slice(connection.body())?)
 }
@@ -142,7 +143,7 @@ async fn eight_active(desktop: &mut Desktop, report: &mut Report) -> anyhow::Res
     let slots = ACTIVE.to_string();
     let target = desktop.publish_as("eight", &["--model", &model, "--tools", "Read", "--concurrency", &slots]).await?;
     let mut connection = Connection::open(target.address).await?;
-    let mut submission = Submission::new(&target);
+    let mut submission = Requests::submissions(&target);
     let mut runs = Vec::new();
     for number in 0..ACTIVE as usize {
         runs.push(run_id(&submit(&mut connection, &mut submission, number).await?)?);

@@ -14,7 +14,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 
-use crate::http::{Connection, Submission, Target};
+use crate::http::Connection;
+use crate::requests::{Requests, Target};
 use crate::site::Server;
 
 /// A device whose frames are sent when this program likes.
@@ -73,7 +74,7 @@ impl ByHand {
     /// Submits a run, takes it and starts it.
     pub(crate) async fn start_run(&mut self, target: &Target, connection: &mut Connection) -> anyhow::Result<RunId> {
         self.next_submission += 1;
-        let status = connection.exchange(Submission::new(target).with_key(0, self.next_submission)).await?;
+        let status = connection.exchange(Requests::submissions(target).next(0, self.next_submission)).await?;
         anyhow::ensure!(status == 202, "a submission was answered {status}");
         self.line.send(&DeviceFrame::Ready { slots: 1, full: Vec::new() }).await;
         let GatewayFrame::Offer(offer) = self.hear().await? else { bail!("no offer") };

@@ -8,8 +8,8 @@ use anyhow::Context;
 use deskgate::store::Store;
 use serde_json::{Value, json};
 
-use crate::http::Target;
 use crate::process::Process;
+use crate::requests::Target;
 use crate::site::{PATIENCE, Programs, Server, answer};
 
 /// The desktop's agent.
@@ -75,13 +75,18 @@ impl Desktop {
 
     /// Pairs it with a server and connects to that over SSH.
     pub(crate) async fn pair(&mut self, server: &Server) -> anyhow::Result<()> {
+        self.pair_at(server, &server.ssh).await
+    }
+
+    /// The same, at another address that leads to its SSH listener.
+    pub(crate) async fn pair_at(&mut self, server: &Server, ssh: &str) -> anyhow::Result<()> {
         let path = |name: &str| self.folder.join(name).display().to_string();
         let (identity, socket, token) = (path("identity.json"), path("run/control.sock"), path("state/control_token"));
         self.ask(&["identity", "export", &identity]).await?;
         server.ask(&["admin", "device", "add", &identity]).await?;
         let host_key = server.ask(&["admin", "host-key"]).await?;
         let fingerprint = host_key["fingerprint"].as_str().context("no fingerprint")?;
-        let save = ["connection", "save", "--mode", "remote", "--ssh-user", "deskgate", "--ssh-address", &server.ssh];
+        let save = ["connection", "save", "--mode", "remote", "--ssh-user", "deskgate", "--ssh-address", ssh];
         let rest = ["--control-socket", &socket, "--host-key", fingerprint, "--token-file", &token];
         self.ask(&[save.as_slice(), rest.as_slice()].concat()).await?;
         // A fresh process: nothing is left in it of the gateway that was built in.

@@ -11,9 +11,10 @@ use tokio::task::JoinSet;
 
 use crate::Bench;
 use crate::by_hand::{ByHand, follow, open};
-use crate::http::{Connection, Target};
+use crate::http::Connection;
 use crate::process::memory_mib;
 use crate::report::{Report, percentile};
+use crate::requests::Target;
 use crate::site::{self, Server};
 
 const ONE: [&str; 2] = ["event_latency_ms_p50", "event_latency_ms_p99"];

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use crate::Bench;
 use crate::desktop::Desktop;
-use crate::http::{Connection, Submission, read};
+use crate::http::Connection;
 use crate::report::{Report, percentile};
+use crate::requests::{Requests, read};
 use crate::site::{self, Server};
 
 /// Runs that are timed.
@@ -48,14 +49,14 @@ async fn one_at_a_time(
 ) -> anyhow::Result<()> {
     let published = desktop.publish().await?;
     let keys = desktop.more_keys(&published, CALLERS).await?;
-    let mut callers: Vec<_> = keys.iter().map(|target| (target, Submission::new(target))).collect();
+    let mut callers: Vec<_> = keys.iter().map(|target| (target, Requests::submissions(target))).collect();
     let mut connection = Connection::open(published.address).await?;
     let (mut accepted, mut ended) = (Vec::new(), Vec::new());
     let runs = bench.count(RUNS);
     for number in 0..WARM_UP + runs {
         let (target, submission) = &mut callers[number % CALLERS];
         let began = Instant::now();
-        let status = connection.exchange(submission.with_key(0, number as u64)).await?;
+        let status = connection.exchange(submission.next(0, number as u64)).await?;
         anyhow::ensure!(status == 202, "a submission was answered {status}");
         let accept = began.elapsed();
         let mut run: Value = serde_json::from_slice(connection.body())?;

@@ -1,6 +1,7 @@
-//! The load: many connections that submit, or read one run, as fast as they are answered or at a fixed rate.
+//! The load: many connections that ask as fast as they are answered, or at a fixed rate.
 
 use std::cell::{Cell, RefCell};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,8 +12,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::http::{Connection, Submission, Target, read};
+use crate::http::{Connection, Trust};
 use crate::report::percentile;
+use crate::requests::{Asks, Requests, Target};
 
 /// What to send.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -25,18 +27,48 @@ pub(crate) struct Plan {
     pub warm_up: Duration,
     /// How long it counts.
     pub time: Duration,
-    /// Submissions a second; without it as many as are answered.
+    /// Requests a second; without it as many as are answered.
     pub rate: Option<f64>,
     /// The end, even if there is time left.
     pub at_most: Option<u64>,
-    /// The run to read instead of submitting.
-    pub read: Option<String>,
+    /// What is asked.
+    pub asks: Asks,
+    /// Over what.
+    pub over: Over,
+}
+
+impl Plan {
+    /// Submits so many runs, as fast as they are accepted.
+    pub(crate) fn fill(target: Target, runs: usize) -> Self {
+        let (warm_up, time, at_most) = (Duration::ZERO, Duration::from_secs(600), Some(runs as u64));
+        Self { target, connections: 64, warm_up, time, rate: None, at_most, asks: Asks::Submit, over: Over::Tcp }
+    }
+}
+
+/// What the load goes over.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Over {
+    /// A connection for all that it asks.
+    Tcp,
+    /// The same, in TLS to whoever has this name and is vouched for by this file's authority.
+    Tls { name: String, ca_file: PathBuf },
+    /// The same, with a new connection for each request.
+    TlsEach { name: String, ca_file: PathBuf },
+}
+
+impl Over {
+    fn trust(&self) -> anyhow::Result<Option<Trust>> {
+        match self {
+            Self::Tcp => Ok(None),
+            Self::Tls { name, ca_file } | Self::TlsEach { name, ca_file } => Trust::new(name, ca_file).map(Some),
+        }
+    }
 }
 
 /// What came of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
-    /// Answers 202, or 200 where a run is read, in the time that counts.
+    /// Good answers in the time that counts.
     pub accepted: u64,
     /// Any other answer, at any time.
     pub refused: u64,
@@ -79,7 +111,7 @@ pub(crate) async fn send(plan: &Plan) -> anyhow::Result<Outcome> {
     anyhow::ensure!(output.status.success(), "the load failed");
     let outcome: Outcome = serde_json::from_slice(&output.stdout)?;
     if let Some(refusal) = &outcome.refusal {
-        anyhow::bail!("{} submissions were not accepted, such as: {refusal}", outcome.refused);
+        anyhow::bail!("{} requests were not accepted, such as: {refusal}", outcome.refused);
     }
     Ok(outcome)
 }
@@ -87,16 +119,24 @@ pub(crate) async fn send(plan: &Plan) -> anyhow::Result<Outcome> {
 /// The process itself.
 pub(crate) async fn child() -> anyhow::Result<()> {
     let plan: Plan = serde_json::from_reader(std::io::stdin())?;
+    let trust = plan.over.trust()?;
     let mut connections = Vec::new();
-    for _ in 0..plan.connections {
-        connections.push(Connection::open(plan.target.address).await?);
+    for number in 0..plan.connections {
+        let connection = Connection::over(plan.target.address, trust.as_ref()).await?;
+        connections.push((connection, Requests::new(&plan.asks, &plan.target, number)?));
     }
     let begin = Instant::now();
-    let tally =
-        Rc::new(Tally { begin, plan, sent: Cell::new(0), latencies: RefCell::default(), refused: RefCell::default() });
+    let tally = Rc::new(Tally {
+        begin,
+        plan,
+        trust,
+        sent: Cell::new(0),
+        latencies: RefCell::default(),
+        refused: RefCell::default(),
+    });
     let local = LocalSet::new();
-    for connection in connections {
-        local.spawn_local(submit(connection, tally.clone()));
+    for (connection, requests) in connections {
+        local.spawn_local(ask(connection, requests, tally.clone()));
     }
     local.await;
     println!("{}", serde_json::to_string(&tally.outcome())?);
@@ -106,6 +146,7 @@ pub(crate) async fn child() -> anyhow::Result<()> {
 struct Tally {
     begin: Instant,
     plan: Plan,
+    trust: Option<Trust>,
     sent: Cell<u64>,
     /// Milliseconds, of those that count.
     latencies: RefCell<Vec<f64>>,
@@ -153,21 +194,22 @@ impl Tally {
     }
 }
 
-async fn submit(mut connection: Connection, tally: Rc<Tally>) {
-    let mut submission = Submission::new(&tally.plan.target);
+async fn ask(mut connection: Connection, mut requests: Requests, tally: Rc<Tally>) {
     // Another run of the load on the same gateway must use other keys.
     let session = uuid::Uuid::now_v7().as_u64_pair().0;
-    let reading = tally.plan.read.as_ref().map(|run_id| read(&tally.plan.target, run_id, 0));
-    let wanted = if reading.is_some() { 200 } else { 202 };
+    let wanted = requests.wanted();
+    let anew = matches!(tally.plan.over, Over::TlsEach { .. });
     while let Some((number, moment)) = tally.next() {
         if tally.plan.rate.is_some() {
             sleep_until(moment).await;
         }
-        let request = match &reading {
-            Some(request) => request.as_bytes(),
-            None => submission.with_key(session, number),
+        let answered = async {
+            if anew {
+                connection = Connection::over(tally.plan.target.address, tally.trust.as_ref()).await?;
+            }
+            connection.exchange(requests.next(session, number)).await
         };
-        match connection.exchange(request).await {
+        match answered.await {
             Ok(status) if status == wanted => tally.count(moment),
             Ok(status) => {
                 let body = String::from_utf8_lossy(connection.body()).into_owned();

@@ -7,8 +7,10 @@ mod accept;
 mod agent;
 mod by_hand;
 mod claim;
+mod deliveries;
 mod desktop;
 mod events;
+mod hooks;
 mod http;
 mod latency;
 mod lists;
@@ -20,10 +22,14 @@ mod pages;
 mod pgbench;
 mod process;
 mod provider;
+mod replicas;
 mod report;
+mod requests;
 mod search;
 mod site;
+mod starts;
 mod streams;
+mod tunnel;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -56,6 +62,15 @@ enum Part {
     /// Serve the route that does nothing
     #[command(hide = true)]
     Noop,
+    /// Receive callbacks
+    #[command(hide = true)]
+    Receiver,
+    /// Be the other end of tunnels
+    #[command(hide = true)]
+    Far,
+    /// Measure callbacks, where every address is this machine's
+    #[command(hide = true)]
+    Deliveries,
 }
 
 /// What every measurement is told.
@@ -86,6 +101,8 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let done = match options.part {
         Some(Part::Noop) => noop::child(),
+        Some(Part::Receiver) => deliveries::receiver(),
+        Some(Part::Far) => tunnel::far(),
         _ => on_one_thread(options),
     };
     match done {
@@ -102,8 +119,8 @@ fn on_one_thread(options: Options) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         match options.part {
-            Some(_) => load::child().await,
-            None => until_interrupted(options).await,
+            Some(Part::Load) => load::child().await,
+            _ => until_interrupted(options).await,
         }
     })
 }
@@ -111,25 +128,36 @@ fn on_one_thread(options: Options) -> anyhow::Result<()> {
 /// Dropping the measurements stops what they started.
 async fn until_interrupted(options: Options) -> anyhow::Result<()> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let measuring = async {
+        let bench = Bench { programs: Programs::find()?, quick: options.quick, only: options.only };
+        match options.part {
+            Some(Part::Deliveries) => deliveries::inside(&bench).await,
+            _ => measure(&bench).await,
+        }
+    };
     tokio::select! {
-        done = measure(options) => done,
+        done = measuring => done,
         _ = interrupt.recv() => anyhow::bail!("interrupted; everything that was started is stopped"),
         _ = terminate.recv() => anyhow::bail!("told to stop; everything that was started is stopped"),
     }
 }
 
-async fn measure(options: Options) -> anyhow::Result<()> {
-    let bench = Bench { programs: Programs::find()?, quick: options.quick, only: options.only };
+async fn measure(bench: &Bench) -> anyhow::Result<()> {
     let mut report = Report::new(bench.quick);
-    accept::measure(&bench, &mut report).await?;
-    latency::measure(&bench, &mut report).await?;
-    claim::measure(&bench, &mut report).await?;
-    lists::measure(&bench, &mut report).await?;
-    events::measure(&bench, &mut report).await?;
-    streams::measure(&bench, &mut report).await?;
-    memory::measure(&bench, &mut report).await?;
-    agent::measure(&bench, &mut report).await?;
-    pages::measure(&bench, &mut report).await?;
-    search::measure(&bench, &mut report).await?;
+    accept::measure(bench, &mut report).await?;
+    hooks::measure(bench, &mut report).await?;
+    deliveries::measure(bench, &mut report).await?;
+    replicas::measure(bench, &mut report).await?;
+    tunnel::measure(bench, &mut report).await?;
+    starts::measure(bench, &mut report).await?;
+    latency::measure(bench, &mut report).await?;
+    claim::measure(bench, &mut report).await?;
+    lists::measure(bench, &mut report).await?;
+    events::measure(bench, &mut report).await?;
+    streams::measure(bench, &mut report).await?;
+    memory::measure(bench, &mut report).await?;
+    agent::measure(bench, &mut report).await?;
+    pages::measure(bench, &mut report).await?;
+    search::measure(bench, &mut report).await?;
     report.finish()
 }

@@ -34,10 +34,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Resul
     let target = desktop.publish().await?;
     desktop.pause();
     let runs = bench.count(100_000);
-    let time = Duration::from_secs(600);
-    let at_most = Some(runs as u64);
-    let plan = Plan { target, connections: 64, warm_up: Duration::ZERO, time, rate: None, at_most, read: None };
-    let accepted = load::send(&plan).await?.accepted;
+    let accepted = load::send(&Plan::fill(target, runs)).await?.accepted;
     anyhow::ensure!(accepted == runs as u64, "{accepted} of {runs} runs were accepted");
     tokio::time::sleep(IDLE).await;
     note(report, "rss_gateway_100k_queued_mib", server.pid())

@@ -30,10 +30,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Resul
     desktop.pair(&server).await?;
     let target = desktop.publish().await?;
     desktop.pause();
-    let runs = bench.count(100_000);
-    let (time, at_most) = (Duration::from_secs(600), Some(runs as u64));
-    load::send(&Plan { target, connections: 64, warm_up: Duration::ZERO, time, rate: None, at_most, read: None })
-        .await?;
+    load::send(&Plan::fill(target, bench.count(100_000))).await?;
     desktop.resume().await?;
     // Some of them are executed before access is paused; the others stay in the queue.
     desktop.ask(&["access", "pause"]).await?;

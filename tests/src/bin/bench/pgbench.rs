@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::http::BODY;
 use crate::process::ended_children_cpu_seconds;
+use crate::requests::BODY;
 use crate::site::Server;
 
 /// What pgbench inserts into.

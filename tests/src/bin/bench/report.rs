@@ -8,13 +8,23 @@ use serde_json::{Map, Value, json};
 use crate::machine;
 
 /// Every result's name in results.json, with its explanation on the screen.
-pub(crate) const NAMES: [(&str, &str); 31] = [
+pub(crate) const NAMES: [(&str, &str); 38] = [
     ("accept_vs_pgbench", "accepted runs per second over pgbench's one row a commit in such a table; at least 1.0"),
     ("accept_vs_pgbench_bare_row", "the same over rows with two indexes and no constraints"),
     ("accept_vs_http_ceiling", "accepted runs per second over a POST that does nothing on the same HTTP stack"),
     ("get_run_per_s_vs_http_ceiling", "readings of a run per second over the same POST that does nothing"),
+    ("hook_vs_submit", "signed events per second that become runs over submitted runs per second"),
+    ("deliver_vs_bare_client", "callbacks confirmed per second over what a client that only posts gets answered"),
     ("accept_p99_ms", "99 of 100 submissions at half of the most are accepted within this; ms from their schedule"),
     ("accept_with_worker_vs_alone", "accepted per second while a device drains the queue, over none connected"),
+    ("accept_two_replicas_vs_one", "accepted per second by two gateways on one database, over one gateway"),
+    ("tunnel_throughput_vs_openssh", "bytes per second through our SSH at both ends, over OpenSSH at both ends"),
+    ("tunnel_rtt_vs_openssh", "a small question and its answer through the same; below 1 is faster"),
+    ("start_ms", "from the start of a gateway until it is ready, its private database included; ms"),
+    (
+        "reconnect_ms_p50",
+        "from the return of a line that was cut for 3 s until a waiting run has ended; ms, under 2000",
+    ),
     ("submit_to_final_ms_p50_builtin", "from the POST to the final record, gateway inside the desktop; ms"),
     ("submit_to_final_ms_p99_builtin", "the same, 99 of 100; ms"),
     ("submit_to_final_ms_p999_builtin", "the same, 999 of 1,000: shows stalls; ms"),

@@ -64,13 +64,18 @@ pub(crate) struct Server {
 impl Server {
     /// Starts one in `folder`.
     pub(crate) async fn start(programs: &Programs, folder: &Path) -> anyhow::Result<Self> {
+        Self::start_with(programs, folder, &[]).await
+    }
+
+    /// Starts one with these settings too.
+    pub(crate) async fn start_with(programs: &Programs, folder: &Path, more: &[&str]) -> anyhow::Result<Self> {
         let command = || {
             let mut command = Command::new(&programs.gateway);
             let state = format!("state_dir={}", folder.join("state").display());
             let run = format!("run_dir={}", folder.join("run").display());
             let listeners = ["server.listen=127.0.0.1:0", "ssh.listen=127.0.0.1:0", "ops.listen=127.0.0.1:0"];
             let own = listeners.into_iter().chain([state.as_str(), run.as_str()]);
-            for setting in own.chain(LIMITS) {
+            for setting in own.chain(LIMITS).chain(more.iter().copied()) {
                 command.args(["--set", setting]);
             }
             command

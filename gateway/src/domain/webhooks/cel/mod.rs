@@ -32,7 +32,7 @@ pub struct Condition(Node);
 
 /// Why a text is no condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the condition cannot be read at character {at}: {why}")]
+#[error("it cannot be read at character {at}: {why}")]
 pub struct WrongCondition {
     /// Counted from 1.
     at: usize,

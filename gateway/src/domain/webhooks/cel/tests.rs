@@ -116,7 +116,7 @@ fn what_is_no_condition_is_refused() {
     let error = Condition::parse("true && wrong").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the condition cannot be read at character 9: there is no \"wrong\" here; begin with payload or event"
+        "it cannot be read at character 9: there is no \"wrong\" here; begin with payload or event"
     );
 }
 

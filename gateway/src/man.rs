@@ -1,13 +1,14 @@
-//! `man`: a manual page for each command, made of what its help says.
+//! `man`: a manual page for each command, made of what its help says. Both command lines write theirs with it.
 
 use std::path::Path;
 
-use deskgate_gateway::exit::{Exit, Failure};
-use deskgate_gateway::output::Output;
 use serde_json::json;
 
+use crate::exit::{Exit, Failure};
+use crate::output::Output;
+
 /// Writes them into a folder, which is made if it is not there.
-pub(super) fn write(command: clap::Command, folder: &Path, out: Output) -> Result<(), Failure> {
+pub fn write(command: clap::Command, folder: &Path, out: Output) -> Result<(), Failure> {
     let written = std::fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(command, folder));
     written.map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", folder.display())))?;
     let pages = std::fs::read_dir(folder).map_or(0, |entries| entries.flatten().count());

@@ -1,0 +1,112 @@
+//! A hosted gateway's address: what tokens are kept for, and the only place they go to beside the issuer.
+
+use std::fmt;
+
+use reqwest::Url;
+use serde::{Deserialize, Serialize};
+
+/// Such as `https://gateway.example.com`, without a slash at its end.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct GatewayAddress(String);
+
+impl GatewayAddress {
+    /// Reads what a person typed: also the address of its API.
+    ///
+    /// # Errors
+    /// Why it cannot be used, as a sentence goes on.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        let text = text.trim().trim_end_matches('/');
+        let text = text.strip_suffix("/api/v1").unwrap_or(text);
+        if text.is_empty() {
+            return Err("the gateway's address is needed, such as https://gateway.example.com");
+        }
+        let url = Url::parse(text).map_err(|_| "this is no address, such as https://gateway.example.com")?;
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err("it holds a user name or a password; you sign in elsewhere");
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err("it has a query or a fragment; write what stands before them");
+        }
+        if !is_guarded(&url) {
+            return Err("tokens travel over https, or over http on this computer only");
+        }
+        Ok(Self(url.as_str().trim_end_matches('/').to_owned()))
+    }
+
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// A place under it.
+    pub fn at(&self, path: &str) -> String {
+        format!("{}{path}", self.0)
+    }
+
+    /// Where it says whose accounts it takes (RFC 9728, section 3.1).
+    pub(super) fn metadata(&self) -> Option<Url> {
+        let mut url = Url::parse(&self.0).ok()?;
+        let path = url.path().trim_end_matches('/').to_owned();
+        url.set_path(&format!("/.well-known/oauth-protected-resource{path}"));
+        Some(url)
+    }
+
+    /// Whether it is this computer itself.
+    pub fn is_here(&self) -> bool {
+        Url::parse(&self.0).is_ok_and(|url| is_here(&url))
+    }
+}
+
+impl fmt::Display for GatewayAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Whether an address is this computer's own, which nothing leaves that is said there.
+pub(super) fn is_here(url: &Url) -> bool {
+    matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"))
+}
+
+/// HTTPS, or plain HTTP on this computer.
+pub(super) fn is_guarded(url: &Url) -> bool {
+    url.host_str().is_some() && (url.scheme() == "https" || (url.scheme() == "http" && is_here(url)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_read_as_people_write_it() {
+        let read = |text: &str| GatewayAddress::parse(text).map(|address| address.to_string());
+        let plain = Ok("https://gateway.example.com".to_owned());
+        for text in
+            ["https://gateway.example.com", " https://Gateway.Example.com/ ", "https://gateway.example.com/api/v1/"]
+        {
+            assert_eq!(read(text), plain, "{text}");
+        }
+        assert_eq!(read("https://a.example/gw/"), Ok("https://a.example/gw".to_owned()));
+        assert!(read("http://127.0.0.1:8484").is_ok() && read("http://[::1]:1").is_ok());
+        for wrong in [
+            "",
+            "gateway.example.com",
+            "http://gateway.example.com",
+            "http://127.0.0.1.example.com",
+            "ssh://a",
+            "https://me:secret@a.example",
+            "https://a.example/?x",
+            "https://a.example/#x",
+        ] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_a_gateway_says_of_itself_stands_behind_its_host() {
+        let at = |text: &str| GatewayAddress::parse(text).unwrap().metadata().unwrap().to_string();
+        assert_eq!(at("https://a.example"), "https://a.example/.well-known/oauth-protected-resource");
+        assert_eq!(at("https://a.example/gw"), "https://a.example/.well-known/oauth-protected-resource/gw");
+    }
+}

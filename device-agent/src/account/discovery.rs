@@ -1,0 +1,134 @@
+//! From a gateway to its issuer: what the gateway says of itself (RFC 9728), and then the issuer (RFC 8414, OpenID).
+
+use reqwest::Url;
+use serde::{Deserialize, Serialize};
+
+use super::address::is_guarded;
+use super::issuer::{away, document};
+use super::{AccountError, GatewayAddress};
+
+/// What a hosted gateway says.
+#[derive(Deserialize)]
+struct Resource {
+    resource: String,
+    #[serde(default)]
+    authorization_servers: Vec<String>,
+    #[serde(default)]
+    scopes_supported: Vec<String>,
+    deskgate_audience: Option<String>,
+    deskgate_client_id: Option<String>,
+}
+
+/// What an issuer says.
+#[derive(Deserialize)]
+struct Metadata {
+    issuer: String,
+    token_endpoint: Option<String>,
+    device_authorization_endpoint: Option<String>,
+    revocation_endpoint: Option<String>,
+}
+
+/// What is to be known of an issuer, for one gateway.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Issuer {
+    /// Who it is.
+    pub(super) issuer: String,
+    /// What this program is to it.
+    pub(super) client_id: String,
+    /// Whom tokens are to be made for.
+    pub(super) audience: String,
+    /// What is asked for.
+    pub(super) scope: String,
+    /// Where tokens are had.
+    #[serde(with = "as_text")]
+    pub(super) token: Url,
+    /// Where a sign-in begins.
+    #[serde(with = "as_text")]
+    pub(super) device: Url,
+    /// Where one ends, if it can be ended there.
+    #[serde(default, with = "perhaps_as_text")]
+    pub(super) revocation: Option<Url>,
+}
+
+mod as_text {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(url: &reqwest::Url, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(url.as_str())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<reqwest::Url, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+mod perhaps_as_text {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(url: &Option<reqwest::Url>, serializer: S) -> Result<S::Ok, S::Error> {
+        url.as_ref().map(reqwest::Url::as_str).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<reqwest::Url>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
+    }
+}
+
+impl Issuer {
+    /// Asks the gateway, and then the issuer that it names.
+    pub(super) async fn of(gateway: &GatewayAddress) -> Result<Self, AccountError> {
+        let not_hosted = || AccountError::NotHosted(gateway.to_string());
+        let url = gateway.metadata().ok_or_else(not_hosted)?;
+        let resource: Resource = document(&url).await?.ok_or_else(not_hosted)?;
+        if resource.resource.trim_end_matches('/') != gateway.as_str() {
+            let other: String = resource.resource.chars().filter(|c| !c.is_control()).take(200).collect();
+            return Err(away(&url, &format!("the gateway there calls itself {other}: use that address")));
+        }
+        let (Some(issuer), Some(client_id)) = (resource.authorization_servers.first(), resource.deskgate_client_id)
+        else {
+            return Err(not_hosted());
+        };
+        let issuer_url = Url::parse(issuer).ok().filter(is_guarded);
+        let issuer_url = issuer_url.ok_or_else(|| away(&url, "it names an issuer that is not asked over https"))?;
+        let metadata = metadata(&issuer_url).await?;
+        if metadata.issuer != *issuer {
+            return Err(away(&issuer_url, "it calls itself otherwise than the gateway does"));
+        }
+        let place = |text: Option<String>, what: &str| {
+            let url = text.and_then(|text| Url::parse(&text).ok()).filter(is_guarded);
+            url.ok_or_else(|| away(&issuer_url, &format!("it offers no {what}")))
+        };
+        Ok(Self {
+            client_id,
+            audience: resource.deskgate_audience.unwrap_or(resource.resource),
+            scope: resource.scopes_supported.join(" "),
+            token: place(metadata.token_endpoint, "token endpoint")?,
+            device: place(metadata.device_authorization_endpoint, "sign-in for devices (RFC 8628)")?,
+            revocation: metadata.revocation_endpoint.and_then(|text| Url::parse(&text).ok()).filter(is_guarded),
+            issuer: metadata.issuer,
+        })
+    }
+
+    /// The audience as RFC 8707 has it asked for: only what is an address can be.
+    pub(super) fn resource(&self) -> Option<(&'static str, &str)> {
+        Url::parse(&self.audience).is_ok().then_some(("resource", self.audience.as_str()))
+    }
+}
+
+/// Behind the host (RFC 8414, section 3.1), or behind the whole address (OpenID Connect Discovery).
+async fn metadata(issuer: &Url) -> Result<Metadata, AccountError> {
+    let path = issuer.path().trim_end_matches('/').to_owned();
+    for place in
+        [format!("/.well-known/oauth-authorization-server{path}"), format!("{path}/.well-known/openid-configuration")]
+    {
+        let mut url = issuer.clone();
+        url.set_path(&place);
+        if let Some(metadata) = document(&url).await? {
+            return Ok(metadata);
+        }
+    }
+    Err(away(issuer, "it says nothing of itself at either of the two places where issuers do"))
+}

@@ -1,0 +1,127 @@
+//! The device authorization grant (RFC 8628): a code that the user enters elsewhere, and the asking until they did.
+
+use std::time::Duration;
+
+use deskgate_protocol::Timestamp;
+use reqwest::Url;
+use serde::Deserialize;
+use tokio::time::{Instant, sleep};
+use zeroize::Zeroizing;
+
+use super::address::is_guarded;
+use super::discovery::Issuer;
+use super::issuer::{Answer, ask, away};
+use super::{AccountError, Invitation};
+
+/// Between two questions, where the issuer names no time.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// More of it each time the issuer finds that too fast (RFC 8628, section 3.5).
+const SLOWER: Duration = Duration::from_secs(5);
+/// The longest that an issuer can have this side wait between two questions.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
+/// The longest that a code can be good.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// What an issuer gives when a sign-in begins.
+#[derive(Deserialize)]
+struct Begun {
+    device_code: Zeroizing<String>,
+    user_code: String,
+    verification_uri: String,
+    #[serde(default)]
+    verification_uri_complete: Option<String>,
+    expires_in: u64,
+    #[serde(default)]
+    interval: Option<u64>,
+}
+
+/// Tokens, as an issuer gives them.
+#[derive(Deserialize)]
+pub(super) struct Tokens {
+    pub(super) access_token: Zeroizing<String>,
+    #[serde(default)]
+    pub(super) token_type: String,
+    #[serde(default)]
+    pub(super) expires_in: Option<u64>,
+    #[serde(default)]
+    pub(super) refresh_token: Option<Zeroizing<String>>,
+}
+
+/// A sign-in that waits for its user.
+pub(super) struct Pending {
+    issuer: Issuer,
+    device_code: Zeroizing<String>,
+    interval: Duration,
+    until: Instant,
+}
+
+/// Begins a sign-in: what the user is shown, and what waits for them.
+pub(super) async fn begin(issuer: Issuer) -> Result<(Invitation, Pending), AccountError> {
+    let mut form = vec![("client_id", issuer.client_id.as_str()), ("scope", issuer.scope.as_str())];
+    form.extend(issuer.resource());
+    let begun: Begun = match ask(&issuer.device, &form).await? {
+        Answer::Yes(begun) => begun,
+        Answer::No(refusal) => {
+            return Err(AccountError::NotSignedIn(format!("{} begins no sign-in: {}", issuer.issuer, refusal.words())));
+        }
+    };
+    let lasts = Duration::from_secs(begun.expires_in).min(LONGEST);
+    let now = Timestamp::now();
+    let shown = |text: &str| Url::parse(text).ok().filter(is_guarded).map(String::from);
+    let is_code =
+        (1..=64).contains(&begun.user_code.len()) && begun.user_code.chars().all(|c| c.is_ascii_graphic() || c == ' ');
+    let verification_uri = shown(&begun.verification_uri).filter(|_| is_code);
+    let invitation = Invitation {
+        verification_uri: verification_uri
+            .ok_or_else(|| away(&issuer.device, "what it gives cannot be shown: no address, or no code"))?,
+        verification_uri_complete: begun.verification_uri_complete.as_deref().and_then(shown),
+        user_code: begun.user_code,
+        expires_at: now.0.checked_add(lasts).map_or(now, Timestamp::from),
+    };
+    let interval = begun.interval.map_or(INTERVAL, Duration::from_secs).clamp(Duration::from_secs(1), LONGEST_INTERVAL);
+    Ok((invitation, Pending { device_code: begun.device_code, interval, until: Instant::now() + lasts, issuer }))
+}
+
+impl Pending {
+    /// Asks until the user has signed in, said no, or taken too long.
+    pub(super) async fn finish(mut self) -> Result<(Issuer, Tokens), AccountError> {
+        let late =
+            || AccountError::NotSignedIn("the code expired before anybody signed in with it; sign in again".to_owned());
+        loop {
+            sleep(self.interval).await;
+            if Instant::now() >= self.until {
+                return Err(late());
+            }
+            let mut form = vec![
+                ("grant_type", "urn:ietf:params:oauth:grant-type:device_code"),
+                ("device_code", self.device_code.as_str()),
+                ("client_id", self.issuer.client_id.as_str()),
+            ];
+            form.extend(self.issuer.resource());
+            let refusal = match ask::<Tokens>(&self.issuer.token, &form).await {
+                Ok(Answer::Yes(tokens)) => return Ok((self.issuer, tokens)),
+                Ok(Answer::No(refusal)) => refusal,
+                Err(error) => {
+                    tracing::debug!(%error, "the issuer does not answer while a user signs in");
+                    // As section 3.5 has it: less often, as long as the code is good.
+                    self.interval = (self.interval * 2).min(LONGEST_INTERVAL);
+                    continue;
+                }
+            };
+            match refusal.error.as_str() {
+                "authorization_pending" => {}
+                "slow_down" => self.interval = (self.interval + SLOWER).min(LONGEST_INTERVAL),
+                "expired_token" => return Err(late()),
+                "access_denied" => {
+                    return Err(AccountError::NotSignedIn(
+                        "the sign-in was refused where the code was entered".to_owned(),
+                    ));
+                }
+                _ => {
+                    let why = format!("{} refuses the sign-in: {}", self.issuer.issuer, refusal.words());
+                    return Err(AccountError::NotSignedIn(why));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What an issuer is asked, and how it answers: no redirects, no more than so much, no longer than so long.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use reqwest::{Client, Response, StatusCode, Url};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::AccountError;
+use super::address::{is_guarded, is_here};
+
+/// For one question.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Bytes of an answer.
+const MOST: usize = 64 * 1024;
+
+static HERE: LazyLock<Client> = LazyLock::new(|| client(true));
+static ELSEWHERE: LazyLock<Client> = LazyLock::new(|| client(false));
+
+/// Proxies of the environment are for addresses elsewhere, as for models.
+fn client(to_this_computer: bool) -> Client {
+    // Fails when another part of the program was faster, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = if to_this_computer { Client::builder().no_proxy() } else { Client::builder() };
+    builder
+        .timeout(PATIENCE)
+        // A token must not follow to another place.
+        .redirect(reqwest::redirect::Policy::none())
+        .user_agent(concat!("deskgate/", env!("CARGO_PKG_VERSION")))
+        .build()
+        .expect("the settings are constants, and the provider of cryptography is installed")
+}
+
+fn client_for(url: &Url) -> &'static Client {
+    if is_here(url) { &HERE } else { &ELSEWHERE }
+}
+
+/// Why an issuer says no (RFC 6749, section 5.2).
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Refusal {
+    /// For programs.
+    pub(super) error: String,
+    /// For people.
+    #[serde(default)]
+    error_description: Option<String>,
+}
+
+impl Refusal {
+    /// Code and words, without what a terminal would obey.
+    pub(super) fn words(&self) -> String {
+        let words = match &self.error_description {
+            Some(words) => format!("{}: {words}", self.error),
+            None => self.error.clone(),
+        };
+        words.chars().filter(|c| !c.is_control()).take(300).collect()
+    }
+}
+
+/// An answer to a question that can be refused.
+pub(super) enum Answer<T> {
+    Yes(T),
+    No(Refusal),
+}
+
+/// A document; `None`: somebody says that there is none.
+pub(super) async fn document<T: DeserializeOwned>(url: &Url) -> Result<Option<T>, AccountError> {
+    let response = client_for(guarded(url)?).get(url.clone()).header("Accept", "application/json").send().await;
+    let response = response.map_err(|error| away(url, &unreachable(&error)))?;
+    match response.status() {
+        StatusCode::OK => parsed(url, &body(url, response).await?).map(Some),
+        status if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS => Ok(None),
+        status => Err(away(url, &format!("status {}", status.as_u16()))),
+    }
+}
+
+/// Asks with a form, as all of OAuth does. What is in the form is in no error.
+pub(super) async fn ask<T: DeserializeOwned>(url: &Url, form: &[(&str, &str)]) -> Result<Answer<T>, AccountError> {
+    let request = client_for(guarded(url)?).post(url.clone()).header("Accept", "application/json");
+    let request = request.header("Content-Type", "application/x-www-form-urlencoded").body(encoded(form));
+    let response = request.send().await.map_err(|error| away(url, &unreachable(&error)))?;
+    let status = response.status();
+    let body = body(url, response).await?;
+    match status {
+        StatusCode::OK => parsed(url, &body).map(Answer::Yes),
+        // RFC 6749 has 400 and 401; what has another status and says why all the same is heard too.
+        _ if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS => {
+            let refusal = serde_json::from_slice(&body);
+            refusal.map(Answer::No).map_err(|_| away(url, &format!("status {}", status.as_u16())))
+        }
+        _ => Err(away(url, &format!("status {}", status.as_u16()))),
+    }
+}
+
+/// The same where nothing is answered but that it was done (RFC 7009).
+pub(super) async fn tell(url: &Url, form: &[(&str, &str)]) -> Result<(), AccountError> {
+    let request = client_for(guarded(url)?).post(url.clone());
+    let request = request.header("Content-Type", "application/x-www-form-urlencoded").body(encoded(form));
+    let response = request.send().await.map_err(|error| away(url, &unreachable(&error)))?;
+    match response.status() {
+        StatusCode::OK => Ok(()),
+        status => Err(away(url, &format!("status {}", status.as_u16()))),
+    }
+}
+
+fn guarded(url: &Url) -> Result<&Url, AccountError> {
+    if is_guarded(url) { Ok(url) } else { Err(away(url, "it is not asked over https")) }
+}
+
+fn encoded(form: &[(&str, &str)]) -> String {
+    let mut url = Url::parse("http://form").expect("a constant that is an address");
+    url.query_pairs_mut().extend_pairs(form);
+    url.query().unwrap_or_default().to_owned()
+}
+
+async fn body(url: &Url, mut response: Response) -> Result<Vec<u8>, AccountError> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| away(url, &unreachable(&error)))? {
+        body.extend_from_slice(&chunk);
+        if body.len() > MOST {
+            return Err(away(url, "its answer is too long"));
+        }
+    }
+    Ok(body)
+}
+
+fn parsed<T: DeserializeOwned>(url: &Url, body: &[u8]) -> Result<T, AccountError> {
+    // What stands there instead is not repeated: it may hold a token.
+    serde_json::from_slice(body).map_err(|_| away(url, "its answer is not the one that belongs there"))
+}
+
+pub(super) fn away(url: &Url, why: &str) -> AccountError {
+    let mut place = url.clone();
+    place.set_query(None);
+    AccountError::Away { place: place.to_string(), why: why.to_owned() }
+}
+
+/// What the client's error is about, without its address.
+fn unreachable(error: &reqwest::Error) -> String {
+    let mut deepest: &dyn std::error::Error = error;
+    while let Some(source) = deepest.source() {
+        deepest = source;
+    }
+    if error.is_timeout() { format!("no answer within {} s", PATIENCE.as_secs()) } else { deepest.to_string() }
+}

@@ -1,0 +1,29 @@
+//! `upgrade-check`: run with the new program before it takes the old one's place.
+
+use deskgate_gateway::exit::{Exit, Failure};
+use deskgate_gateway::output::Output;
+use deskgate_protocol::VERSION;
+use serde_json::json;
+
+use super::socket::{Agent, home};
+use crate::local::{GetStatus, LineView};
+use crate::met;
+
+pub(super) async fn check(agent: Agent, out: Output) -> Result<(), Failure> {
+    // An agent of another version may say what this program does not understand; what it noted is plain.
+    let line = agent.ask(GetStatus {}).await.ok().map(|status| status.line);
+    let gateway = match line {
+        Some(LineView::Connected { gateway_version, .. }) => Some(gateway_version),
+        Some(LineView::Refused { refused, .. }) => Some(refused.gateway_version),
+        _ => met::last(&home()?.gateway_version()),
+    };
+    let mismatch = gateway.as_deref().and_then(met::mismatch);
+    let value =
+        json!({ "version": VERSION, "gateway_version": gateway, "fits": gateway.as_ref().map(|_| mismatch.is_none()) });
+    out.result("upgrade-check/1", &value, || match (&gateway, &mismatch) {
+        (None, _) => format!("This is {VERSION}. No remote gateway was met yet; one that is built in always fits."),
+        (Some(gateway), None) => format!("This is {VERSION}, the gateway {gateway}: they fit."),
+        (Some(gateway), Some(_)) => format!("This is {VERSION}, the gateway {gateway}."),
+    });
+    mismatch.map_or(Ok(()), |why| Err(Failure::new(Exit::VersionMismatch, why)))
+}

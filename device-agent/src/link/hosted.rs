@@ -1,0 +1,148 @@
+//! The control line of a hosted gateway: a WebSocket over its public address, opened with an account's access token.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use deskgate_protocol::control::DeviceFrame;
+use deskgate_protocol::secret::AccessToken;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, SEC_WEBSOCKET_ACCEPT, WWW_AUTHENTICATE};
+use reqwest::{Client, Response, StatusCode};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::client::generate_key;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::Role;
+
+use super::builtin::BoxedStream;
+use super::error::LinkError;
+use super::handshake::limits;
+use super::session::Socket;
+use crate::account::{AccountError, GatewayAddress, Keeper};
+
+/// Where the line is, under the gateway's address.
+const LINE: &str = "/control";
+/// For connection, TLS and upgrade together.
+const LIMIT: Duration = Duration::from_secs(15);
+/// Between two questions for a newer token, while the issuer does not answer.
+const AGAIN: Duration = Duration::from_secs(5);
+
+static HERE: LazyLock<Client> = LazyLock::new(|| client(true));
+static ELSEWHERE: LazyLock<Client> = LazyLock::new(|| client(false));
+
+/// Proxies of the environment are for gateways elsewhere, as for models.
+fn client(to_this_computer: bool) -> Client {
+    // Fails when another part of the program was faster, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = if to_this_computer { Client::builder().no_proxy() } else { Client::builder() };
+    builder
+        // In HTTP/2 nothing is upgraded.
+        .http1_only()
+        .redirect(reqwest::redirect::Policy::none())
+        .user_agent(concat!("deskgate/", env!("CARGO_PKG_VERSION")))
+        .build()
+        .expect("the settings are constants, and the provider of cryptography is installed")
+}
+
+/// A hosted gateway, and who is signed in at it.
+#[derive(Clone, Debug)]
+pub struct Hosted {
+    /// Where it is.
+    pub gateway: GatewayAddress,
+    /// Has the tokens.
+    pub keeper: Keeper,
+    /// What this device is called when its account brings it for the first time.
+    pub device_name: String,
+}
+
+impl Hosted {
+    /// Opens the line with a token that is good now.
+    pub(super) async fn open(&self) -> Result<Socket, LinkError> {
+        let token = self.keeper.token(&self.gateway).await?;
+        let late = |_| LinkError::Timeout { address: self.gateway.to_string(), stage: "connecting", limit: LIMIT };
+        timeout(LIMIT, self.upgrade(&token)).await.map_err(late)?
+    }
+
+    async fn upgrade(&self, token: &AccessToken) -> Result<Socket, LinkError> {
+        let key = generate_key();
+        let client = if self.gateway.is_here() { &HERE } else { &ELSEWHERE };
+        let request = client
+            .get(self.gateway.at(LINE))
+            .header("Connection", "Upgrade")
+            .header("Upgrade", "websocket")
+            .header("Sec-WebSocket-Version", "13")
+            .header("Sec-WebSocket-Key", &key)
+            .header(AUTHORIZATION, bearer(token)?);
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        match response.status() {
+            StatusCode::SWITCHING_PROTOCOLS => {}
+            StatusCode::UNAUTHORIZED => {
+                self.keeper.disown(&self.gateway, token).await;
+                return Err(LinkError::AccessTokenRefused { address: self.gateway.to_string(), why: why(&response) });
+            }
+            StatusCode::NOT_FOUND => return Err(AccountError::NotHosted(self.gateway.to_string()).into()),
+            status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+                return Err(LinkError::Lost(format!("it is not ready: HTTP status {}", status.as_u16())));
+            }
+            status => return Err(self.no_line(&format!("HTTP status {}", status.as_u16()))),
+        }
+        if !accepts(response.headers(), &key) {
+            return Err(self.no_line("it became no WebSocket"));
+        }
+        let stream = response.upgrade().await.map_err(|error| LinkError::Lost(error.to_string()))?;
+        let stream: BoxedStream = Box::new(stream);
+        Ok(WebSocketStream::from_raw_socket(stream, Role::Client, Some(limits())).await)
+    }
+
+    /// Presents a newer token each time half of one is over, so that the line outlasts the one it began with. Ends when
+    /// there is none any more: the gateway then ends the line when the last one is over.
+    pub(super) async fn renew(self, frames: mpsc::Sender<DeviceFrame>) {
+        loop {
+            match self.keeper.newer_token(&self.gateway).await {
+                Ok(access_token) => {
+                    if frames.send(DeviceFrame::Token { access_token }).await.is_err() {
+                        return;
+                    }
+                }
+                Err(error @ AccountError::Away { .. }) => {
+                    tracing::warn!(%error, "no newer token can be had; the line stays up while the last one is good");
+                    sleep(AGAIN).await;
+                }
+                Err(error) => return tracing::warn!(%error, "the line ends with its token"),
+            }
+        }
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> LinkError {
+        let mut deepest: &dyn std::error::Error = error;
+        while let Some(source) = deepest.source() {
+            deepest = source;
+        }
+        LinkError::Web { address: self.gateway.to_string(), why: deepest.to_string() }
+    }
+
+    fn no_line(&self, why: &str) -> LinkError {
+        LinkError::NoLine { address: self.gateway.to_string(), why: why.to_owned() }
+    }
+}
+
+fn bearer(token: &AccessToken) -> Result<HeaderValue, LinkError> {
+    let mut value = HeaderValue::try_from(format!("Bearer {}", token.reveal()))
+        .map_err(|_| AccountError::Kept("the issuer's token is none".to_owned()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// Whether the answer belongs to this very question (RFC 6455, section 4.1).
+fn accepts(headers: &HeaderMap, key: &str) -> bool {
+    headers
+        .get(SEC_WEBSOCKET_ACCEPT)
+        .is_some_and(|value| value.as_bytes() == derive_accept_key(key.as_bytes()).as_bytes())
+}
+
+/// What the gateway says about the token, without what a terminal would obey.
+fn why(response: &Response) -> String {
+    let challenge = response.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let described = challenge.split("error_description=\"").nth(1).and_then(|rest| rest.split('"').next());
+    described.unwrap_or("it does not say why").chars().filter(|c| !c.is_control()).take(200).collect()
+}

@@ -1,0 +1,262 @@
+//! A webhook's page: what it received, its form, and what would become of an event if it were saved so.
+
+use askama::Template;
+use axum::http::StatusCode;
+use axum::response::Response;
+use deskgate_protocol::ids::{ApplicationId, EndpointId};
+use deskgate_protocol::management::{
+    Application, ApplicationState, HashAlgorithm, ReceiptOutcome, ShowApplication, SignatureEncoding, TestWebhook,
+    TrialOutcome, Webhook, WebhookDetail, WebhookReceipt, WebhookSettings, WebhookTrial,
+};
+
+use super::door::Visitor;
+use super::fields::Fields;
+use super::frame::{Frame, Section};
+use super::webhook_form::{self, FIELDS};
+use super::webhook_kinds::{self, Kind};
+use super::words::{Shape, When};
+use super::wrong::{Marks, Wrong, come_back, failed};
+use super::{Pages, Trouble};
+use crate::local::{ListServices, No, NoCode};
+use crate::visible;
+
+/// A service that events can be for.
+pub(super) struct Target {
+    pub(super) endpoint_id: EndpointId,
+    pub(super) name: String,
+}
+
+/// The services of an application that callers can use.
+pub(super) async fn targets(pages: &Pages, app_id: ApplicationId) -> Result<Vec<Target>, No> {
+    let services = pages.desk().ask(ListServices {}).await?;
+    let of_app = services.into_iter().filter(|service| service.app_id == app_id && service.published.is_some());
+    Ok(of_app
+        .filter_map(|service| Some(Target { endpoint_id: service.endpoint_id?, name: service.draft.name }))
+        .collect())
+}
+
+pub(super) fn state(hook: &Webhook) -> (Shape, &'static str) {
+    if hook.enabled { (Shape::Good, "On") } else { (Shape::Paused, "Off") }
+}
+
+/// Something that a webhook received, in the table.
+struct Received {
+    receipt: WebhookReceipt,
+}
+
+impl Received {
+    fn state(&self) -> (Shape, &'static str) {
+        match self.receipt.outcome {
+            ReceiptOutcome::Accepted => (Shape::Good, "Accepted"),
+            ReceiptOutcome::Repeated => (Shape::Good, "Repeated"),
+            ReceiptOutcome::Ignored => (Shape::Over, "Ignored"),
+            ReceiptOutcome::Refused => (Shape::Bad, "Refused"),
+        }
+    }
+
+    fn why(&self) -> String {
+        match (&self.receipt.reason, self.receipt.outcome) {
+            (Some(reason), _) => visible::line(reason),
+            (None, ReceiptOutcome::Repeated) => "it came before, and makes nothing a second time".to_owned(),
+            (None, _) => String::new(),
+        }
+    }
+
+    fn kind(&self) -> String {
+        self.receipt.event_type.as_deref().map(visible::line).unwrap_or_default()
+    }
+
+    fn event(&self) -> Option<String> {
+        self.receipt.event_id.as_deref().map(visible::line)
+    }
+
+    fn body(&self) -> Option<String> {
+        self.receipt.body.as_deref().map(|body| visible::block(body, ""))
+    }
+}
+
+/// What would become of the event in a form.
+enum Preview {
+    Would(WebhookTrial),
+    /// Nobody can say, as something in the form cannot be read.
+    Cannot(Wrong),
+}
+
+#[derive(Template)]
+#[template(path = "webhook.html")]
+struct Page {
+    frame: Frame,
+    app: Application,
+    kind: &'static Kind,
+    /// `None` for a new one.
+    hook: Option<Webhook>,
+    received: Vec<Received>,
+    targets: Vec<Target>,
+    fields: Fields,
+    wrong: Wrong,
+    preview: Preview,
+}
+
+impl Page {
+    fn active(&self) -> bool {
+        self.app.state == ApplicationState::Active
+    }
+
+    /// Where its form sends to.
+    fn step(&self) -> String {
+        match &self.hook {
+            Some(hook) => format!("/webhooks/{}", hook.hook_id),
+            None => format!("/applications/{}/webhooks/new", self.app.app_id),
+        }
+    }
+
+    fn chosen(&self, name: &str, value: impl ToString) -> bool {
+        self.fields.get(name) == value.to_string()
+    }
+
+    /// The services to choose from; the one that it has is among them, whatever became of it.
+    fn services(&self) -> Vec<(String, String)> {
+        let mut all: Vec<_> =
+            self.targets.iter().map(|target| (target.endpoint_id.to_string(), target.name.clone())).collect();
+        if let Some(hook) = &self.hook {
+            let own = hook.settings.endpoint_id.to_string();
+            if all.iter().all(|(id, _)| *id != own) {
+                all.push((own.clone(), own));
+            }
+        }
+        all
+    }
+
+    /// Whether nothing with a good signature was received yet.
+    fn is_silent(&self) -> bool {
+        self.received.iter().all(|received| received.receipt.outcome == ReceiptOutcome::Refused)
+    }
+
+    /// Whether there is an event to try with.
+    fn has_bodies(&self) -> bool {
+        self.received.iter().any(|received| received.receipt.body.is_some())
+    }
+
+    /// Whether only programs on this computer reach its address.
+    fn is_local(hook: &Webhook) -> bool {
+        ["http://127.0.0.1", "http://localhost", "http://[::1]"].iter().any(|own| hook.address.starts_with(own))
+    }
+
+    fn error(&self, field: &str) -> Option<&str> {
+        let tried = match &self.preview {
+            Preview::Cannot(wrong) => wrong.at(field),
+            Preview::Would(_) => None,
+        };
+        self.wrong.at(field).or(tried)
+    }
+
+    fn marks(&self, field: &'static str) -> Marks {
+        Marks { field, wrong: self.error(field).is_some() }
+    }
+
+    fn label(field: &str) -> &'static str {
+        webhook_form::label(field)
+    }
+
+    /// What would happen, in shape, word and sentence.
+    fn outcome(&self) -> (Shape, &'static str, String) {
+        match &self.preview {
+            Preview::Cannot(_) => (Shape::Unknown, "Not known", "Something cannot be read.".to_owned()),
+            Preview::Would(trial) => match &trial.outcome {
+                TrialOutcome::Ignored { reason } => (Shape::Over, "Ignored", format!("{}.", visible::line(reason))),
+                TrialOutcome::Refused { reason } => (Shape::Bad, "Refused", format!("{}.", visible::line(reason))),
+                TrialOutcome::Submitted(mapped) if mapped.conversation_key.is_some() => {
+                    (Shape::Good, "Accepted", "It becomes a message.".to_owned())
+                }
+                TrialOutcome::Submitted(_) => (Shape::Good, "Accepted", "It becomes a run.".to_owned()),
+            },
+        }
+    }
+}
+
+/// A webhook that is there, or the kind of a new one.
+pub(super) enum Subject {
+    New(ApplicationId, &'static Kind),
+    Saved(Box<WebhookDetail>),
+}
+
+impl Subject {
+    pub(super) fn kind(&self) -> &'static Kind {
+        match self {
+            Self::New(_, kind) => kind,
+            Self::Saved(detail) => webhook_kinds::of(&detail.webhook.settings.scheme),
+        }
+    }
+
+    /// What would become of the event in the form, if it were saved so.
+    async fn preview(&self, pages: &Pages, fields: &Fields) -> Result<Preview, No> {
+        let hook_id = match self {
+            Self::New(..) => None,
+            Self::Saved(detail) => Some(detail.webhook.hook_id),
+        };
+        let request = webhook_form::settings(fields, self.kind()).and_then(|settings| {
+            // What it is called does not matter for that.
+            let name = if settings.name.is_empty() { "new".to_owned() } else { settings.name };
+            let settings = Some(Box::new(WebhookSettings { name, ..settings }));
+            Ok(TestWebhook { hook_id, settings, sample: webhook_form::sample(fields)? })
+        });
+        let tried = match request {
+            Ok(request) => pages.desk().manage(request).await,
+            Err(no) => Err(no),
+        };
+        match tried {
+            Ok(trial) => Ok(Preview::Would(trial)),
+            Err(no) if is_about_the_form(&no) => Ok(Preview::Cannot(failed(&no, FIELDS).1)),
+            Err(no) => Err(no),
+        }
+    }
+
+    pub(super) async fn page(
+        self,
+        pages: &Pages,
+        visitor: &Visitor,
+        fields: Fields,
+        (status, wrong): (StatusCode, Wrong),
+    ) -> Result<Response, Trouble> {
+        let (app_id, title) = match &self {
+            Self::New(app_id, kind) => (*app_id, format!("New webhook: {}", kind.name)),
+            Self::Saved(detail) => (detail.webhook.app_id, detail.webhook.settings.name.clone()),
+        };
+        let (frame, app, targets, preview) = tokio::join!(
+            Frame::new(pages, visitor, Section::Applications, title),
+            pages.desk().manage(ShowApplication { app_id }),
+            targets(pages, app_id),
+            self.preview(pages, &fields)
+        );
+        let (app, targets, preview, kind) = (app?, targets?, preview?, self.kind());
+        let (hook, received) = match self {
+            Self::New(..) => (None, Vec::new()),
+            Self::Saved(detail) => (Some(detail.webhook), detail.receipts),
+        };
+        let received = received.into_iter().map(|receipt| Received { receipt }).collect();
+        Ok(super::html(status, &Page { frame, app, kind, hook, received, targets, fields, wrong, preview }))
+    }
+
+    /// The form as it was sent, with what would become of its event.
+    pub(super) async fn tried(self, pages: &Pages, visitor: &Visitor, fields: &Fields) -> Result<Response, Trouble> {
+        self.page(pages, visitor, come_back(fields), (StatusCode::OK, Wrong::default())).await
+    }
+
+    /// The form as it was sent, with what is wrong, or what is in the way.
+    pub(super) async fn again(
+        self,
+        pages: &Pages,
+        visitor: &Visitor,
+        fields: &Fields,
+        no: No,
+    ) -> Result<Response, Trouble> {
+        if !is_about_the_form(&no) {
+            return Err(no.into());
+        }
+        self.page(pages, visitor, come_back(fields), failed(&no, FIELDS)).await
+    }
+}
+
+fn is_about_the_form(no: &No) -> bool {
+    matches!(no.code, NoCode::Invalid | NoCode::Refused | NoCode::NotFound)
+}

@@ -1,0 +1,173 @@
+//! An application's webhooks: the list of them, and the forms of new and saved ones.
+
+use askama::Template;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_protocol::ids::{ApplicationId, HookId};
+use deskgate_protocol::management::{
+    Application, ApplicationState, ChangeWebhook, CreateWebhook, ListWebhooks, SecretText, ShowApplication,
+    ShowWebhook, Webhook, WebhookReceipt,
+};
+use serde::Deserialize;
+
+use super::door::Visitor;
+use super::fields::Fields;
+use super::frame::{Frame, Section};
+use super::live::Topic;
+use super::webhook_kinds::{self, Kind};
+use super::webhook_page::{Subject, Target, state, targets};
+use super::words::When;
+use super::wrong::Wrong;
+use super::{Pages, Trouble, webhook_form, webhook_steps};
+use crate::local::{No, NoCode};
+
+#[derive(Template)]
+#[template(path = "webhooks.html")]
+struct List {
+    frame: Frame,
+    app: Application,
+    hooks: Vec<Webhook>,
+    targets: Vec<Target>,
+}
+
+impl List {
+    fn active(&self) -> bool {
+        self.app.state == ApplicationState::Active
+    }
+
+    fn service(&self, hook: &Webhook) -> String {
+        let found = self.targets.iter().find(|target| target.endpoint_id == hook.settings.endpoint_id);
+        found.map_or_else(|| hook.settings.endpoint_id.to_string(), |target| target.name.clone())
+    }
+}
+
+/// `GET /applications/{id}/webhooks`
+pub(super) async fn list(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(app_id): Path<ApplicationId>,
+) -> Result<Response, Trouble> {
+    let (frame, app, hooks, targets) = tokio::join!(
+        Frame::new(&pages, &visitor, Section::Applications, "Webhooks"),
+        pages.desk().manage(ShowApplication { app_id }),
+        pages.desk().manage(ListWebhooks { app_id: Some(app_id) }),
+        targets(&pages, app_id)
+    );
+    Ok(super::html(StatusCode::OK, &List { frame, app: app?, hooks: hooks?, targets: targets? }))
+}
+
+/// What a new webhook's page was asked for.
+#[derive(Debug, Deserialize)]
+pub(super) struct Scheme {
+    #[serde(default)]
+    scheme: String,
+}
+
+fn kind(word: &str) -> Result<&'static Kind, Trouble> {
+    let unknown = || No { code: NoCode::Invalid, message: "Choose how the other system signs its events.".to_owned() };
+    webhook_kinds::named(word).ok_or_else(|| Trouble(unknown()))
+}
+
+/// `GET /applications/{id}/webhooks/new`
+pub(super) async fn ask_new(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(app_id): Path<ApplicationId>,
+    Query(asked): Query<Scheme>,
+) -> Result<Response, Trouble> {
+    let Ok(kind) = kind(&asked.scheme) else { return Ok(to_list(app_id)) };
+    let mut fields = kind.fresh();
+    let first = targets(&pages, app_id).await?.into_iter().next();
+    match first {
+        Some(target) => fields.0.push(("service".to_owned(), target.endpoint_id.to_string())),
+        // The list says what is missing.
+        None => return Ok(to_list(app_id)),
+    }
+    Subject::New(app_id, kind).page(&pages, &visitor, fields, (StatusCode::OK, Wrong::default())).await
+}
+
+/// `POST /applications/{id}/webhooks/new`: tries it, or creates it and shows its secret, this once.
+pub(super) async fn create(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(app_id): Path<ApplicationId>,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let kind = kind(fields.get("scheme"))?;
+    let subject = Subject::New(app_id, kind);
+    if fields.get("then") == "try" {
+        return subject.tried(&pages, &visitor, &fields).await;
+    }
+    let made = match webhook_form::settings(&fields, kind) {
+        Ok(settings) => {
+            let secret = fields.filled("secret").map(SecretText::from);
+            pages.desk().manage(CreateWebhook { app_id, settings: settings.into(), secret }).await
+        }
+        Err(no) => Err(no),
+    };
+    match made {
+        Ok(made) => {
+            pages.live().changed(Topic::Webhooks);
+            Ok(webhook_steps::with_secret(&pages, &visitor, made).await)
+        }
+        Err(no) => subject.again(&pages, &visitor, &fields, no).await,
+    }
+}
+
+/// The event that a webhook's page shows first.
+#[derive(Debug, Deserialize)]
+pub(super) struct Chosen {
+    #[serde(default)]
+    receipt: String,
+}
+
+/// `GET /webhooks/{id}`
+pub(super) async fn show(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(hook_id): Path<HookId>,
+    Query(chosen): Query<Chosen>,
+) -> Result<Response, Trouble> {
+    let detail = pages.desk().manage(ShowWebhook { hook_id }).await?;
+    let mut fields = webhook_form::fields(&detail.webhook.settings);
+    fields.0.extend(webhook_kinds::of(&detail.webhook.settings.scheme).sample());
+    let kept = |receipt: &&WebhookReceipt| receipt.body.is_some();
+    let asked = detail.receipts.iter().filter(kept).find(|receipt| receipt.receipt_id.to_string() == chosen.receipt);
+    if let Some(receipt) = asked.or_else(|| detail.receipts.iter().find(kept)) {
+        fields.0.push(("receipt".to_owned(), receipt.receipt_id.to_string()));
+    }
+    Subject::Saved(detail.into()).page(&pages, &visitor, fields, (StatusCode::OK, Wrong::default())).await
+}
+
+/// `POST /webhooks/{id}`: tries what is in the form, or saves it.
+pub(super) async fn change(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(hook_id): Path<HookId>,
+    fields: Fields,
+) -> Result<Response, Trouble> {
+    let subject = Subject::Saved(pages.desk().manage(ShowWebhook { hook_id }).await?.into());
+    if fields.get("then") == "try" {
+        return subject.tried(&pages, &visitor, &fields).await;
+    }
+    let changed = match webhook_form::settings(&fields, subject.kind()) {
+        Ok(settings) => pages.desk().manage(ChangeWebhook { hook_id, settings: settings.into() }).await,
+        Err(no) => Err(no),
+    };
+    match changed {
+        Ok(_) => {
+            pages.live().changed(Topic::Webhooks);
+            Ok(to_hook(hook_id))
+        }
+        Err(no) => subject.again(&pages, &visitor, &fields, no).await,
+    }
+}
+
+pub(super) fn to_hook(hook_id: HookId) -> Response {
+    Redirect::to(&format!("/webhooks/{hook_id}")).into_response()
+}
+
+pub(super) fn to_list(app_id: ApplicationId) -> Response {
+    Redirect::to(&format!("/applications/{app_id}/webhooks")).into_response()
+}

@@ -1,0 +1,82 @@
+//! A router that is never too busy, on a store in which everything can be named. Shared by the fuzz target and by
+//! `gateway/tests/api/arbitrary.rs`, so that it compiles for one as long as it does for the other.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use axum::Router;
+use deskgate_gateway::domain;
+use deskgate_gateway::domain::access::Access;
+use deskgate_gateway::domain::admission::AdmissionDesk;
+use deskgate_gateway::domain::bodies::Bodies;
+use deskgate_gateway::domain::deliveries::Scribe;
+use deskgate_gateway::domain::desktop::{Callbacks, Desktop};
+use deskgate_gateway::domain::events::Streams;
+use deskgate_gateway::domain::rates::Rate;
+use deskgate_gateway::domain::trial::Trials;
+use deskgate_gateway::domain::webhooks::reception::Reception;
+use deskgate_gateway::http::{self, Api, server};
+use deskgate_gateway::seal::Seal;
+use deskgate_gateway::store::Store;
+use deskgate_gateway::store::admissions::Admissions;
+use deskgate_gateway::tasks::Tasks;
+use deskgate_protocol::EndpointId;
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::identity::PublicKey;
+use deskgate_protocol::management::{CreateApplication, PublishEndpoint, SetAccess};
+use tokio_util::sync::CancellationToken;
+
+use super::request::Names;
+
+/// An application with a service and what can be named, and the router.
+pub(crate) async fn furnish(store: &Store, seal: Seal) -> (Router, Names) {
+    let seed: [u8; 32] = std::array::from_fn(|_| rand::random());
+    let key = PublicKey::of(&ed25519_dalek::SigningKey::from_bytes(&seed));
+    let device = store.pair_device("a laptop", &key).await.expect("paired").device_id;
+    let tasks = Tasks::new(CancellationToken::new());
+    let plenty = NonZeroU32::new(1_000_000).expect("not zero");
+    let limits = domain::Limits {
+        waiting_runs_per_application: u32::MAX,
+        rate: Rate { per_second: plenty, burst: plenty },
+        ..Default::default()
+    };
+    let desk = AdmissionDesk::new(store.clone(), Admissions::start(store, &tasks, 1), &limits);
+    let callbacks = Callbacks { scribe: Scribe::new(store.clone(), seal.clone()), allowlist_is_yours: true };
+    let (url, kept) = ("http://gateway".to_owned(), Duration::from_secs(3600));
+    let desktop = Desktop::new(store.clone(), device, desk.clone(), seal.clone(), url, kept, callbacks);
+    let created = desktop.create_application(CreateApplication { name: "shop".to_owned() }).await.expect("created");
+    let service = PublishEndpoint {
+        app_id: created.application.app_id,
+        endpoint_id: EndpointId::new(),
+        version: 1,
+        name: "invoices".to_owned(),
+        description: "Answers questions.".to_owned(),
+        definition_sha256: Sha256Digest::of(b"invoices"),
+    };
+    let endpoint = desktop.publish(service).await.expect("published").endpoint_id;
+    desktop.set_access(SetAccess { enabled: true }).await.expect("set");
+
+    let access = Access::new(store.clone(), &limits);
+    let draining = CancellationToken::new();
+    let (streams, streaming) = Streams::new(store.clone(), &limits, draining.clone(), tasks.stopping());
+    tasks.spawn("streams", streaming);
+    let (reception, noting) = Reception::new(store.clone(), seal.clone(), desk.clone());
+    tasks.spawn("receipts", noting);
+    let (bodies, listener) = (Bodies::new(&limits), server::Limits::default());
+    let store = store.clone();
+    let router = http::router(Api {
+        store,
+        access,
+        bodies,
+        reception,
+        streams,
+        desk,
+        draining,
+        limits,
+        listener,
+        trials: Trials::new(seal),
+        hosted: None,
+    });
+    let names = Names::made_at(&router, created.key.text, endpoint.to_string()).await;
+    (router, names)
+}

@@ -1,0 +1,277 @@
+//! Applications of all devices: what the administrator's commands ask, and what the running gateway answers.
+
+use std::path::Path;
+
+use clap::Subcommand;
+use deskgate_protocol::management::{
+    Application, ApplicationState, CompleteDisabling, DisableApplication, DisablingPreview, Outstanding,
+    PreviewDisabling, RemoveApplication,
+};
+use deskgate_protocol::{ApplicationId, DeviceId};
+use serde::{Deserialize, Serialize};
+
+use super::commands::{ask, find as find_device, risk, unexpected};
+use super::office::Office;
+use super::{Answer, Ask, No, no};
+use crate::exit::{Exit, Failure};
+use crate::output::{Output, table};
+use crate::store::applications::{PlacedApplication, SoughtApplications};
+
+/// `deskgate-gateway admin app …`
+#[derive(Debug, Subcommand)]
+pub enum App {
+    /// Applications of all devices, newest first
+    List {
+        /// At most so many
+        #[arg(long, default_value_t = 20)]
+        limit: u32,
+        /// Only applications older than this one
+        #[arg(long, value_name = "APP")]
+        before: Option<ApplicationId>,
+        /// Only of this device, by its name or identifier
+        #[arg(long, value_name = "DEVICE")]
+        device: Option<String>,
+        /// Only in this state: active, disabling, disabled or removed
+        #[arg(long, value_name = "STATE")]
+        state: Option<ApplicationState>,
+    },
+    /// One application, and what disabling it would end
+    Show {
+        /// Its name or identifier
+        app: String,
+    },
+    /// End an application's keys, services and runs for good
+    Disable {
+        /// Its name or identifier
+        app: String,
+        /// Accept what that does to its runs: interrupt-runs
+        #[arg(long, value_name = "RISK")]
+        accept_risk: Option<String>,
+    },
+    /// Complete disabling, once nothing is waited for
+    CompleteDisabling {
+        /// Its name or identifier
+        app: String,
+    },
+    /// Take a disabled application off its owner's list
+    Remove {
+        /// Its name or identifier
+        app: String,
+    },
+}
+
+/// What is asked about applications.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub enum AppAsk {
+    /// Those of all devices, newest first.
+    List {
+        /// At most so many, 1 to 100.
+        limit: u32,
+        /// Only older ones.
+        before: Option<ApplicationId>,
+        /// Only of this device.
+        device_id: Option<DeviceId>,
+        /// Only in this state; otherwise all that were not removed.
+        state: Option<ApplicationState>,
+        /// Only of this name.
+        name: Option<String>,
+    },
+    /// What disabling one would end.
+    Preview(PreviewDisabling),
+    /// Disable it.
+    Disable(DisableApplication),
+    /// Complete that.
+    Complete(CompleteDisabling),
+    /// Take it off the list.
+    Remove(RemoveApplication),
+}
+
+/// An application, and whose it is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AppView {
+    /// Its device.
+    pub device_id: DeviceId,
+    /// That device's name.
+    pub device_name: String,
+    /// It.
+    #[serde(flatten)]
+    pub application: Application,
+}
+
+/// A page of applications, newest first.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AppPage {
+    /// They.
+    pub applications: Vec<AppView>,
+    /// Where the page after this one begins: its `before`.
+    pub next: Option<ApplicationId>,
+}
+
+/// Runs a command about applications.
+pub(super) async fn run(socket: &Path, command: App, out: Output) -> Result<(), Failure> {
+    let asked = match command {
+        App::List { limit, before, device, state } => {
+            let device_id = match device {
+                Some(device) => Some(find_device(socket, &device).await?.device_id),
+                None => None,
+            };
+            let page = page(socket, AppAsk::List { limit, before, device_id, state, name: None }).await?;
+            out.result("applications/1", &page, || list(&page));
+            return Ok(());
+        }
+        App::Show { app } => AppAsk::Preview(PreviewDisabling { app_id: find(socket, &app).await? }),
+        App::Disable { app, accept_risk } => {
+            let app_id = find(socket, &app).await?;
+            if !risk(accept_risk.as_deref(), "interrupt-runs")? {
+                let Answer::Preview(preview) =
+                    ask(socket, Ask::App(AppAsk::Preview(PreviewDisabling { app_id }))).await?
+                else {
+                    return Err(Failure::new(Exit::Failed, "the gateway answered something else"));
+                };
+                let message = format!(
+                    "{}No changes were made.\nTo go on: deskgate-gateway admin app disable {app_id} \
+                     --accept-risk=interrupt-runs",
+                    would_end(&preview)
+                );
+                return Err(Failure::new(Exit::Refused, message));
+            }
+            AppAsk::Disable(DisableApplication { app_id })
+        }
+        App::CompleteDisabling { app } => AppAsk::Complete(CompleteDisabling { app_id: find(socket, &app).await? }),
+        App::Remove { app } => AppAsk::Remove(RemoveApplication { app_id: find(socket, &app).await? }),
+    };
+    match ask(socket, Ask::App(asked)).await? {
+        Answer::Application(application) => out.result("application/1", &application, || became(&application)),
+        Answer::Preview(preview) => out.result("application/1", &preview, || show(&preview)),
+        other => return Err(unexpected(&other)),
+    }
+    Ok(())
+}
+
+async fn page(socket: &Path, asked: AppAsk) -> Result<AppPage, Failure> {
+    match ask(socket, Ask::App(asked)).await? {
+        Answer::Applications(page) => Ok(page),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// An application by its identifier, or by a name that only one has.
+pub(super) async fn find(socket: &Path, wanted: &str) -> Result<ApplicationId, Failure> {
+    if let Ok(app_id) = wanted.parse() {
+        return Ok(app_id);
+    }
+    let named = |state| AppAsk::List { limit: 2, before: None, device_id: None, state, name: Some(wanted.to_owned()) };
+    let mut found = page(socket, named(None)).await?.applications;
+    match (found.pop(), found.is_empty()) {
+        (Some(one), true) => Ok(one.application.app_id),
+        (Some(_), false) => Err(Failure::new(
+            Exit::Failed,
+            format!(
+                "several devices have an application named {wanted:?}; use the identifier, see: deskgate-gateway admin app list"
+            ),
+        )),
+        (None, _) => Err(Failure::new(
+            Exit::Failed,
+            format!("there is no application {wanted:?}; see: deskgate-gateway admin app list"),
+        )),
+    }
+}
+
+/// Answers what is asked about applications.
+pub(super) async fn answer(office: &Office, asked: AppAsk) -> Result<Answer, Answer> {
+    let store = &office.store;
+    let desk = async |app_id: ApplicationId| {
+        let placed = store.placed_application(app_id).await?;
+        let unknown = || no(No::NotFound, format!("there is no application {app_id}"));
+        placed.map(|placed| office.desk(placed.device_id)).ok_or_else(unknown)
+    };
+    Ok(match asked {
+        AppAsk::List { limit, before, device_id, state, name } => {
+            let limit = limit.clamp(1, 100) as usize;
+            let sought = SoughtApplications { before, device_id, state, name: name.as_deref() };
+            let mut placed = store.placed_applications(&sought, limit as i64 + 1).await?;
+            let has_more = placed.len() > limit;
+            placed.truncate(limit);
+            let next = placed.last().filter(|_| has_more).map(|last| last.application.app_id);
+            let names = office.device_names().await?;
+            let view = |PlacedApplication { application, device_id }| AppView {
+                device_name: names.get(&device_id).cloned().unwrap_or_default(),
+                device_id,
+                application,
+            };
+            Answer::Applications(AppPage { applications: placed.into_iter().map(view).collect(), next })
+        }
+        AppAsk::Preview(ask) => Answer::Preview(Box::new(desk(ask.app_id).await?.preview_disabling(ask).await?)),
+        AppAsk::Disable(ask) => Answer::Application(Box::new(desk(ask.app_id).await?.disable_application(ask).await?)),
+        AppAsk::Complete(ask) => Answer::Application(Box::new(desk(ask.app_id).await?.complete_disabling(ask).await?)),
+        AppAsk::Remove(ask) => Answer::Application(Box::new(desk(ask.app_id).await?.remove_application(ask).await?)),
+    })
+}
+
+fn list(page: &AppPage) -> String {
+    if page.applications.is_empty() {
+        return "There are no applications here. Desktop users make them: deskgate app create NAME".to_owned();
+    }
+    let row = |view: &AppView| {
+        let application = &view.application;
+        vec![
+            application.name.clone(),
+            application.state.to_string(),
+            view.device_name.clone(),
+            application.live_keys.to_string(),
+            application.created_at.to_string(),
+            application.app_id.to_string(),
+        ]
+    };
+    let heading = ["NAME", "STATE", "DEVICE", "KEYS", "CREATED", "ID"];
+    let older = page.next.map(|next| format!("\nOlder ones: --before {next}")).unwrap_or_default();
+    table(&heading, &page.applications.iter().map(row).collect::<Vec<_>>()) + &older
+}
+
+fn show(preview: &DisablingPreview) -> String {
+    let application = &preview.application;
+    format!(
+        "{}\nidentifier     {}\nstate          {}\ncreated        {}\nkeys           {} live\nservices       {}\n\
+         conversations  {}\nruns           {} queued, {} in progress\n{}",
+        application.name,
+        application.app_id,
+        application.state,
+        application.created_at,
+        preview.live_keys,
+        preview.services,
+        preview.conversations,
+        preview.runs_queued,
+        preview.runs_in_progress,
+        application.outstanding.as_ref().map(waits).unwrap_or_default(),
+    )
+}
+
+fn would_end(preview: &DisablingPreview) -> String {
+    format!(
+        "Disabling {} ends for good: {} keys, {} services, {} queued runs, {} runs in progress, {} conversations.\n",
+        preview.application.name,
+        preview.live_keys,
+        preview.services,
+        preview.runs_queued,
+        preview.runs_in_progress,
+        preview.conversations,
+    )
+}
+
+fn became(application: &Application) -> String {
+    let mut text = format!("{} is {}.\n", application.name, application.state);
+    if let Some(outstanding) = &application.outstanding {
+        text += &waits(outstanding);
+        text += &format!("Then: deskgate-gateway admin app complete-disabling {}", application.app_id);
+    }
+    text
+}
+
+fn waits(outstanding: &Outstanding) -> String {
+    let Outstanding { runs_to_stop, runs_to_reconcile, resets } = outstanding;
+    format!(
+        "waits for      {runs_to_stop} runs to stop, {runs_to_reconcile} of unknown outcome, {resets} resets; its \
+         desktop must be connected\n"
+    )
+}

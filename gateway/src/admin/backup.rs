@@ -1,0 +1,371 @@
+//! `backup create|verify|restore`: a folder with a dump of the database, and a page that says what is in it and what is
+//! not.
+//!
+//! The sealing key, the control token and the host key are not in it: who has both the database and the key can open what
+//! the database keeps sealed, so they are kept apart, and where they are is said each time.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use deskgate_protocol::VERSION;
+use ring::digest::{Context, SHA256};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::commands::{ask, risk, unexpected};
+use super::status::standing;
+use super::{Answer, Ask};
+use crate::config::Config;
+use crate::exit::{Exit, Failure};
+use crate::output::Output;
+use crate::store::backup::{self, BackupError, Contents, Restored, Tables};
+use crate::store::cluster::{self, Cluster, ClusterError};
+use crate::store::migrate::{self, MigrateError};
+use crate::store::{Database, OpenError};
+
+/// `deskgate-gateway backup …`
+#[derive(Debug, Subcommand)]
+pub enum Backup {
+    /// Write a backup into a new folder; the gateway may go on meanwhile
+    Create {
+        /// The folder, which must not exist
+        folder: PathBuf,
+    },
+    /// Put a backup into a throw-away database and compare what is in it with what was
+    Verify {
+        /// The folder
+        folder: PathBuf,
+    },
+    /// Put a backup back. No gateway may run on the database
+    Restore {
+        /// The folder
+        folder: PathBuf,
+        /// Accept that what is in the database now is replaced: replace-database
+        #[arg(long, value_name = "RISK")]
+        accept_risk: Option<String>,
+        /// Nothing has run since a backup that was made while the gateway was stopped: go on with its runs as if nothing
+        /// had happened, instead of holding them for their owners' word
+        #[arg(long)]
+        nothing_ran_since: bool,
+    },
+}
+
+const PAGE: &str = "backup.json";
+const DUMP: &str = "database.dump";
+
+/// What a backup says of itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Page {
+    schema: String,
+    /// The version of the program that made it.
+    version: String,
+    #[serde(flatten)]
+    contents: Contents,
+    /// The dump's length and SHA-256.
+    bytes: u64,
+    sha256: String,
+    /// What a working gateway needs besides, and where it was.
+    not_included: Vec<Besides>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Besides {
+    what: String,
+    place: String,
+}
+
+/// Runs a command about backups.
+pub async fn run(socket: &Path, config: &Config, command: Backup, out: Output) -> Result<(), Failure> {
+    match command {
+        Backup::Create { folder } => create(socket, config, &folder, out).await,
+        Backup::Verify { folder } => verify(&folder, out).await,
+        Backup::Restore { folder, accept_risk, nothing_ran_since } => {
+            let replace = risk(accept_risk.as_deref(), "replace-database")?;
+            restore(socket, config, &folder, replace, nothing_ran_since, out).await
+        }
+    }
+}
+
+/// A database, and the private cluster that was started for it.
+struct Reached {
+    database: Database,
+    cluster: Option<Cluster>,
+}
+
+impl Reached {
+    /// The configured database, or the private cluster: of the running gateway, or started for this.
+    async fn find(socket: &Path, config: &Config) -> Result<Self, Failure> {
+        if let Some(url) = config.database_url().map_err(|error| Failure::new(Exit::NotSetUp, error.to_string()))? {
+            return Ok(Self { database: opened(&url, config)?, cluster: None });
+        }
+        match ask(socket, Ask::PrivateCluster).await {
+            Ok(Answer::PrivateCluster { url: Some(url) }) => {
+                Ok(Self { database: opened(&url, config)?, cluster: None })
+            }
+            Ok(other) => Err(unexpected(&other)),
+            Err(failure) if failure.exit == Exit::CannotReach => Self::start(config).await,
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Starts the private cluster, which must not run.
+    async fn start(config: &Config) -> Result<Self, Failure> {
+        let cluster = Cluster::start(cluster::Config::new(config.state_dir())).await.map_err(|error| match error {
+            ClusterError::InUse { .. } => {
+                Failure::new(Exit::Refused, format!("{error}. Stop the gateway first, or wait until it answers"))
+            }
+            error => Failure::new(Exit::NotSetUp, error.to_string()),
+        })?;
+        Ok(Self { database: opened(&cluster.url(), config)?, cluster: Some(cluster) })
+    }
+
+    async fn leave(self) {
+        if let Some(cluster) = self.cluster {
+            cluster.stop().await;
+        }
+    }
+}
+
+fn opened(url: &str, config: &Config) -> Result<Database, Failure> {
+    let wrong = |error: OpenError| Failure::new(Exit::NotSetUp, error.to_string());
+    Database::new(url, None, config.ca_file().as_ref()).map_err(wrong)
+}
+
+fn failed(error: BackupError) -> Failure {
+    let exit = match &error {
+        BackupError::NoProgram { .. } => Exit::NotSetUp,
+        BackupError::Store(_) => Exit::CannotReach,
+        BackupError::Schema(MigrateError::Ahead { .. }) => Exit::VersionMismatch,
+        _ => Exit::Failed,
+    };
+    Failure::new(exit, error.to_string())
+}
+
+fn at(path: &Path) -> impl FnOnce(std::io::Error) -> Failure {
+    move |error| Failure::new(Exit::Failed, format!("{}: {error}", path.display()))
+}
+
+async fn create(socket: &Path, config: &Config, folder: &Path, out: Output) -> Result<(), Failure> {
+    if folder.exists() {
+        return Err(Failure::new(Exit::Failed, format!("{} is there already; name a new folder", folder.display())));
+    }
+    let reached = Reached::find(socket, config).await?;
+    // Under another name first: what has the right one is whole.
+    let partial = folder.with_extension(format!("{}.partial", std::process::id()));
+    let written = write(&reached.database, config, &partial).await;
+    reached.leave().await;
+    let named = written.and_then(|page| std::fs::rename(&partial, folder).map(|()| page).map_err(at(folder)));
+    let page = named.inspect_err(|_| drop(std::fs::remove_dir_all(&partial)))?;
+    out.result("backup/1", &json!({ "folder": folder, "backup": page }), || {
+        let mut text = format!("{} holds\n{}", folder.display(), in_it(&page));
+        text += "\nNot in it, and to be kept elsewhere:\n";
+        for Besides { what, place } in &page.not_included {
+            text += &format!("  {what}: {place}\n");
+        }
+        text + &format!("\nTry it: deskgate-gateway backup verify {}", folder.display())
+    });
+    Ok(())
+}
+
+async fn write(database: &Database, config: &Config, folder: &Path) -> Result<Page, Failure> {
+    std::fs::DirBuilder::new().mode(0o700).create(folder).map_err(at(folder))?;
+    let dump = folder.join(DUMP);
+    drop(private(&dump)?);
+    let contents = backup::take(database, &dump).await.map_err(failed)?;
+    let file = File::open(&dump).map_err(at(&dump))?;
+    file.sync_all().map_err(at(&dump))?;
+    let (bytes, sha256) = digest(file).map_err(at(&dump))?;
+    let (schema, version) = ("backup/1".to_owned(), VERSION.to_owned());
+    let page = Page { schema, version, contents, bytes, sha256, not_included: besides(config) };
+    let text = serde_json::to_string_pretty(&page).map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
+    let path = folder.join(PAGE);
+    let mut file = private(&path)?;
+    writeln!(file, "{text}").and_then(|()| file.sync_all()).map_err(at(&path))?;
+    Ok(page)
+}
+
+fn private(path: &Path) -> Result<File, Failure> {
+    File::options().write(true).create_new(true).mode(0o600).open(path).map_err(at(path))
+}
+
+fn digest(mut file: impl Read) -> std::io::Result<(u64, String)> {
+    let (mut context, mut bytes, mut piece) = (Context::new(&SHA256), 0, vec![0; 64 * 1024]);
+    loop {
+        match file.read(&mut piece)? {
+            0 => break,
+            length => {
+                context.update(&piece[..length]);
+                bytes += length as u64;
+            }
+        }
+    }
+    let hex = context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok((bytes, hex))
+}
+
+/// What a gateway needs besides its database.
+fn besides(config: &Config) -> Vec<Besides> {
+    let state = |name: &str| config.state_dir().join(name).display().to_string();
+    let of = |what: &str, place: String| Besides { what: what.to_owned(), place };
+    let token =
+        config.control_token_file().map_or_else(|| state(crate::token::FILE), |path| path.display().to_string());
+    vec![
+        of(
+            "the sealing key, without which callbacks and webhooks need new secrets",
+            config.seal_file().display().to_string(),
+        ),
+        of("the control token, which desktops present", token),
+        of("the SSH host key, which desktops have pinned", state("ssh_host_ed25519_key")),
+        of("the configuration and its secrets, certificates", "where you keep them".to_owned()),
+        of("what services are made of, and what they did", "on the desktops".to_owned()),
+    ]
+}
+
+fn in_it(page: &Page) -> String {
+    let contents = &page.contents;
+    let rows: i64 = contents.tables.values().sum();
+    let of = |table: &str| contents.tables.get(table).copied().unwrap_or_default();
+    format!(
+        "  the database of {} as of {} (migration {}, PostgreSQL {}): {rows} rows in {} tables;\n  {} devices, {} \
+         applications, {} runs, of which {} had not ended; keys as digests, secrets sealed\n",
+        contents.gateway_id,
+        contents.taken_at,
+        contents.migration,
+        contents.postgres,
+        contents.tables.len(),
+        of("devices"),
+        of("applications"),
+        of("runs"),
+        contents.open_runs,
+    )
+}
+
+/// Reads what a backup says of itself, and whether its dump is what was written.
+fn read(folder: &Path) -> Result<Page, Failure> {
+    let (page, dump) = (folder.join(PAGE), folder.join(DUMP));
+    let text = std::fs::read_to_string(&page).map_err(at(&page))?;
+    let no_backup = |error| Failure::new(Exit::Failed, format!("{}: {error}; this is no backup", page.display()));
+    let read: Page = serde_json::from_str(&text).map_err(no_backup)?;
+    let found = File::open(&dump).and_then(digest).map_err(at(&dump))?;
+    if found != (read.bytes, read.sha256.clone()) {
+        return Err(Failure::new(Exit::Failed, format!("{} is not what was written; it was damaged", dump.display())));
+    }
+    if read.contents.migration > migrate::newest() {
+        return Err(failed(BackupError::Schema(MigrateError::Ahead {
+            applied: read.contents.migration,
+            known: migrate::newest(),
+        })));
+    }
+    Ok(read)
+}
+
+/// A folder that is gone when this is dropped.
+struct ThrowAway(PathBuf);
+
+impl Drop for ThrowAway {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+async fn verify(folder: &Path, out: Output) -> Result<(), Failure> {
+    let page = read(folder)?;
+    let place = ThrowAway(std::env::temp_dir().join(format!("deskgate-verify-{:032x}", rand::random::<u128>())));
+    let cluster = Cluster::start(cluster::Config::new(&place.0)).await;
+    let cluster = cluster.map_err(|error| Failure::new(Exit::NotSetUp, error.to_string()))?;
+    let sockets = cluster.socket_dir().to_owned();
+    let counted = tried(&cluster.url(), folder, &page).await;
+    cluster.stop().await;
+    // Nobody starts it again.
+    let _ = std::fs::remove_dir_all(sockets);
+    let differing = differences(&page.contents.tables, &counted?);
+    out.result("backup-verified/1", &json!({ "backup": page, "differences": differing }), || {
+        match differing.is_empty() {
+            true => format!("Restored into a throw-away database, and every row is there:\n{}", in_it(&page)),
+            false => differing.join("\n"),
+        }
+    });
+    match differing.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(Exit::CheckFailed, "what was restored is not what was backed up")),
+    }
+}
+
+async fn tried(url: &str, folder: &Path, page: &Page) -> Result<Tables, Failure> {
+    let database = Database::new(url, None, None).map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
+    backup::restore(&database, &folder.join(DUMP), page.contents.taken_at, true).await.map_err(failed)?;
+    let (client, _driver) = database.connect().await.map_err(|error| failed(error.into()))?;
+    backup::count(&client).await.map_err(failed)
+}
+
+fn differences(wanted: &Tables, found: &Tables) -> Vec<String> {
+    let names: std::collections::BTreeSet<_> = wanted.keys().chain(found.keys()).collect();
+    let rows = |tables: &Tables, name: &str| tables.get(name).map_or("missing".to_owned(), i64::to_string);
+    let differing = names.into_iter().filter(|name| wanted.get(*name) != found.get(*name));
+    differing.map(|name| format!("{name}: {} rows, {} in the backup", rows(found, name), rows(wanted, name))).collect()
+}
+
+async fn restore(
+    socket: &Path,
+    config: &Config,
+    folder: &Path,
+    replace: bool,
+    nothing_ran_since: bool,
+    out: Output,
+) -> Result<(), Failure> {
+    let page = read(folder)?;
+    let refused = |why: String| Err(Failure::new(Exit::Refused, format!("{why}\nNo changes were made.")));
+    if nothing_ran_since && !page.contents.at_rest {
+        return refused("A gateway was at work when this backup was made, so its runs went on afterwards.".to_owned());
+    }
+    if standing(socket).await.is_ok() {
+        return refused("The gateway runs. Stop it first: sudo systemctl stop deskgate-gateway".to_owned());
+    }
+    let reached = Reached::find(socket, config).await?;
+    let restored = put_back(&reached.database, folder, &page, replace, nothing_ran_since).await;
+    reached.leave().await;
+    let Restored { in_doubt } = restored?;
+    let value = json!({ "backup": page, "runs_in_doubt": in_doubt });
+    out.result("backup-restored/1", &value, || {
+        format!(
+            "Restored:\n{}{in_doubt} runs that had not ended await reconciliation: what became of them since is not known \
+             here, and nothing of them is executed again. See: deskgate-gateway admin run list --state \
+             awaiting_reconciliation\n\nWhat was done after {} is undone: devices, keys and tokens that were revoked since \
+             are good again, and requests that were accepted since are not known any more. Look at `admin device list` \
+             before the gateway is started.\nThe sealing key must be the one of that time: {}",
+            in_it(&page),
+            page.contents.taken_at,
+            config.seal_file().display(),
+        )
+    });
+    Ok(())
+}
+
+async fn put_back(
+    database: &Database,
+    folder: &Path,
+    page: &Page,
+    replace: bool,
+    unchanged: bool,
+) -> Result<Restored, Failure> {
+    let refused = |why: String| Err(Failure::new(Exit::Refused, format!("{why}\nNo changes were made.")));
+    let (client, driver) = database.connect().await.map_err(|error| failed(error.into()))?;
+    let sessions = backup::in_use(&client).await.map_err(failed)?;
+    if sessions > 0 {
+        return refused(format!(
+            "A gateway works on {} ({sessions} connections). Stop every replica first.",
+            database.host()
+        ));
+    }
+    if !replace && !backup::is_empty(&client).await.map_err(failed)? {
+        return refused(format!(
+            "The database on {} is not empty. To replace what is in it: --accept-risk=replace-database",
+            database.host()
+        ));
+    }
+    drop((client, driver));
+    backup::restore(database, &folder.join(DUMP), page.contents.taken_at, unchanged).await.map_err(failed)
+}

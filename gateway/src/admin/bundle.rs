@@ -1,0 +1,124 @@
+//! `bundle`: one text file for whoever helps; what is in it is listed before it is written.
+
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use clap::Args;
+use serde::Serialize;
+use serde_json::json;
+
+use super::check;
+use super::commands::devices;
+use super::status::standing;
+use crate::config::Config;
+use crate::consent::Consent;
+use crate::descriptors::Descriptors;
+use crate::exit::{Exit, Failure};
+use crate::output::Output;
+use crate::support::Bundle;
+
+/// `deskgate-gateway bundle`
+#[derive(Debug, Args)]
+pub struct Make {
+    /// Where to; nothing may be there yet
+    #[arg(long, value_name = "FILE", default_value = "deskgate-gateway-support.txt")]
+    output: PathBuf,
+    /// A file with the gateway's log; otherwise the journal of the unit deskgate-gateway is asked
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+/// Lines of the log that go along.
+const LOG_LINES: usize = 2000;
+
+/// Gathers, asks, and writes. `ask_ops` is what the operations listener says about itself.
+pub async fn run(
+    make: Make,
+    socket: &Path,
+    config: &Config,
+    descriptors: Descriptors,
+    metrics: Option<String>,
+    out: Output,
+) -> Result<(), Failure> {
+    let bundle = gather(&make, socket, config, descriptors, metrics).await;
+    let question = format!(
+        "{} will hold, and you can read it before you send it:\n{}No keys, tokens or passwords, and no inputs or results.",
+        make.output.display(),
+        bundle.contents()
+    );
+    make.consent.ask(&question)?;
+    let failed = |error: std::io::Error| Failure::new(Exit::Failed, format!("{}: {error}", make.output.display()));
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(0o600).open(&make.output).map_err(failed)?;
+    file.write_all(bundle.text("Deskgate gateway").as_bytes()).map_err(failed)?;
+    let parts: Vec<_> = bundle.parts.iter().map(|part| &part.name).collect();
+    out.result("bundle/1", &json!({ "file": make.output, "parts": parts }), || {
+        format!("Written to {}. Read it before you send it.", make.output.display())
+    });
+    Ok(())
+}
+
+async fn gather(
+    make: &Make,
+    socket: &Path,
+    config: &Config,
+    descriptors: Descriptors,
+    metrics: Option<String>,
+) -> Bundle {
+    let mut bundle = Bundle::default();
+    let settings = config.show().into_iter().map(|(key, value, from)| format!("{key} = {value:?}  # {from}"));
+    bundle.add("settings", "Every setting and where it came from, passwords left out", lines(settings));
+    let findings = check::run(config, descriptors).await;
+    bundle.add("checks", "What deskgate-gateway check says", check::show(&findings));
+    let status = standing(socket).await.map(|status| pretty(&status)).unwrap_or_else(|failure| failure.message);
+    bundle.add("status", "How the running gateway is, and what it says is wrong", status);
+    let known = devices(socket).await.map(|devices| pretty(&devices)).unwrap_or_else(|failure| failure.message);
+    bundle.add("devices", "Paired devices: names, versions, fingerprints, when they were last seen", known);
+    bundle.add("metrics", "What the gateway counts", metrics.unwrap_or_else(|| "nobody answers".to_owned()));
+    bundle.add(
+        "files",
+        "Names, sizes and modes of the files in its folders, nothing of what is in them",
+        files(config),
+    );
+    let log = match &make.log {
+        Some(path) => std::fs::read_to_string(path).unwrap_or_else(|error| format!("{}: {error}", path.display())),
+        None => journal().unwrap_or_else(|| "the journal has none; name a file with --log".to_owned()),
+    };
+    let last: Vec<_> = log.lines().rev().take(LOG_LINES).collect();
+    let log = lines(last.into_iter().rev().map(str::to_owned));
+    bundle.add("log", "The last 2000 lines of its log, which name devices, applications and runs by identifiers", log);
+    bundle
+}
+
+fn journal() -> Option<String> {
+    let mut command = Command::new("journalctl");
+    command.args(["--unit=deskgate-gateway", "--output=short-iso", "--no-pager", "--quiet"]);
+    command.arg(format!("--lines={LOG_LINES}")).stdin(Stdio::null()).stderr(Stdio::null());
+    let output = command.output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).into_owned()).filter(|text| !text.is_empty())
+}
+
+fn files(config: &Config) -> String {
+    let mut found = Vec::new();
+    for folder in [config.state_dir(), config.run_dir()] {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let Ok(metadata) = entry.metadata() else { continue };
+            let (mode, owner, group) = (metadata.mode(), metadata.uid(), metadata.gid());
+            found.push(format!("{mode:06o} {owner}:{group} {:>12} {}", metadata.len(), entry.path().display()));
+        }
+    }
+    found.sort();
+    lines(found)
+}
+
+fn pretty(value: &impl Serialize) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default()
+}
+
+fn lines(lines: impl IntoIterator<Item = String>) -> String {
+    lines.into_iter().map(|line| line + "\n").collect()
+}

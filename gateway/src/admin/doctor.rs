@@ -1,0 +1,88 @@
+//! `doctor`: what `check` looks at, then how the running gateway is, and how its public address looks from outside.
+
+use std::path::Path;
+
+use serde_json::json;
+use url::Url;
+
+use super::check::{self, Finding, Verdict};
+use super::commands::{ask, unexpected};
+use super::status::standing;
+use super::{Answer, Ask, Status, public};
+use crate::config::Config;
+use crate::descriptors::Descriptors;
+use crate::domain::health::Severity;
+use crate::exit::{Exit, Failure};
+use crate::output::Output;
+
+/// Looks at everything, says what was found, and ends with 10 if something fails. `url`: the address to call from here;
+/// otherwise the one that the gateway names.
+pub async fn run(
+    socket: &Path,
+    config: &Config,
+    url: Option<&str>,
+    descriptors: Descriptors,
+    out: Output,
+) -> Result<(), Failure> {
+    let mut findings = check::run(config, descriptors).await;
+    match standing(socket).await {
+        Ok(status) => {
+            findings.extend(live(&status));
+            let address = url.unwrap_or(status.address.trim_end_matches("/api/v1"));
+            match address.parse() {
+                Ok(address) => match ticket(socket).await {
+                    Ok(ticket) => findings.extend(public::look(&address, &ticket).await),
+                    Err(failure) => findings.push(Finding::new("public address", Verdict::Fail, failure.message)),
+                },
+                Err(error) => return Err(Failure::new(Exit::Usage, format!("{address:?} is no address: {error}"))),
+            }
+        }
+        Err(failure) => {
+            findings.push(Finding::new("gateway", Verdict::Fail, failure.message));
+            let detail = "only a running gateway gives the ticket for a look from outside";
+            findings.push(Finding::new("public address", Verdict::Skip, detail));
+        }
+    }
+    out.result("doctor/1", &json!({ "findings": findings }), || check::show(&findings));
+    check::verdict(&findings)
+}
+
+async fn ticket(socket: &Path) -> Result<String, Failure> {
+    match ask(socket, Ask::TrialTicket).await? {
+        Answer::TrialTicket { ticket } => Ok(ticket),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn live(status: &Status) -> Vec<Finding> {
+    let [running, asking, unsettled, cancelling] = status.runs_started;
+    let mut findings = vec![
+        Finding::new("gateway", Verdict::Pass, format!("{} answers", status.version)),
+        Finding::new(
+            "devices",
+            Verdict::Pass,
+            format!("{} connected of {}", status.devices_connected, status.devices_paired),
+        ),
+        Finding::new(
+            "queue",
+            Verdict::Pass,
+            format!(
+                "{} queued, {running} running, {asking} awaiting approval, {unsettled} awaiting reconciliation, \
+                 {cancelling} being stopped",
+                status.runs_waiting
+            ),
+        ),
+        Finding::new("callbacks", Verdict::Pass, format!("{} pending", status.callbacks.0)),
+    ];
+    findings.extend(status.problems.iter().map(|problem| {
+        let verdict = if problem.severity == Severity::Fail { Verdict::Fail } else { Verdict::Warn };
+        let detail = format!("{}: {} {} ({})", problem.title, problem.text, problem.next, problem.code.as_str());
+        Finding::new("health", verdict, detail)
+    }));
+    findings
+}
+
+/// The parts of an address that a look needs.
+pub(super) fn host_and_port(address: &Url) -> Option<(&str, u16)> {
+    Some((address.host_str()?, address.port_or_known_default()?))
+}

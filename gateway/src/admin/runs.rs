@@ -1,0 +1,265 @@
+//! Runs of all devices: what the administrator's commands ask, and what the running gateway answers.
+//!
+//! Inputs and results stay out of it: they are the callers' and the desktop user's.
+
+use std::path::Path;
+
+use clap::Subcommand;
+use deskgate_protocol::management::{ShowOperation, ShowRun, StopRun};
+use deskgate_protocol::operation::{ControlOperation, OperationState};
+use deskgate_protocol::run::{Run, RunState};
+use deskgate_protocol::{ApplicationId, DeviceId, RunId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::applications::find as find_application;
+use super::commands::{ask, find as find_device, risk, unexpected};
+use super::office::Office;
+use super::{Answer, Ask, No, no};
+use crate::domain::desktop::Desktop;
+use crate::domain::runs::seen;
+use crate::exit::{Exit, Failure};
+use crate::output::{Output, table};
+use crate::store::own_lists::{PlacedRun, SoughtRuns};
+
+/// `deskgate-gateway admin run …`
+#[derive(Debug, Subcommand)]
+pub enum RunCommand {
+    /// Runs of all devices, newest first
+    List {
+        /// At most so many
+        #[arg(long, default_value_t = 20)]
+        limit: u32,
+        /// Only runs older than this one
+        #[arg(long, value_name = "RUN")]
+        before: Option<RunId>,
+        /// Only of this device, by its name or identifier
+        #[arg(long, value_name = "DEVICE")]
+        device: Option<String>,
+        /// Only of this application, by its name or identifier
+        #[arg(long, value_name = "APP")]
+        app: Option<String>,
+        /// Only in this state, such as queued or awaiting_reconciliation; may be repeated
+        #[arg(long, value_name = "STATE")]
+        state: Vec<RunState>,
+    },
+    /// One run and what happened to it, without its input and result
+    Show {
+        /// Which
+        run: RunId,
+    },
+    /// Cancel a run: one that has not started at once, another as soon as its desktop has stopped it
+    Cancel {
+        /// Which
+        run: RunId,
+        /// Accept that work is cut off in its middle: interrupt-runs. Not needed for a run that has not started
+        #[arg(long, value_name = "RISK")]
+        accept_risk: Option<String>,
+        /// Wait so many seconds for its end, at most 60; ends with 8 if there is none by then
+        #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=60))]
+        wait: u32,
+    },
+}
+
+/// What is asked about runs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub enum RunAsk {
+    /// Those of all devices, newest first.
+    List {
+        /// At most so many, 1 to 100.
+        limit: u32,
+        /// Only older ones.
+        before: Option<RunId>,
+        /// Only of this device.
+        device_id: Option<DeviceId>,
+        /// Only of this application.
+        app_id: Option<ApplicationId>,
+        /// Only in one of these states; empty: in any.
+        states: Vec<RunState>,
+    },
+    /// One, and what happened to it.
+    Show {
+        /// Which.
+        run_id: RunId,
+    },
+    /// Cancel it.
+    Cancel {
+        /// Which.
+        run_id: RunId,
+        /// Whether also if it has started.
+        interrupt: bool,
+        /// Seconds to wait for its end, at most 60.
+        wait_s: u32,
+    },
+}
+
+/// A run, and whose it is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunView {
+    /// Its application.
+    pub app_id: ApplicationId,
+    /// Its device.
+    pub device_id: DeviceId,
+    /// That device's name.
+    pub device_name: String,
+    /// Its record, without input and result.
+    #[serde(flatten)]
+    pub run: Run,
+}
+
+/// A page of runs, newest first. It may be short, or empty, and go on all the same.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunList {
+    /// They.
+    pub runs: Vec<RunView>,
+    /// Where the page after this one begins: its `before`.
+    pub next: Option<RunId>,
+}
+
+/// A run, and what happened to it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunStory {
+    /// Its record, without input and result.
+    pub run: Run,
+    /// When what happened, oldest first; at most 1,000.
+    pub events: Vec<(Timestamp, String)>,
+}
+
+/// Runs a command about runs.
+pub(super) async fn run(socket: &Path, command: RunCommand, out: Output) -> Result<(), Failure> {
+    let asked = match command {
+        RunCommand::List { limit, before, device, app, state } => {
+            let device_id = match device {
+                Some(device) => Some(find_device(socket, &device).await?.device_id),
+                None => None,
+            };
+            let app_id = match app {
+                Some(app) => Some(find_application(socket, &app).await?),
+                None => None,
+            };
+            RunAsk::List { limit, before, device_id, app_id, states: state }
+        }
+        RunCommand::Show { run } => RunAsk::Show { run_id: run },
+        RunCommand::Cancel { run, accept_risk, wait } => {
+            RunAsk::Cancel { run_id: run, interrupt: risk(accept_risk.as_deref(), "interrupt-runs")?, wait_s: wait }
+        }
+    };
+    match ask(socket, Ask::Run(asked)).await? {
+        Answer::Runs(page) => out.result("runs/1", &page, || list(&page)),
+        Answer::Run(story) => out.result("run/1", &story, || show(&story)),
+        Answer::Operation(operation) => {
+            out.result("operation/1", &operation, || cancelled(&operation));
+            if operation.state != OperationState::Completed {
+                return Err(Failure::new(Exit::Pending, "its desktop has not confirmed the stop yet"));
+            }
+        }
+        other => return Err(unexpected(&other)),
+    }
+    Ok(())
+}
+
+/// Answers what is asked about runs.
+pub(super) async fn answer(office: &Office, asked: RunAsk) -> Result<Answer, Answer> {
+    match asked {
+        RunAsk::List { limit, before, device_id, app_id, states } => {
+            let sought = SoughtRuns { before, states, app_id, ..SoughtRuns::default() };
+            let page = office.store.placed_runs(device_id, &sought, limit.clamp(1, 100)).await?;
+            let names = office.device_names().await?;
+            let view = |PlacedRun { run, app_id, device_id }| {
+                let device_name = names.get(&device_id).cloned().unwrap_or_default();
+                RunView { app_id, device_id, device_name, run: private(seen(run)) }
+            };
+            Ok(Answer::Runs(RunList {
+                runs: page.entries.into_iter().map(view).collect(),
+                next: page.next.map(Into::into),
+            }))
+        }
+        RunAsk::Show { run_id } => Ok(Answer::Run(Box::new(story(&desk_of(office, run_id).await?, run_id).await?))),
+        RunAsk::Cancel { run_id, interrupt, wait_s } => {
+            let desk = desk_of(office, run_id).await?;
+            let run = story(&desk, run_id).await?.run;
+            let has_started = !matches!(run.state, RunState::Queued | RunState::WaitingForDevice);
+            if has_started && run.finished_at.is_none() && !interrupt {
+                return Err(no(
+                    No::Refused,
+                    format!(
+                        "{run_id} is {}: what it has changed stays changed, and the rest is not done. No changes were \
+                         made.\nTo go on: deskgate-gateway admin run cancel {run_id} --accept-risk=interrupt-runs",
+                        run.state
+                    ),
+                ));
+            }
+            let operation_id = desk.stop_run(StopRun { run_id }).await?.operation_id;
+            Ok(Answer::Operation(Box::new(desk.operation(ShowOperation { operation_id, wait_s }).await?)))
+        }
+    }
+}
+
+/// The desk of the device that a run is for.
+async fn desk_of(office: &Office, run_id: RunId) -> Result<Desktop, Answer> {
+    let device_id = office.store.device_of_run(run_id).await?;
+    device_id.map(|id| office.desk(id)).ok_or_else(|| no(No::NotFound, format!("there is no run {run_id}")))
+}
+
+async fn story(desk: &Desktop, run_id: RunId) -> Result<RunStory, Answer> {
+    let detail = desk.run(ShowRun { run_id, after: 0, wait_s: 0 }).await?;
+    let events = detail.events.into_iter().map(|event| (event.created_at, event.kind.to_string())).collect();
+    Ok(RunStory { run: private(detail.run), events })
+}
+
+/// Without what a caller sent and was answered.
+fn private(run: Run) -> Run {
+    Run { input: None, result: None, metadata: Default::default(), ..run }
+}
+
+fn list(page: &RunList) -> String {
+    let older = page.next.map(|next| format!("\nOlder ones: --before {next}")).unwrap_or_default();
+    if page.runs.is_empty() {
+        return format!("There are no runs here.{older}");
+    }
+    let row = |view: &RunView| {
+        let reason = view.run.state_reason.as_ref().map(|reason| word(&reason.code)).unwrap_or_default();
+        vec![
+            view.run.created_at.to_string(),
+            view.run.state.to_string(),
+            reason,
+            view.device_name.clone(),
+            view.app_id.to_string(),
+            view.run.run_id.to_string(),
+        ]
+    };
+    table(
+        &["ACCEPTED", "STATE", "REASON", "DEVICE", "APPLICATION", "ID"],
+        &page.runs.iter().map(row).collect::<Vec<_>>(),
+    ) + &older
+}
+
+fn show(story: &RunStory) -> String {
+    let run = &story.run;
+    let mut text = format!("{}\nstate    {}\nattempt  {}\n", run.run_id, run.state, run.attempt);
+    if let Some(reason) = &run.state_reason {
+        text += &format!("reason   {}: {}\n", word(&reason.code), reason.message);
+    }
+    if let Some(error) = &run.error {
+        text += &format!("error    {}\n", word(&error.code));
+    }
+    for (at, what) in &story.events {
+        text += &format!("{at}  {what}\n");
+    }
+    text
+}
+
+/// A code as programs read it.
+fn word(code: &impl Serialize) -> String {
+    serde_json::to_value(code).ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+fn cancelled(operation: &ControlOperation) -> String {
+    let outcome = operation.outcome.as_ref().map(|outcome| outcome.code.to_string());
+    match outcome {
+        Some(outcome) => format!("{}: {outcome}.", operation.operation_id),
+        None => {
+            format!("{}: {}. It is confirmed when its desktop is connected.", operation.operation_id, operation.state)
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! `status`: how the running gateway is, and what it says is wrong.
+
+use std::path::Path;
+
+use super::commands::{ask, unexpected};
+use super::{Answer, Ask, Status};
+use crate::domain::health::Problem;
+use crate::exit::{Exit, Failure};
+use crate::output::Output;
+
+/// `deskgate-gateway status`
+pub async fn status(socket: &Path, out: Output) -> Result<(), Failure> {
+    let status = standing(socket).await?;
+    out.result("status/1", &status, || show_status(&status));
+    if status.database { Ok(()) } else { Err(Failure::new(Exit::CannotReach, "the database does not answer")) }
+}
+
+/// How the running gateway is.
+pub(super) async fn standing(socket: &Path) -> Result<Status, Failure> {
+    match ask(socket, Ask::Status).await? {
+        Answer::Status(status) => Ok(*status),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn show_status(status: &Status) -> String {
+    let [running, asking, unsettled, cancelling] = status.runs_started;
+    let mut text = format!(
+        "Deskgate gateway {}\naddress    {}\nTLS        {}\nSSH        {}\ndatabase   {}\ndevices    {} connected of {}\n\
+         runs       {} queued, {running} running, {asking} awaiting approval, {unsettled} awaiting reconciliation, \
+         {cancelling} being stopped\ncallbacks  {} pending{}\n",
+        status.version,
+        status.address,
+        status.certificate.as_deref().unwrap_or("none (plain HTTP)"),
+        status.ssh.as_deref().unwrap_or("none (devices come in through this server's sshd)"),
+        match (status.migration, status.private_cluster) {
+            (None, _) => "does not answer".to_owned(),
+            (Some(migration), true) => format!("answers (a private cluster), migration {migration}"),
+            (Some(migration), false) => format!("answers, migration {migration}"),
+        },
+        status.devices_connected,
+        status.devices_paired,
+        status.runs_waiting,
+        status.callbacks.0,
+        if status.callbacks.0 > 0 { format!(", the oldest for {:.0} s", status.callbacks.1) } else { String::new() },
+    );
+    for problem in &status.problems {
+        let Problem { severity, title, text: seen, next, .. } = problem;
+        text += &format!("{}  {title}: {seen}\n      Next: {next}\n", severity.as_str().to_uppercase());
+    }
+    text
+}

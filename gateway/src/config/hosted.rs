@@ -1,0 +1,238 @@
+//! The settings of hosted mode: the issuer whose accounts devices may come with.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use url::{Host, Url};
+
+use super::{Config, ConfigError, Origin};
+
+/// Hosted mode: devices come over the public listener, with access tokens of one issuer.
+#[derive(Clone, Debug)]
+pub struct Hosted {
+    /// Who issues the tokens, exactly as it calls itself (RFC 8414, `issuer`).
+    pub issuer: Url,
+    /// The issuer as it is written in its tokens.
+    pub issuer_text: String,
+    /// Whom tokens must be made for (`aud`). Empty: what backends use.
+    pub audience: String,
+    /// What desktops are to the issuer: a public client that may use the device grant.
+    pub client_id: String,
+    /// What desktops ask the issuer for.
+    pub scopes: Vec<String>,
+    /// What signatures may be made with.
+    pub algorithms: Vec<Algorithm>,
+    /// Whether a token may call itself `JWT`, or nothing, instead of `at+jwt` (RFC 9068).
+    pub plain_tokens: bool,
+    /// How many devices an account may have.
+    pub devices_per_account: u32,
+    /// Authorities that the issuer's certificate may come from beside the system's, PEM.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// A signature by a private key (RFC 7518, RFC 8037). There is none by a shared secret, and none that is no signature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// RSASSA-PKCS1-v1_5 with SHA-256.
+    Rs256,
+    /// RSASSA-PKCS1-v1_5 with SHA-384.
+    Rs384,
+    /// RSASSA-PKCS1-v1_5 with SHA-512.
+    Rs512,
+    /// RSASSA-PSS with SHA-256.
+    Ps256,
+    /// RSASSA-PSS with SHA-384.
+    Ps384,
+    /// RSASSA-PSS with SHA-512.
+    Ps512,
+    /// ECDSA over P-256 with SHA-256.
+    Es256,
+    /// ECDSA over P-384 with SHA-384.
+    Es384,
+    /// Ed25519.
+    EdDsa,
+}
+
+impl Algorithm {
+    /// Every algorithm, with its name in tokens.
+    pub const ALL: [(Self, &'static str); 9] = [
+        (Self::Rs256, "RS256"),
+        (Self::Rs384, "RS384"),
+        (Self::Rs512, "RS512"),
+        (Self::Ps256, "PS256"),
+        (Self::Ps384, "PS384"),
+        (Self::Ps512, "PS512"),
+        (Self::Es256, "ES256"),
+        (Self::Es384, "ES384"),
+        (Self::EdDsa, "EdDSA"),
+    ];
+}
+
+/// No algorithm that a token may be signed with.
+#[derive(Debug)]
+pub struct NoAlgorithm;
+
+impl FromStr for Algorithm {
+    type Err = NoAlgorithm;
+
+    fn from_str(text: &str) -> Result<Self, NoAlgorithm> {
+        Self::ALL.iter().find(|(_, name)| *name == text).map(|(algorithm, _)| *algorithm).ok_or(NoAlgorithm)
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let row = Self::ALL.iter().find(|(algorithm, _)| algorithm == self);
+        f.write_str(row.map_or("", |(_, name)| name))
+    }
+}
+
+/// HTTPS, or plain HTTP on this machine itself: nothing said there leaves it.
+pub fn is_guarded(url: &Url) -> bool {
+    let here = match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    };
+    url.scheme() == "https" || (url.scheme() == "http" && here)
+}
+
+const KEYS: [&str; 7] = [
+    "hosted.audience",
+    "hosted.client_id",
+    "hosted.scopes",
+    "hosted.algorithms",
+    "hosted.plain_tokens",
+    "hosted.devices_per_account",
+    "hosted.ca_file",
+];
+
+impl Config {
+    /// Whose accounts devices may come with, if any.
+    pub fn hosted(&self) -> Result<Option<Hosted>, ConfigError> {
+        let issuer_text = self.text("hosted.issuer").to_owned();
+        if issuer_text.is_empty() {
+            let set = KEYS.into_iter().find(|key| self.entry(key).1 != Origin::Default && !self.is_default(key));
+            return match set {
+                Some(key) => Err(self.refused(key, "hosted.issuer is not set, so hosted mode is off")),
+                None => Ok(None),
+            };
+        }
+        let issuer = self.address("hosted.issuer", &issuer_text)?;
+        if self.text("hosted.client_id").is_empty() {
+            return Err(self.needed("hosted.client_id", "the identifier that the issuer gave to desktops"));
+        }
+        self.hosted_public_url()?;
+        let scopes = self.text("hosted.scopes").split_whitespace().map(str::to_owned).collect();
+        let devices_per_account = self.parse("hosted.devices_per_account", "a whole number from 1")?;
+        if devices_per_account == 0 {
+            return Err(self.needed("hosted.devices_per_account", "a whole number from 1"));
+        }
+        Ok(Some(Hosted {
+            issuer,
+            issuer_text,
+            audience: self.text("hosted.audience").to_owned(),
+            client_id: self.text("hosted.client_id").to_owned(),
+            scopes,
+            algorithms: self.algorithms()?,
+            plain_tokens: self.parse("hosted.plain_tokens", "true or false")?,
+            devices_per_account,
+            ca_file: self.path("hosted.ca_file"),
+        }))
+    }
+
+    fn is_default(&self, key: &'static str) -> bool {
+        super::SETTINGS.iter().any(|setting| setting.key == key && setting.default == self.text(key))
+    }
+
+    fn algorithms(&self) -> Result<Vec<Algorithm>, ConfigError> {
+        let key = "hosted.algorithms";
+        let names = self.text(key).split(',').map(str::trim);
+        let algorithms: Result<Vec<Algorithm>, _> = names.map(str::parse).collect();
+        algorithms.map_err(|_| {
+            let known: Vec<_> = Algorithm::ALL.iter().map(|(_, name)| *name).collect();
+            self.needed(key, &format!("a list of {}", known.join(", ")))
+        })
+    }
+
+    /// What tokens and devices name this gateway by.
+    fn hosted_public_url(&self) -> Result<(), ConfigError> {
+        match self.text("server.public_url") {
+            "" if self.listen()?.ip().is_loopback() => Ok(()),
+            "" => Err(self.needed("server.public_url", "the address that devices use: hosted mode is on, so it")),
+            text => self.address("server.public_url", text).map(drop),
+        }
+    }
+
+    fn address(&self, key: &'static str, text: &str) -> Result<Url, ConfigError> {
+        let url = Url::parse(text).ok().filter(|url| url.query().is_none() && url.fragment().is_none());
+        let url = url.filter(|url| is_guarded(url) && url.username().is_empty() && url.password().is_none());
+        url.ok_or_else(|| {
+            self.needed(
+                key,
+                "an address that begins with https:// and has neither query nor user (http:// on loopback only)",
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::load;
+    use super::*;
+
+    const ISSUER: &str = "[hosted]\nissuer = \"https://id.example.com/realm\"\nclient_id = \"deskgate\"\n";
+
+    fn hosted(lines: &str) -> Result<Option<Hosted>, String> {
+        let file = format!("{ISSUER}{lines}\n[server]\npublic_url = \"https://gateway.example.com\"\n");
+        load(&file, &[], &[]).map_err(|error| error.to_string())?.hosted().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn without_an_issuer_it_is_off_and_a_setting_that_would_do_nothing_is_refused() {
+        assert!(load("", &[], &[]).unwrap().hosted().unwrap().is_none());
+        let error = load("[hosted]\nclient_id = \"x\"", &[], &[]).unwrap().check().unwrap_err().to_string();
+        assert!(error.contains("hosted.client_id") && error.contains("hosted.issuer"), "{error}");
+    }
+
+    #[test]
+    fn what_is_not_said_is_strict() {
+        let hosted = hosted("").unwrap().unwrap();
+        assert_eq!((hosted.issuer_text.as_str(), hosted.plain_tokens), ("https://id.example.com/realm", false));
+        assert_eq!(hosted.scopes, ["openid", "offline_access"]);
+        assert_eq!(hosted.algorithms, [Algorithm::Rs256, Algorithm::Ps256, Algorithm::Es256, Algorithm::EdDsa]);
+    }
+
+    #[test]
+    fn neither_none_nor_a_shared_secret_can_be_allowed() {
+        for name in ["none", "HS256", "RS256,none", "rs256", ""] {
+            assert!(hosted(&format!("algorithms = \"{name}\"")).unwrap_err().contains("hosted.algorithms"), "{name}");
+        }
+        assert_eq!(hosted("algorithms = [\"ES384\"]").unwrap().unwrap().algorithms, [Algorithm::Es384]);
+    }
+
+    #[test]
+    fn an_issuer_is_asked_over_https_or_on_this_machine() {
+        let issuer = |text: &str| {
+            load(&format!("[hosted]\nclient_id = \"x\"\nissuer = \"{text}\""), &[], &[]).unwrap().hosted().is_ok()
+        };
+        for good in ["https://id.example.com", "http://127.0.0.1:3000/oidc", "http://localhost:1", "http://[::1]:1"] {
+            assert!(issuer(good), "{good}");
+        }
+        for bad in ["http://id.example.com", "http://127.0.0.1.example.com", "id", "https://a/?b", "https://u:p@a/"] {
+            assert!(!issuer(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_client_and_an_address_for_devices_are_needed() {
+        let error = |file: &str| load(file, &[], &[]).unwrap().check().unwrap_err().to_string();
+        assert!(error("[hosted]\nissuer = \"https://id.example.com\"").contains("hosted.client_id"));
+        let beyond = "[server]\nlisten = \"0.0.0.0:80\"\ntrusted_proxies = \"10.0.0.1\"\n";
+        assert!(error(&format!("{ISSUER}{beyond}")).contains("server.public_url"));
+        let plain = "[server]\npublic_url = \"http://gateway.example.com\"\n";
+        assert!(error(&format!("{ISSUER}{plain}")).contains("server.public_url"));
+    }
+}

@@ -1,0 +1,44 @@
+//! Asking before what cannot be undone. Both command lines ask in the same way.
+
+use std::io::{IsTerminal, Write};
+
+use crate::exit::{Exit, Failure};
+use clap::Args;
+
+/// Whether a person is asked.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Consent {
+    /// Do it without asking
+    #[arg(long)]
+    yes: bool,
+    /// Never ask; without --yes nothing is done
+    #[arg(long)]
+    no_input: bool,
+}
+
+impl Consent {
+    /// Goes on if the person says yes, or has said so. Where nobody can be asked, nothing is done.
+    ///
+    /// # Errors
+    /// Nothing may be done.
+    pub fn ask(self, question: &str) -> Result<(), Failure> {
+        if self.yes {
+            return Ok(());
+        }
+        eprintln!("{question}");
+        if self.no_input || !std::io::stdin().is_terminal() {
+            return Err(aborted("; to go on without a question, add --yes"));
+        }
+        eprint!("Type yes to go on: ");
+        let mut answer = String::new();
+        let read = std::io::stderr().flush().and_then(|()| std::io::stdin().read_line(&mut answer));
+        match read {
+            Ok(_) if answer.trim() == "yes" => Ok(()),
+            _ => Err(aborted("")),
+        }
+    }
+}
+
+fn aborted(next: &str) -> Failure {
+    Failure::new(Exit::Failed, format!("aborted, no changes made{next}"))
+}

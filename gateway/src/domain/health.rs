@@ -1,0 +1,308 @@
+//! What is wrong with a gateway: typed problems, the same list for `status`, `doctor` and the metrics.
+//!
+//! One cause hides what follows from it, and each problem lasts a while before it counts: conditions are about how long
+//! something has been so.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::store::Store;
+use crate::store::census::DeviceCensus;
+use crate::store::devices::{Device, Presence};
+use crate::store::migrate;
+
+/// How bad a problem is. The worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Work is not done that should be.
+    Fail,
+    /// Work is done, and may not be for long.
+    Warn,
+}
+
+impl Severity {
+    /// As programs read it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Fail => "fail",
+            Self::Warn => "warn",
+        }
+    }
+}
+
+/// What can be wrong, the most important first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Code {
+    /// The database does not answer.
+    StoreUnavailable,
+    /// The database lacks migrations.
+    SchemaBehind,
+    /// Nobody looks after the queue.
+    QueueStalled,
+    /// A device was refused because of its version.
+    DeviceIncompatible,
+    /// Runs wait although their device takes work.
+    QueueOld,
+    /// Runs wait and no device is there.
+    NoDevice,
+    /// Callbacks do not arrive.
+    CallbacksLate,
+    /// Nobody knows what became of some runs.
+    RunsUnsettled,
+}
+
+impl Code {
+    /// Every code.
+    pub const ALL: [Self; 8] = [
+        Self::StoreUnavailable,
+        Self::SchemaBehind,
+        Self::QueueStalled,
+        Self::DeviceIncompatible,
+        Self::QueueOld,
+        Self::NoDevice,
+        Self::CallbacksLate,
+        Self::RunsUnsettled,
+    ];
+
+    /// As programs read it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::StoreUnavailable => "store_unavailable",
+            Self::SchemaBehind => "schema_behind",
+            Self::QueueStalled => "queue_stalled",
+            Self::DeviceIncompatible => "device_incompatible",
+            Self::QueueOld => "queue_old",
+            Self::NoDevice => "no_device",
+            Self::CallbacksLate => "callbacks_late",
+            Self::RunsUnsettled => "runs_unsettled",
+        }
+    }
+
+    /// How bad it is.
+    pub const fn severity(self) -> Severity {
+        match self {
+            Self::StoreUnavailable | Self::SchemaBehind | Self::QueueStalled | Self::DeviceIncompatible => {
+                Severity::Fail
+            }
+            Self::QueueOld | Self::NoDevice | Self::CallbacksLate | Self::RunsUnsettled => Severity::Warn,
+        }
+    }
+
+    /// What is wrong, in a few words.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::StoreUnavailable => "The database does not answer",
+            Self::SchemaBehind => "The database lacks migrations",
+            Self::QueueStalled => "Nobody looks after the queue",
+            Self::DeviceIncompatible => "A device has another version",
+            Self::QueueOld => "Runs wait although their device is there",
+            Self::NoDevice => "Runs wait and no device is there",
+            Self::CallbacksLate => "Callbacks do not arrive",
+            Self::RunsUnsettled => "Runs wait for their owner's word",
+        }
+    }
+
+    /// What it may follow from, and is hidden by then.
+    pub const fn follows(self) -> &'static [Self] {
+        match self {
+            Self::QueueStalled => &[Self::StoreUnavailable],
+            Self::NoDevice => &[Self::DeviceIncompatible],
+            Self::QueueOld => &[Self::QueueStalled],
+            _ => &[],
+        }
+    }
+}
+
+/// Something that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// What.
+    pub code: Code,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What, in a few words.
+    pub title: String,
+    /// What was seen.
+    pub text: String,
+    /// What to do.
+    pub next: String,
+}
+
+impl Problem {
+    fn new(code: Code, text: impl Into<String>, next: &str) -> Self {
+        let (severity, title) = (code.severity(), code.title().to_owned());
+        Self { code, severity, title, text: text.into(), next: next.to_owned() }
+    }
+}
+
+/// What a look is made from.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Devices, if the database answered.
+    pub devices: Vec<Device>,
+    /// The runs that each has before it.
+    pub census: Vec<DeviceCensus>,
+    /// Deliveries that wait, and seconds since the oldest was queued.
+    pub callbacks: (u64, f64),
+    /// The newest migration of the database; `None` while it does not answer.
+    pub migration: Option<i32>,
+    /// Since when nobody looked after the queue.
+    pub queue: Duration,
+}
+
+/// The loop goes round every second; this many without it are no hiccup.
+pub const QUEUE_PATIENCE: Duration = Duration::from_secs(10);
+/// A run that waits so long for a device that is there is worth a look.
+const QUEUE_OLD_S: f64 = 300.0;
+/// And so long for one that is not.
+const NO_DEVICE_S: f64 = 900.0;
+/// A receiver that is back within that time loses nothing.
+const CALLBACKS_LATE_S: f64 = 3600.0;
+
+impl Seen {
+    /// Looks. `queue`: for how long nobody has looked after the queue.
+    pub async fn now(store: &Store, queue: Duration) -> Self {
+        let Ok(migration) = store.applied_migration().await else { return Self { queue, ..Self::default() } };
+        Self {
+            devices: store.devices().await.unwrap_or_default(),
+            census: store.census().await.unwrap_or_default(),
+            callbacks: store.pending_deliveries().await.unwrap_or_default(),
+            migration: Some(migration),
+            queue,
+        }
+    }
+
+    /// Devices whose session is up.
+    pub fn connected(&self) -> usize {
+        let up = |device: &&DeviceCensus| matches!(device.presence, Presence::Connected | Presence::Paused);
+        self.census.iter().filter(up).count()
+    }
+
+    /// Runs that wait for a start.
+    pub fn waiting(&self) -> u64 {
+        self.census.iter().map(|device| device.waiting).sum()
+    }
+
+    /// Started runs by state: running, awaiting approval, awaiting reconciliation, cancelling.
+    pub fn started(&self) -> [u64; 4] {
+        std::array::from_fn(|place| self.census.iter().map(|device| device.started[place]).sum())
+    }
+
+    /// What is wrong, the worst first, without what follows from something else that is wrong.
+    pub fn problems(&self) -> Vec<Problem> {
+        let mut found: Vec<_> = self.all().into_iter().flatten().collect();
+        let codes: Vec<_> = found.iter().map(|problem| problem.code).collect();
+        found.retain(|problem| !problem.code.follows().iter().any(|cause| codes.contains(cause)));
+        found.sort_by_key(|problem| (problem.severity, problem.code));
+        found
+    }
+
+    fn all(&self) -> [Option<Problem>; 8] {
+        let known = migrate::newest();
+        let stalled = self.queue > QUEUE_PATIENCE;
+        let Some(applied) = self.migration else {
+            let none = Problem::new(Code::StoreUnavailable, "No answer.", "See the log, and PostgreSQL's own.");
+            let stalled = stalled.then(|| self.stalled());
+            return [Some(none), stalled, None, None, None, None, None, None];
+        };
+        let behind = format!("The database is at migration {applied}, this program needs {known}.");
+        let connected = self.connected() > 0;
+        let oldest = self.census.iter().filter_map(|device| device.oldest_s).fold(0.0, f64::max);
+        let takes = |device: &&DeviceCensus| device.presence == Presence::Connected;
+        let oldest_there = self.census.iter().filter(takes).filter_map(|device| device.oldest_s).fold(0.0, f64::max);
+        let (pending, late) = self.callbacks;
+        let [_, _, unsettled, _] = self.started();
+        [
+            (applied < known).then(|| Problem::new(Code::SchemaBehind, behind, "Run: deskgate-gateway migrate run")),
+            stalled.then(|| self.stalled()),
+            self.incompatible(),
+            (oldest_there > QUEUE_OLD_S).then(|| {
+                let text = format!("The oldest has waited {oldest_there:.0} s for a device that is connected.");
+                Problem::new(Code::QueueOld, text, "Its user sees on the desktop what the device is busy with.")
+            }),
+            (!connected && oldest > NO_DEVICE_S).then(|| {
+                let text = format!("The oldest run has waited {oldest:.0} s.");
+                Problem::new(Code::NoDevice, text, "See which device is away: deskgate-gateway admin device list")
+            }),
+            (late > CALLBACKS_LATE_S).then(|| {
+                let text = format!("{pending} deliveries wait, the oldest for {late:.0} s.");
+                Problem::new(
+                    Code::CallbacksLate,
+                    text,
+                    "See what receivers answer: deskgate-gateway admin delivery list --state pending",
+                )
+            }),
+            (unsettled > 0).then(|| {
+                let text =
+                    format!("{unsettled} runs were cut off, and only their desktop users can say what they did.");
+                let next = "See them: deskgate-gateway admin run list --state awaiting_reconciliation";
+                Problem::new(Code::RunsUnsettled, text, next)
+            }),
+            None,
+        ]
+    }
+
+    fn stalled(&self) -> Problem {
+        let text = format!("Nobody has for {} s.", self.queue.as_secs());
+        Problem::new(Code::QueueStalled, text, "See the log. If it stays so, restart the gateway.")
+    }
+
+    fn incompatible(&self) -> Option<Problem> {
+        let refused: Vec<_> = self.devices.iter().filter(|device| device.presence == Presence::Incompatible).collect();
+        let told = |device: &&Device| {
+            let refusal = device.refusal.as_ref()?;
+            let version = refusal.device_version.as_deref().unwrap_or("unknown");
+            Some(format!("{} was refused: {version} against {}", device.name, refusal.gateway_version))
+        };
+        let text: Vec<_> = refused.iter().filter_map(told).collect();
+        let next = "Install one version on both sides; major and minor number must be equal. See: deskgate-gateway admin device list";
+        (!text.is_empty()).then(|| Problem::new(Code::DeviceIncompatible, format!("{}.", text.join("; ")), next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use deskgate_protocol::DeviceId;
+
+    use super::*;
+
+    fn seen() -> Seen {
+        Seen { migration: Some(migrate::newest()), ..Seen::default() }
+    }
+
+    fn waits(presence: Presence, oldest_s: f64) -> DeviceCensus {
+        let device_id = DeviceId::new();
+        let oldest_s = Some(oldest_s);
+        DeviceCensus { device_id, presence, last_seen_s: None, sessions: 1, waiting: 1, oldest_s, started: [0; 4] }
+    }
+
+    fn codes(seen: &Seen) -> Vec<Code> {
+        seen.problems().into_iter().map(|problem| problem.code).collect()
+    }
+
+    #[test]
+    fn a_cause_hides_what_follows_from_it_and_a_short_wait_is_no_problem() {
+        assert_eq!(codes(&seen()), []);
+        let stalled = Seen { queue: Duration::from_secs(11), ..seen() };
+        assert_eq!(codes(&stalled), [Code::QueueStalled]);
+        assert_eq!(codes(&Seen { migration: None, ..stalled }), [Code::StoreUnavailable]);
+        let waiting = |presence, seconds| codes(&Seen { census: vec![waits(presence, seconds)], ..seen() });
+        assert_eq!(waiting(Presence::Connected, 299.0), []);
+        assert_eq!(waiting(Presence::Connected, 301.0), [Code::QueueOld]);
+        assert_eq!(waiting(Presence::Offline, 301.0), []);
+        assert_eq!(waiting(Presence::Offline, 901.0), [Code::NoDevice]);
+    }
+
+    #[test]
+    fn every_code_is_written_as_it_says() {
+        for pair in Code::ALL.windows(2) {
+            assert!(pair[0] < pair[1]);
+        }
+        for code in Code::ALL {
+            assert_eq!(serde_json::to_value(code).expect("a word"), code.as_str());
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! What an access token says, and whether that is good here (RFC 7519, RFC 9068, RFC 8725). Pure but for the signature.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use deskgate_protocol::Timestamp;
+use serde::Deserialize;
+
+use crate::config::Algorithm;
+use crate::domain::accounts::{Account, Grant};
+
+/// Bytes of a token.
+const MOST: usize = 16 * 1024;
+/// Characters of a subject (OpenID Connect Core, section 2).
+const LONGEST_SUBJECT: usize = 255;
+/// Seconds that clocks may differ.
+pub(super) const LEEWAY_S: i64 = 30;
+
+/// Why a token is not good. Says nothing of what stands in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// It is no signed token.
+    #[error("the access token is no signed JWT")]
+    Malformed,
+    /// It is another kind of token, such as an ID token.
+    #[error("the token's type is not that of an access token")]
+    Type,
+    /// It is signed by something that is not accepted.
+    #[error("the access token is signed with an algorithm that is not accepted")]
+    Algorithm,
+    /// It demands something that is not understood.
+    #[error("the access token demands an extension that is not understood")]
+    Critical,
+    /// The issuer has no such key.
+    #[error("the access token is signed with a key that the issuer does not publish")]
+    Key,
+    /// It was changed, or signed by somebody else.
+    #[error("the access token's signature does not hold")]
+    Signature,
+    /// Another issuer made it.
+    #[error("the access token is of another issuer")]
+    Issuer,
+    /// It was made for somebody else.
+    #[error("the access token is not for this gateway")]
+    Audience,
+    /// It was made for another program.
+    #[error("the access token is of another client")]
+    Client,
+    /// It is over.
+    #[error("the access token expired")]
+    Expired,
+    /// It begins later.
+    #[error("the access token is not valid yet")]
+    NotYet,
+    /// It stands for nobody that can be named.
+    #[error("the access token names no account")]
+    Subject,
+}
+
+/// What a token must be.
+pub(super) struct Expected {
+    pub(super) issuer: String,
+    pub(super) audience: String,
+    pub(super) client_id: String,
+    pub(super) algorithms: Vec<Algorithm>,
+    pub(super) plain_tokens: bool,
+}
+
+#[derive(Deserialize)]
+struct Header {
+    alg: String,
+    #[serde(default)]
+    typ: Option<String>,
+    #[serde(default)]
+    kid: Option<String>,
+    #[serde(default)]
+    crit: Option<serde::de::IgnoredAny>,
+    #[serde(default)]
+    b64: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Claims {
+    iss: String,
+    sub: String,
+    aud: Audience,
+    exp: f64,
+    #[serde(default)]
+    nbf: Option<f64>,
+    #[serde(default)]
+    client_id: Option<String>,
+    #[serde(default)]
+    azp: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Audience {
+    One(String),
+    Several(Vec<String>),
+}
+
+/// A token that was read. Nothing in it is believed before its signature holds.
+pub(super) struct Token<'a> {
+    /// What it is signed with.
+    pub(super) algorithm: Algorithm,
+    /// Which of the issuer's keys it names.
+    pub(super) kid: Option<String>,
+    /// What was signed.
+    pub(super) signed: &'a [u8],
+    /// The signature.
+    pub(super) signature: Vec<u8>,
+    claims: Claims,
+}
+
+impl<'a> Token<'a> {
+    /// Reads it, and refuses what no key could make good.
+    pub(super) fn read(text: &'a str, expected: &Expected) -> Result<Self, Unfit> {
+        let malformed = |()| Unfit::Malformed;
+        if text.len() > MOST {
+            return Err(Unfit::Malformed);
+        }
+        let (signed, signature) = text.rsplit_once('.').ok_or(Unfit::Malformed)?;
+        let (header, claims) = signed.split_once('.').ok_or(Unfit::Malformed)?;
+        let bytes = |part: &str| URL_SAFE_NO_PAD.decode(part).map_err(drop);
+        let header: Header = parsed(&bytes(header).map_err(malformed)?)?;
+        let algorithm = header.alg.parse().ok().filter(|algorithm| expected.algorithms.contains(algorithm));
+        let algorithm = algorithm.ok_or(Unfit::Algorithm)?;
+        if header.crit.is_some() || header.b64.is_some() {
+            return Err(Unfit::Critical);
+        }
+        if !is_access_token(header.typ.as_deref(), expected.plain_tokens) {
+            return Err(Unfit::Type);
+        }
+        let claims = parsed(&bytes(claims).map_err(malformed)?)?;
+        let signature = bytes(signature).map_err(malformed)?;
+        Ok(Self { algorithm, kid: header.kid, signed: signed.as_bytes(), signature, claims })
+    }
+
+    /// Whether what it says is good at this moment, and whom it stands for then.
+    pub(super) fn judge(&self, expected: &Expected, now: Timestamp) -> Result<Grant, Unfit> {
+        let claims = &self.claims;
+        if claims.iss != expected.issuer {
+            return Err(Unfit::Issuer);
+        }
+        let meant = match &claims.aud {
+            Audience::One(one) => *one == expected.audience,
+            Audience::Several(several) => several.contains(&expected.audience),
+        };
+        if !meant {
+            return Err(Unfit::Audience);
+        }
+        // One of the two must be there (RFC 9068, section 2.2), or nobody could tell for which program it was made.
+        let mut clients = [&claims.client_id, &claims.azp].into_iter().flatten().peekable();
+        if clients.peek().is_none() || clients.any(|client| *client != expected.client_id) {
+            return Err(Unfit::Client);
+        }
+        let now_s = now.0.as_second();
+        let expires = moment(claims.exp)?;
+        if expires + LEEWAY_S <= now_s {
+            return Err(Unfit::Expired);
+        }
+        if claims.nbf.map(moment).transpose()?.is_some_and(|begins| begins - LEEWAY_S > now_s) {
+            return Err(Unfit::NotYet);
+        }
+        let named = (1..=LONGEST_SUBJECT).contains(&claims.sub.len()) && !claims.sub.chars().any(char::is_control);
+        if !named {
+            return Err(Unfit::Subject);
+        }
+        let until = jiff::Timestamp::from_second(expires).map_err(|_| Unfit::Malformed)?;
+        let account = Account { issuer: claims.iss.clone(), subject: claims.sub.clone() };
+        Ok(Grant { account, until: until.into() })
+    }
+}
+
+fn parsed<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, Unfit> {
+    serde_json::from_slice(bytes).map_err(|_| Unfit::Malformed)
+}
+
+/// A NumericDate in whole seconds; one that no clock shows is none.
+fn moment(seconds: f64) -> Result<i64, Unfit> {
+    if (0.0..=253_402_300_000.0).contains(&seconds) { Ok(seconds.floor() as i64) } else { Err(Unfit::Malformed) }
+}
+
+fn is_access_token(kind: Option<&str>, plain_tokens: bool) -> bool {
+    let is = |name: &str| kind.is_some_and(|kind| kind.eq_ignore_ascii_case(name));
+    is("at+jwt") || is("application/at+jwt") || (plain_tokens && (kind.is_none() || is("JWT")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn expected() -> Expected {
+        Expected {
+            issuer: "https://id.example.com".to_owned(),
+            audience: "https://gateway.example.com".to_owned(),
+            client_id: "deskgate".to_owned(),
+            algorithms: vec![Algorithm::Rs256, Algorithm::EdDsa],
+            plain_tokens: false,
+        }
+    }
+
+    fn text(header: &Value, claims: &Value) -> String {
+        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        format!("{}.{}.{}", part(header), part(claims), URL_SAFE_NO_PAD.encode("signature"))
+    }
+
+    fn header() -> Value {
+        json!({ "alg": "RS256", "typ": "at+jwt", "kid": "1" })
+    }
+
+    fn claims() -> Value {
+        json!({ "iss": "https://id.example.com", "aud": "https://gateway.example.com", "sub": "ada",
+                "client_id": "deskgate", "exp": 1000, "nbf": 900 })
+    }
+
+    fn judged(header: Value, change: Value, now_s: i64) -> Result<Grant, Unfit> {
+        let mut all = claims();
+        for (name, value) in change.as_object().expect("an object") {
+            all[name] = value.clone();
+        }
+        let text = text(&header, &all);
+        let now = jiff::Timestamp::from_second(now_s).expect("a time").into();
+        Token::read(&text, &expected())?.judge(&expected(), now)
+    }
+
+    fn with(claim: &str, value: Value) -> Result<Grant, Unfit> {
+        judged(header(), json!({ claim: value }), 950)
+    }
+
+    #[test]
+    fn a_good_token_stands_for_its_account_until_it_expires() {
+        let grant = judged(header(), json!({}), 950).expect("good");
+        assert_eq!((grant.account.subject.as_str(), grant.until.0.as_second()), ("ada", 1000));
+        let several = json!(["https://other.example.com", "https://gateway.example.com"]);
+        assert!(with("aud", several).is_ok() && with("exp", json!(1000.7)).is_ok());
+    }
+
+    #[test]
+    fn whatever_is_not_meant_for_this_gateway_is_refused_by_its_reason() {
+        for (claim, value, why) in [
+            ("iss", json!("https://id.example.com/"), Unfit::Issuer),
+            ("iss", json!("https://evil.example.com"), Unfit::Issuer),
+            ("aud", json!("https://gateway.example.com/"), Unfit::Audience),
+            ("aud", json!([]), Unfit::Audience),
+            ("client_id", json!("other"), Unfit::Client),
+            ("azp", json!("other"), Unfit::Client),
+            ("sub", json!(""), Unfit::Subject),
+            ("sub", json!("a\u{0}b"), Unfit::Subject),
+            ("sub", json!("x".repeat(256)), Unfit::Subject),
+            ("exp", json!(null), Unfit::Malformed),
+            ("exp", json!("1000"), Unfit::Malformed),
+            ("exp", json!(1e300), Unfit::Malformed),
+            ("nbf", json!(-1), Unfit::Malformed),
+        ] {
+            assert_eq!(with(claim, value.clone()), Err(why), "{claim} {value}");
+        }
+    }
+
+    #[test]
+    fn clocks_may_differ_by_half_a_minute_and_no_more() {
+        let at = |now_s| judged(header(), json!({}), now_s).map(drop);
+        assert_eq!((at(1029), at(1030)), (Ok(()), Err(Unfit::Expired)));
+        assert_eq!((at(870), at(869)), (Ok(()), Err(Unfit::NotYet)));
+    }
+
+    #[test]
+    fn what_a_token_says_of_itself_decides_nothing() {
+        let head = |name: &str, value: Value| {
+            let mut all = header();
+            all[name] = value;
+            judged(all, json!({}), 950).map(drop)
+        };
+        for name in ["none", "None", "HS256", "HS512", "PS256", "ES256", "RS256 ", ""] {
+            assert_eq!(head("alg", json!(name)), Err(Unfit::Algorithm), "{name}");
+        }
+        for kind in [json!("JWT"), json!("id_token+jwt"), json!("logout+jwt"), json!(null)] {
+            assert_eq!(head("typ", kind.clone()), Err(Unfit::Type), "{kind}");
+        }
+        assert_eq!(head("typ", json!("application/AT+JWT")), Ok(()));
+        assert_eq!(head("crit", json!(["exp"])), Err(Unfit::Critical));
+        assert_eq!(head("b64", json!(false)), Err(Unfit::Critical));
+        let plain = Expected { plain_tokens: true, ..expected() };
+        let token = text(&json!({ "alg": "RS256", "typ": "JWT" }), &claims());
+        assert!(Token::read(&token, &plain).is_ok());
+    }
+
+    #[test]
+    fn what_is_no_token_is_told_so() {
+        let good = text(&header(), &claims());
+        for text in ["", ".", "..", "a.b.c", "x", &good.replace('.', ""), &format!("{good}.x"), &"a".repeat(MOST + 1)] {
+            assert_eq!(Token::read(text, &expected()).err(), Some(Unfit::Malformed), "{}", &text[..text.len().min(20)]);
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The stream that `doctor` opens through the public address: a few events with pauses between them, sent as every
+//! stream of this gateway is.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::unfold;
+use tokio::time::sleep;
+
+use super::Api;
+use super::error::Error;
+use super::events::HEADERS;
+use crate::domain::trial::{EVENTS, PAUSE};
+
+/// Where it is; the ticket follows.
+pub(super) const PATH: &str = "/trial-stream/{ticket}";
+
+pub(super) async fn stream(State(api): State<Arc<Api>>, Path(ticket): Path<String>) -> Result<Response, Error> {
+    if !api.trials.accept(&ticket) {
+        return Err(Error::not_found());
+    }
+    let events = unfold(1, |number| async move {
+        if number > EVENTS {
+            return None;
+        }
+        if number > 1 {
+            sleep(PAUSE).await;
+        }
+        Some((Ok::<_, Infallible>(Bytes::from(format!("event: trial\ndata: {number}\n\n"))), number + 1))
+    });
+    Ok((HEADERS, Body::from_stream(events)).into_response())
+}

@@ -1,0 +1,113 @@
+//! Text without what could be a secret.
+//!
+//! Neither program writes a secret into its log. Whoever shows or sends a log does not rely on that.
+
+use deskgate_protocol::secret::SecretKind;
+
+/// What begins like a secret and is shorter is a word.
+const SHORTEST: usize = 8;
+/// A word of this many characters is no word.
+const LONGEST: usize = 40;
+/// So many characters of what stands before a word can tell what it is.
+const BEFORE: usize = 64;
+/// What stands in the place of a secret.
+const REMOVED: &str = "[removed]";
+
+/// The text without whatever looks like a secret: by how it begins, by the word before it, or by its length.
+pub fn redacted(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let text = without_passwords(text);
+    let mut rest = text.as_str();
+    while let Some(first) = rest.chars().next() {
+        let length = rest.find(|c: char| !in_a_key(c)).unwrap_or(rest.len());
+        if length == 0 {
+            clean.push(first);
+            rest = &rest[first.len_utf8()..];
+            continue;
+        }
+        let (word, after) = rest.split_at(length);
+        let from = clean.char_indices().rev().nth(BEFORE).map_or(0, |(at, _)| at);
+        let word = word_of(word, &clean[from..]);
+        clean.push_str(&word);
+        rest = after;
+    }
+    clean
+}
+
+fn in_a_key(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_+/=.~".contains(c)
+}
+
+/// A word, or what is left of it.
+fn word_of(word: &str, before: &str) -> String {
+    let boundary = |at: usize| !word[..at].ends_with(|c: char| c.is_ascii_alphanumeric());
+    let is_secret = |at: usize| word.len() - at >= SHORTEST && SecretKind::of(&word[at..]).is_some();
+    if let Some(at) = (0..word.len()).find(|at| boundary(*at) && is_secret(*at)) {
+        return format!("{}{REMOVED}", &word[..at]);
+    }
+    // Words are ASCII here.
+    let ends = |text: &str| before.to_ascii_lowercase().trim_end_matches([' ', '"', ':']).ends_with(text);
+    let told = ["bearer", "basic", "password", "api_key"].into_iter().any(ends);
+    let coded =
+        ["code=", "token=", "key=", "password="].into_iter().find_map(|name| Some(word.find(name)? + name.len()));
+    match coded {
+        Some(at) if word.len() - at >= SHORTEST => format!("{}{REMOVED}", &word[..at]),
+        _ if told && word.len() >= SHORTEST => REMOVED.to_owned(),
+        _ if is_long(word) && !before.ends_with("SHA256:") => REMOVED.to_owned(),
+        _ => word.to_owned(),
+    }
+}
+
+/// Base64 or hexadecimal of some length, and no path.
+fn is_long(word: &str) -> bool {
+    word.len() >= LONGEST && !word.starts_with(['/', '~', '.']) && !word.contains("=/") && !word.contains('.')
+}
+
+/// Addresses without the passwords in them: what stands between the name and the host of `scheme://name:password@host`.
+fn without_passwords(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + "://".len());
+        clean.push_str(before);
+        let end = after.find(|c: char| c.is_whitespace() || "/?#\"'<>".contains(c)).unwrap_or(after.len());
+        // A password may hold every sign but those; the host follows the last of them.
+        let (authority, left) = after.split_at(end);
+        match authority.rsplit_once('@').and_then(|(who, host)| Some((who.split_once(':')?.0, host))) {
+            Some((name, host)) => clean.extend([name, ":", REMOVED, "@", host]),
+            None => clean.push_str(authority),
+        }
+        rest = left;
+    }
+    clean + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_leave_a_text_and_the_rest_stays() {
+        for (text, clean) in [
+            ("key dgk_0123456789abcdef refused", "key [removed] refused"),
+            ("https://x/?a=sk-ant-0123456789", "https://x/?a=[removed]"),
+            ("Authorization: Bearer canary-canary", "Authorization: Bearer [removed]"),
+            ("/sign-in?code=AbCdEfGhIj", "/sign-in?code=[removed]"),
+            ("\"dgt_0123456789\",\"whsec_0123456789\"", "\"[removed]\",\"[removed]\""),
+            ("postgres://me:h@unter2@db:5432/x and on", "postgres://me:[removed]@db:5432/x and on"),
+            ("-----BEGIN OPENSSH", "[removed] OPENSSH"),
+            ("b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAAB", "[removed]"),
+        ] {
+            assert_eq!(redacted(text), clean);
+        }
+        for text in [
+            "run_019ab3c4d5e67f8091a2b3c4d5e6f708 ended, task-list done in 3.2 s",
+            "fingerprint SHA256:dlqIyXYrBcsFcSkyLbNrgJvD8HvWCyvaAzBgyLqN9u8",
+            "cannot open /home/me/a/very/long/path/with-many-parts/and/no/end/to/it",
+            "https://gateway.example.com:8443/api/v1 and postgres://me@db/x",
+            "Größe 漢字 \"quoted\" sk-1",
+        ] {
+            assert_eq!(redacted(text), text);
+        }
+    }
+}

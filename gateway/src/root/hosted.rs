@@ -1,0 +1,42 @@
+//! Joins the public address to the device door: where what comes in there with an account goes.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::control::door::Door;
+use crate::http::hosted::Arrival;
+
+/// The time for the answer to go out, behind which the line begins.
+const TIME_TO_UPGRADE: Duration = Duration::from_secs(10);
+
+/// Serves the devices that came in with an account, until the doors close.
+pub(super) async fn receive(mut arrivals: mpsc::Receiver<Arrival>, door: Door) {
+    let mut sessions = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = door.stop.cancelled() => break,
+            Some(_) = sessions.join_next() => {}
+            arrival = arrivals.recv() => match arrival {
+                Some(arrival) => {
+                    let door = door.clone();
+                    sessions.spawn(async move { serve(arrival, &door).await });
+                }
+                None => break,
+            },
+        }
+    }
+    // Sessions say goodbye by themselves when the gateway stops.
+    while sessions.join_next().await.is_some() {}
+}
+
+async fn serve(arrival: Arrival, door: &Door) {
+    let grant = arrival.grant.clone();
+    match timeout(TIME_TO_UPGRADE, arrival.stream()).await {
+        Ok(Ok((stream, _lodging))) => door.serve_account(stream, grant).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a device was gone before its line began"),
+        Err(_) => tracing::debug!("a device did not take the answer to its upgrade"),
+    }
+}

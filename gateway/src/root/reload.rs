@@ -1,0 +1,25 @@
+//! Reads again what can change without a restart, and keeps the service manager told.
+
+use crate::manager::Manager;
+use crate::tls::{self, Tls, TlsError};
+
+/// What is read again. Clones are the same.
+#[derive(Clone)]
+pub(super) struct Reload {
+    pub(super) tls: Option<Tls>,
+    pub(super) manager: Option<Manager>,
+}
+
+impl Reload {
+    /// Now. After an error, which the log tells, everything is as it was.
+    pub(super) fn now(&self) -> Result<&'static str, TlsError> {
+        if let Some(manager) = &self.manager {
+            manager.reloading();
+        }
+        let done = tls::reload(self.tls.as_ref());
+        if let Some(manager) = &self.manager {
+            manager.ready();
+        }
+        done
+    }
+}

@@ -1,0 +1,82 @@
+//! Until when a certificate is good: read from its DER, of which nothing else is wanted (RFC 5280, section 4.1).
+
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+
+const SEQUENCE: u8 = 0x30;
+const VERSION: u8 = 0xa0;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+
+/// When a certificate's time is over. `None`: this is no certificate.
+pub fn not_after(certificate: &[u8]) -> Option<Timestamp> {
+    let (certificate, _) = inside(certificate, SEQUENCE)?;
+    let (mut fields, _) = inside(certificate, SEQUENCE)?;
+    if fields.first() == Some(&VERSION) {
+        fields = element(fields)?.2;
+    }
+    // Serial number, algorithm, issuer.
+    for _ in 0..3 {
+        fields = element(fields)?.2;
+    }
+    let (validity, _) = inside(fields, SEQUENCE)?;
+    let (_, _, rest) = element(validity)?;
+    let (tag, text, _) = element(rest)?;
+    time(tag, std::str::from_utf8(text).ok()?)
+}
+
+fn time(tag: u8, text: &str) -> Option<Timestamp> {
+    let text = text.strip_suffix('Z')?;
+    let whole = match tag {
+        // Two digits of a year: of the last century from 50 on.
+        UTC_TIME => format!("{}{text}", if text.get(..2)? < "50" { "20" } else { "19" }),
+        GENERALIZED_TIME => text.to_owned(),
+        _ => return None,
+    };
+    let moment = DateTime::strptime("%Y%m%d%H%M%S", whole).ok()?;
+    moment.to_zoned(TimeZone::UTC).ok().map(|moment| moment.timestamp())
+}
+
+/// What is in an element of this kind, and what follows it.
+fn inside(bytes: &[u8], wanted: u8) -> Option<(&[u8], &[u8])> {
+    let (tag, content, rest) = element(bytes)?;
+    (tag == wanted).then_some((content, rest))
+}
+
+/// The first element: its kind, what is in it, and what follows it.
+fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&[tag, first], rest) = bytes.split_first_chunk::<2>()?;
+    let (length, rest) = match first {
+        0..=0x7f => (usize::from(first), rest),
+        // So many bytes of length follow; no certificate has more than three of them.
+        0x81..=0x83 => {
+            let (length, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
+            (length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)), rest)
+        }
+        _ => return None,
+    };
+    let (content, rest) = rest.split_at_checked(length)?;
+    Some((tag, content, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_to_write_a_time_are_read() {
+        let moment = |text: &str| Some(text.parse::<Timestamp>().expect("a time"));
+        assert_eq!(time(UTC_TIME, "261122083000Z"), moment("2026-11-22T08:30:00Z"));
+        assert_eq!(time(UTC_TIME, "991231235959Z"), moment("1999-12-31T23:59:59Z"));
+        assert_eq!(time(GENERALIZED_TIME, "40960101000000Z"), moment("4096-01-01T00:00:00Z"));
+        assert_eq!(time(GENERALIZED_TIME, "nonsense"), None);
+    }
+
+    #[test]
+    fn nothing_that_is_no_certificate_is_read_as_one() {
+        for bytes in [&b""[..], b"\x30", b"\x30\x83\xff\xff\xff", b"\x30\x02\x30\x00", b"-----BEGIN"] {
+            assert_eq!(not_after(bytes), None);
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! Devices that come over the public address with an account's access token: who is let in, and for how long.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use deskgate_gateway::domain::devices::{Clocks, PairError, pair};
+use deskgate_gateway::{DatabaseSettings, Gateway, Settings, hosted};
+use deskgate_protocol::control::{ByeCode, Challenge, DeviceFrame, GatewayFrame, Hello, RefusedCode, Welcome};
+use deskgate_protocol::frame;
+use deskgate_protocol::identity::{HelloProof, IdentityFile, PublicKey};
+use deskgate_protocol::secret::AccessToken;
+use deskgate_protocol::{PROTOCOL, Timestamp, VERSION};
+use ed25519_dalek::SigningKey;
+use futures_util::{SinkExt, StreamExt};
+use hmac::{Hmac, KeyInit, Mac};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::handshake::client::generate_key;
+use tokio_tungstenite::tungstenite::http::{HeaderMap, Request};
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{WebSocketStream, client_async};
+
+use crate::support::call::Call;
+use crate::support::cluster::Database;
+use crate::support::issuer::{Issuer, Key, unsigned};
+use crate::support::until;
+
+const HOUR: Duration = Duration::from_secs(3600);
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(20);
+
+/// A hosted gateway, its issuer, and the issuer's key.
+struct Host {
+    gateway: Gateway,
+    issuer: Issuer,
+    key: Key,
+    _database: Database,
+    _dir: TempDir,
+}
+
+impl Host {
+    async fn new() -> Self {
+        let pause = Duration::from_millis(200);
+        Self::with(hosted::Clocks { pause, ..hosted::Clocks::default() }).await
+    }
+
+    async fn with(issuer_clocks: hosted::Clocks) -> Self {
+        let key = Key::ec("first");
+        let issuer = Issuer::with(&[&key]).await;
+        let (database, dir) = (Database::new().await, tempfile::tempdir().expect("a temporary directory"));
+        let mut settings = Settings::built_in(dir.path().to_owned(), ([127, 0, 0, 1], 0).into());
+        let url = database.url();
+        settings.database = Some(DatabaseSettings { url, listen_url: None, ca_file: None, migrate: true });
+        settings.clocks = Clocks { heartbeat: Duration::from_secs(2), ..Clocks::default() };
+        (settings.hosted, settings.issuer_clocks) = (Some(issuer.hosted()), issuer_clocks);
+        let gateway = Gateway::start(settings).await.expect("the gateway starts");
+        Self { gateway, issuer, key, _database: database, _dir: dir }
+    }
+
+    fn claims(&self, subject: &str) -> Value {
+        self.issuer.claims(subject, &self.gateway.addresses().public_url, HOUR)
+    }
+
+    /// A good token of this account.
+    fn token(&self, subject: &str) -> String {
+        self.key.token(&self.claims(subject))
+    }
+
+    /// The answer to an upgrade with this token.
+    async fn knock(&self, token: &str) -> Result<WebSocketStream<TcpStream>, (u16, HeaderMap)> {
+        let address = self.gateway.addresses().http;
+        let stream = TcpStream::connect(address).await.expect("it listens");
+        let request = Request::builder()
+            .uri(format!("ws://{address}/control"))
+            .header("Host", address.to_string())
+            .header("Connection", "keep-alive, Upgrade")
+            .header("Upgrade", "websocket")
+            .header("Sec-WebSocket-Version", "13")
+            .header("Sec-WebSocket-Key", generate_key())
+            .header("Authorization", format!("Bearer {token}"))
+            .body(())
+            .expect("well-formed");
+        match client_async(request, stream).await {
+            Ok((socket, _)) => Ok(socket),
+            Err(Error::Http(response)) => Err((response.status().as_u16(), response.headers().clone())),
+            Err(error) => panic!("neither let in nor refused: {error}"),
+        }
+    }
+
+    /// Why a token is not good, as the challenge in the answer says it.
+    async fn refusal(&self, token: &str) -> String {
+        let (status, headers) = self.knock(token).await.expect_err("refused");
+        assert_eq!(status, 401);
+        let challenge = headers["www-authenticate"].to_str().expect("text").to_owned();
+        let metadata = format!("resource_metadata=\"{}/.well-known/oauth-protected-resource\"", self.url());
+        assert!(challenge.starts_with("Bearer ") && challenge.ends_with(&metadata), "{challenge}");
+        assert!(challenge.contains("error=\"invalid_token\""), "{challenge}");
+        challenge.split("error_description=\"").nth(1).expect("why").split('"').next().expect("closed").to_owned()
+    }
+
+    fn url(&self) -> String {
+        self.gateway.addresses().public_url.clone()
+    }
+
+    /// Says hello with this key on a line that this token opened.
+    async fn enter(&self, device: &SigningKey, token: &str) -> Line {
+        let socket = self.knock(token).await.expect("the token is good");
+        let mut line = Line(socket);
+        let Some(GatewayFrame::Challenge(challenge)) = line.next().await else { panic!("no challenge") };
+        line.send(hello(device, &challenge)).await;
+        line
+    }
+
+    /// Comes in, which must work.
+    async fn come_in(&self, device: &SigningKey, token: &str) -> (Line, Welcome) {
+        let mut line = self.enter(device, token).await;
+        match line.next().await {
+            Some(GatewayFrame::Welcome(welcome)) => (line, welcome),
+            other => panic!("not let in: {other:?}"),
+        }
+    }
+
+    /// Why a device is not let in whose token is good.
+    async fn turned_away(&self, device: &SigningKey, token: &str) -> RefusedCode {
+        match self.enter(device, token).await.next().await {
+            Some(GatewayFrame::Refused(refused)) => {
+                assert!(!refused.should_retry, "only a person can help: {refused:?}");
+                refused.code
+            }
+            other => panic!("not refused: {other:?}"),
+        }
+    }
+}
+
+/// A device's end of a line.
+struct Line(WebSocketStream<TcpStream>);
+
+impl Line {
+    async fn send(&mut self, frame: DeviceFrame) {
+        let text = frame::encode(&frame).expect("small enough");
+        self.0.send(Message::text(text)).await.expect("sent");
+    }
+
+    /// The next frame that is no ping, which are answered. `None`: the line ended.
+    async fn next(&mut self) -> Option<GatewayFrame> {
+        loop {
+            let message = timeout(LONG, self.0.next()).await.expect("something comes")?.ok()?;
+            let Message::Text(text) = message else { continue };
+            match frame::decode(text.as_str()).expect("a frame") {
+                GatewayFrame::Ping => self.send(DeviceFrame::Pong).await,
+                frame => return Some(frame),
+            }
+        }
+    }
+
+    async fn goodbye(&mut self) -> (ByeCode, String) {
+        match self.next().await {
+            Some(GatewayFrame::Bye { code, message }) => (code, message),
+            other => panic!("no goodbye: {other:?}"),
+        }
+    }
+
+    /// Whether the gateway goes on taking what is said for two of its pings.
+    async fn stays(&mut self) {
+        for _ in 0..2 {
+            loop {
+                let message = timeout(LONG, self.0.next()).await.expect("it pings").expect("up").expect("whole");
+                let Message::Text(text) = message else { continue };
+                match frame::decode::<GatewayFrame>(text.as_str()).expect("a frame") {
+                    GatewayFrame::Ping => break self.send(DeviceFrame::Pong).await,
+                    other => panic!("it says {other:?}"),
+                }
+            }
+        }
+    }
+
+    async fn present(&mut self, token: &str) {
+        self.send(DeviceFrame::Token { access_token: AccessToken::new(token) }).await;
+    }
+}
+
+fn device() -> SigningKey {
+    SigningKey::from_bytes(&std::array::from_fn(|_| rand::random()))
+}
+
+fn hello(device: &SigningKey, challenge: &Challenge) -> DeviceFrame {
+    let proof = HelloProof {
+        gateway_id: challenge.gateway_id,
+        nonce: &challenge.nonce,
+        gateway_version: &challenge.gateway_version,
+        device_version: VERSION,
+    };
+    DeviceFrame::Hello(Hello {
+        public_key: PublicKey::of(device),
+        device_version: VERSION.to_owned(),
+        protocol: PROTOCOL,
+        signature: proof.sign(device),
+        device_name: Some("Ada's laptop".to_owned()),
+        in_flight: Vec::new(),
+    })
+}
+
+#[tokio::test]
+async fn a_device_learns_where_to_sign_in_and_a_gateway_that_is_not_hosted_has_no_such_place() {
+    let host = Host::new().await;
+    let address = host.gateway.addresses().http;
+    let path = "/.well-known/oauth-protected-resource";
+    let reply = Call::new(address, "GET", path).send().await;
+    let document: Value = reply.json();
+    assert_eq!(document["resource"], host.url().as_str());
+    assert_eq!(document["authorization_servers"], json!([host.issuer.url()]));
+    assert_eq!(document["deskgate_client_id"], crate::support::issuer::CLIENT);
+    let (status, headers) = {
+        let reply = Call::new(address, "GET", "/control").send().await;
+        (reply.status, reply.header("www-authenticate").unwrap_or_default().to_owned())
+    };
+    assert_eq!(status, 401);
+    assert_eq!(headers, format!("Bearer resource_metadata=\"{}{path}\"", host.url()));
+    let reply = Call::new(address, "GET", "/control").key(&host.token("ada")).send().await;
+    assert_eq!(reply.status, 426, "a good token without an upgrade");
+
+    let world = crate::support::world::World::new().await;
+    for path in [path, "/control"] {
+        assert_eq!(world.call("GET", path).send().await.status, 404);
+    }
+    world.stop().await;
+    host.gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_device_with_a_good_token_is_let_in_and_belongs_to_its_account_from_then_on() {
+    let host = Host::new().await;
+    let laptop = device();
+    let (line, welcome) = host.come_in(&laptop, &host.token("ada")).await;
+    drop(line);
+    let kept = host.gateway.store().device(welcome.device_id).await.expect("read").expect("paired");
+    assert_eq!(kept.account.expect("an account").subject, "ada");
+    assert_eq!(kept.name, "Ada's laptop");
+    // Again, and as another account.
+    let (_line, again) = host.come_in(&laptop, &host.token("ada")).await;
+    assert_eq!((again.device_id, again.epoch), (welcome.device_id, welcome.epoch + 1));
+    assert_eq!(host.turned_away(&laptop, &host.token("eve")).await, RefusedCode::OtherAccount);
+    host.gateway.stop().await;
+}
+
+#[tokio::test]
+async fn an_account_has_so_many_devices_and_no_more_also_when_they_come_at_once() {
+    let host = Host::new().await;
+    let token = host.token("ada");
+    let devices: [SigningKey; 6] = std::array::from_fn(|_| device());
+    let coming = devices.iter().map(|device| async {
+        let mut line = host.enter(device, &token).await;
+        match line.next().await {
+            Some(GatewayFrame::Welcome(_)) => true,
+            Some(GatewayFrame::Refused(refused)) => {
+                assert_eq!(refused.code, RefusedCode::TooManyDevices);
+                false
+            }
+            other => panic!("neither: {other:?}"),
+        }
+    });
+    let let_in = futures_util::future::join_all(coming).await.into_iter().filter(|let_in| *let_in).count();
+    assert_eq!(let_in, 2);
+    host.come_in(&device(), &host.token("bob")).await;
+    host.gateway.stop().await;
+}
+
+#[tokio::test]
+async fn what_the_administrator_paired_no_account_takes_and_the_other_way_round() {
+    let host = Host::new().await;
+    let store = host.gateway.store();
+    let (by_hand, by_account) = (device(), device());
+    store.pair_device("by hand", &PublicKey::of(&by_hand)).await.expect("paired");
+    assert_eq!(host.turned_away(&by_hand, &host.token("ada")).await, RefusedCode::OtherAccount);
+    host.come_in(&by_account, &host.token("ada")).await;
+    let file = IdentityFile::sign(&by_account, "by account", Timestamp::now());
+    let error = pair(store, &file).await.expect_err("it has an account");
+    assert!(matches!(&error, PairError::Account(account) if account.subject == "ada"), "{error}");
+    let lease = Duration::from_secs(60);
+    let begun = store.begin_session(&PublicKey::of(&by_account), None, VERSION, lease).await.expect("asked");
+    assert!(begun.is_none(), "over a private line it is nobody");
+    host.gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_revoked_device_stays_out_whatever_account_it_comes_with() {
+    let host = Host::new().await;
+    let laptop = device();
+    let (mut line, welcome) = host.come_in(&laptop, &host.token("ada")).await;
+    host.gateway.store().revoke_device(welcome.device_id, HOUR).await.expect("revoked");
+    assert_eq!(line.goodbye().await.0, ByeCode::Revoked);
+    assert_eq!(host.turned_away(&laptop, &host.token("ada")).await, RefusedCode::RevokedDevice);
+    host.gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_token_for_somebody_else_is_refused() {
+    let host = Host::new().await;
+    let with = |claim: &str, value: Value| {
+        let mut claims = host.claims("ada");
+        claims[claim] = value;
+        host.key.token(&claims)
+    };
+    let now = jiff::Timestamp::now().as_second();
+    for (claim, value, why) in [
+        ("aud", json!("https://other.example.com"), "not for this gateway"),
+        ("iss", json!("https://evil.example.com"), "another issuer"),
+        ("client_id", json!("another-program"), "another client"),
+        ("exp", json!(now - 60), "expired"),
+        ("nbf", json!(now + 600), "not valid yet"),
+    ] {
+        let said = host.refusal(&with(claim, value)).await;
+        assert!(said.contains(why), "{claim}: {said}");
+    }
+    host.gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_token_that_the_issuer_did_not_sign_as_it_is_is_refused() {
+    // The issuer is asked about each key, so that what it does not publish is known to be none of its own.
+    let host = Host::with(hosted::Clocks { pause: Duration::ZERO, ..hosted::Clocks::default() }).await;
+    host.come_in(&device(), &host.token("ada")).await;
+    let claims = host.claims("ada");
+    // Changed behind the signature.
+    let good = host.token("ada");
+    let (header, rest) = good.split_once('.').expect("three parts");
+    let (_, signature) = rest.split_once('.').expect("three parts");
+    let forged = URL_SAFE_NO_PAD.encode(host.claims("eve").to_string());
+    assert!(host.refusal(&format!("{header}.{forged}.{signature}")).await.contains("signature"));
+    // By somebody else's key with the issuer's name for it.
+    assert!(host.refusal(&Key::ec("first").token(&claims)).await.contains("signature"));
+    // By a key that the issuer does not publish.
+    assert!(host.refusal(&Key::ec("other").token(&claims)).await.contains("key"));
+    // Not at all.
+    for alg in ["none", "None", "NONE", ""] {
+        let unsigned = unsigned(&json!({ "alg": alg, "typ": "at+jwt", "kid": "first" }), &claims);
+        assert!(host.refusal(&format!("{unsigned}.")).await.contains("algorithm"), "{alg}");
+    }
+    // With the public key taken for a shared secret, in every form in which it is public.
+    let public = host.key.public();
+    for secret in [public.to_string(), public["x"].as_str().expect("a point").to_owned()] {
+        let signed = unsigned(&json!({ "alg": "HS256", "typ": "at+jwt", "kid": "first" }), &claims);
+        let mut mac = Hmac::<sha2::Sha256>::new_from_slice(secret.as_bytes()).expect("any length");
+        mac.update(signed.as_bytes());
+        let signature = URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes());
+        assert!(host.refusal(&format!("{signed}.{signature}")).await.contains("algorithm"));
+    }
+    // With an algorithm that exists and is not accepted here, or is another one than the key's.
+    for (alg, why) in [("ES384", "algorithm"), ("PS256", "algorithm"), ("RS256", "key"), ("EdDSA", "key")] {
+        let header = json!({ "alg": alg, "typ": "at+jwt", "kid": "first" });
+        let said = host.refusal(&host.key.token_with(&header, &claims)).await;
+        assert!(said.contains(why), "{alg}: {said}");
+    }
+    // An ID token is none, and a key that the token brings along is not looked at.
+    let header = json!({ "alg": "ES256", "typ": "JWT", "kid": "first" });
+    assert!(host.refusal(&host.key.token_with(&header, &claims)).await.contains("type"));
+    let own = Key::ec("first");
+    let header =
+        json!({ "alg": "ES256", "typ": "at+jwt", "kid": "first", "jwk": own.public(), "jku": "http://127.0.0.1:9/" });
+    assert!(host.refusal(&own.token_with(&header, &claims)).await.contains("signature"));
+    assert!(host.refusal("dgt_nothing").await.contains("JWT"));
+    host.gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_key_that_the_issuer_begins_to_use_is_found_and_one_that_it_withdraws_is_not_good_any_more() {
+    let pause = Duration::from_millis(100);
+    let host =
+        Host::with(hosted::Clocks { pause, fresh: Duration::from_millis(300), ..hosted::Clocks::default() }).await;
+    host.come_in(&device(), &host.token("ada")).await;
+    let second = Key::ed("second");
+    host.issuer.publish(&[&host.key, &second]);
+    let (laptop, token) = (device(), second.token(&host.claims("bob")));
+    until("the new key is known", async || host.knock(&token).await.is_ok()).await;
+    host.come_in(&laptop, &token).await;
+    host.issuer.publish(&[&second]);
+    let old = host.token("ada");
+    let refused = async || host.knock(&old).await.is_err_and(|(status, _)| status == 401);
+    until("the old key is none of the issuer's", refused).await;
+    host.gateway.stop().await;
+}
+
+#[tokio::test]
+async fn keys_that_somebody_made_up_make_no_load_at_the_issuer() {
+    let host = Host::with(hosted::Clocks { pause: HOUR, ..hosted::Clocks::default() }).await;
+    host.come_in(&device(), &host.token("ada")).await;
+    let asked = host.issuer.asked();
+    let claims = host.claims("eve");
+    let tokens: Vec<_> = (0..50).map(|number| Key::ed(&number.to_string()).token(&claims)).collect();
+    let knocks = futures_util::future::join_all(tokens.iter().map(|token| host.knock(token))).await;
+    let statuses: Vec<_> = knocks.into_iter().map(|knock| knock.expect_err("not let in").0).collect();
+    assert!(statuses.iter().all(|status| *status == 503), "one of them may be new: {statuses:?}");
+    assert_eq!(host.issuer.asked(), asked);
+    // Whoever is known comes in all the while.
+    host.come_in(&device(), &host.token("ada")).await;
+    host.gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_stranger_who_tries_and_tries_is_turned_away_before_his_tokens_are_read() {
+    let host = Host::new().await;
+    let mut statuses = Vec::new();
+    for _ in 0..130 {
+        statuses.push(host.knock("a.b.c").await.expect_err("refused").0);
+    }
+    assert_eq!((statuses[0], statuses.last()), (401, Some(&429)));
+    host.gateway.stop().await;
+}
+
+#[tokio::test]
+async fn an_issuer_that_is_away_ends_no_line_and_keeps_nobody_out_whose_key_is_known() {
+    let host = Host::with(hosted::Clocks {
+        pause: Duration::from_millis(10),
+        fresh: Duration::from_millis(20),
+        ..hosted::Clocks::default()
+    })
+    .await;
+    let (mut line, _) = host.come_in(&device(), &host.token("ada")).await;
+    host.issuer.away(true);
+    line.stays().await;
+    host.come_in(&device(), &host.token("bob")).await;
+    line.present(&host.token("ada")).await;
+    line.stays().await;
+    // What a key is that nobody has seen, nobody can say now; that is no refusal.
+    let unknown = Key::ed("new").token(&host.claims("cleo"));
+    assert_eq!(host.knock(&unknown).await.expect_err("not let in").0, 503);
+    host.gateway.stop().await;
+}
+
+#[tokio::test]
+async fn keys_are_not_believed_for_ever_while_the_issuer_is_away() {
+    let (pause, stale) = (Duration::from_millis(10), Duration::from_millis(400));
+    let host = Host::with(hosted::Clocks { pause, fresh: pause, stale }).await;
+    host.come_in(&device(), &host.token("ada")).await;
+    host.issuer.away(true);
+    let token = host.token("ada");
+    until("the keys are too old", async || matches!(host.knock(&token).await, Err((503, _)))).await;
+    host.issuer.away(false);
+    until("they are read again", async || host.knock(&token).await.is_ok()).await;
+    host.gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_line_ends_with_its_token_unless_a_newer_one_came() {
+    let host = Host::new().await;
+    let lasts = |seconds| host.issuer.claims("ada", &host.url(), Duration::from_secs(seconds));
+    let (laptop, desktop) = (device(), device());
+    let (mut ends, _) = host.come_in(&laptop, &host.key.token(&lasts(3))).await;
+    let (mut goes_on, _) = host.come_in(&desktop, &host.key.token(&lasts(3))).await;
+    goes_on.present(&host.token("ada")).await;
+    let (code, message) = ends.goodbye().await;
+    assert_eq!(code, ByeCode::SignInExpired, "{message}");
+    goes_on.stays().await;
+    host.gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_newer_token_that_is_not_good_or_not_the_accounts_ends_the_line() {
+    let host = Host::new().await;
+    let mut expired = host.claims("ada");
+    expired["exp"] = json!(jiff::Timestamp::now().as_second() - 60);
+    for newer in [host.key.token(&expired), host.token("eve"), "nonsense".to_owned()] {
+        let (mut line, _) = host.come_in(&device(), &host.token(&newer[newer.len() - 6..])).await;
+        line.present(&newer).await;
+        let (code, message) = line.goodbye().await;
+        assert_eq!(code, ByeCode::SignInExpired, "{message}");
+        assert!(!message.contains(&newer), "{message}");
+    }
+    host.gateway.stop().await;
+}

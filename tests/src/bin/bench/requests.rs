@@ -1,0 +1,133 @@
+//! What the load asks, again and again: requests that are made beforehand and differ in a few bytes.
+
+use anyhow::Context;
+use deskgate_gateway::signing::{SigningSecret, sign};
+use serde::{Deserialize, Serialize};
+
+/// Where and as whom to submit.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Target {
+    /// The gateway.
+    pub address: std::net::SocketAddr,
+    /// The application's key.
+    pub key: String,
+    /// The service.
+    pub endpoint_id: String,
+}
+
+/// A webhook that takes events in the manner of Standard Webhooks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Hook {
+    /// Its identifier.
+    pub hook_id: String,
+    /// What its events are signed with.
+    pub secret: String,
+}
+
+/// What to ask.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Asks {
+    /// Submit runs.
+    Submit,
+    /// Read this run.
+    Read(String),
+    /// Send signed events; each connection to the next of these.
+    Events(Vec<Hook>),
+    /// Send these bytes, and nothing else.
+    Same(String),
+}
+
+/// What every submission says: an order of a usual size.
+pub(crate) const BODY: &str = r#"{"input":{"text":"Please check order 2026-004711: two chairs arrived damaged, the customer asks for a replacement before Friday and wants to know who pays the return.","order_id":"2026-004711"},"metadata":{"shop":"de-1","channel":"mail"}}"#;
+
+/// Characters of what makes a request one of its own.
+const NUMBER: usize = 32;
+
+/// The requests of one connection.
+pub(crate) enum Requests {
+    /// The same again and again; answered with this.
+    Same(Vec<u8>, u16),
+    /// Each with an Idempotency-Key of its own.
+    Submissions { bytes: Vec<u8>, key_at: usize },
+    /// Each with an identifier and a signature of its own.
+    Events { bytes: Vec<u8>, id_at: usize, signature_at: usize, secret: SigningSecret, time: i64 },
+}
+
+impl Requests {
+    /// Those of the connection with this number.
+    pub(crate) fn new(asks: &Asks, target: &Target, connection: usize) -> anyhow::Result<Self> {
+        Ok(match asks {
+            Asks::Submit => Self::submissions(target),
+            Asks::Read(run_id) => Self::Same(read(target, run_id, 0).into_bytes(), 200),
+            Asks::Same(bytes) => Self::Same(bytes.clone().into_bytes(), 204),
+            Asks::Events(hooks) => Self::events(target, hooks.get(connection % hooks.len()).context("no webhook")?)?,
+        })
+    }
+
+    /// Submissions to a target.
+    pub(crate) fn submissions(target: &Target) -> Self {
+        let head = format!(
+            "POST /api/v1/agent-endpoints/{}/runs HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\
+             X-Gateway-Subject: customer-10042\r\nContent-Type: application/json\r\nContent-Length: {}\r\nIdempotency-Key: ",
+            target.endpoint_id,
+            target.address,
+            target.key,
+            BODY.len()
+        );
+        let key_at = head.len();
+        Self::Submissions { bytes: format!("{head}{:NUMBER$}\r\n\r\n{BODY}", "").into_bytes(), key_at }
+    }
+
+    fn events(target: &Target, hook: &Hook) -> anyhow::Result<Self> {
+        let secret = SigningSecret::parse(&hook.secret)?;
+        let time = i64::try_from(std::time::UNIX_EPOCH.elapsed()?.as_secs())?;
+        let head = format!(
+            "POST /api/v1/webhooks/{} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
+             webhook-timestamp: {time}\r\nwebhook-id: ",
+            hook.hook_id,
+            target.address,
+            BODY.len()
+        );
+        let id_at = head.len();
+        let head = format!("{head}{:NUMBER$}\r\nwebhook-signature: ", "");
+        let signature_at = head.len();
+        let signature = sign(&[&secret], "", time, BODY.as_bytes());
+        let bytes = format!("{head}{signature}\r\n\r\n{BODY}").into_bytes();
+        Ok(Self::Events { bytes, id_at, signature_at, secret, time })
+    }
+
+    /// The status of a good answer.
+    pub(crate) fn wanted(&self) -> u16 {
+        match self {
+            Self::Same(_, status) => *status,
+            Self::Submissions { .. } | Self::Events { .. } => 202,
+        }
+    }
+
+    /// The next one, made one of its own by a session's number and a number within it.
+    pub(crate) fn next(&mut self, session: u64, number: u64) -> &[u8] {
+        let number = format!("{session:016x}{number:016x}");
+        match self {
+            Self::Same(bytes, _) => bytes,
+            Self::Submissions { bytes, key_at } => {
+                bytes[*key_at..*key_at + NUMBER].copy_from_slice(number.as_bytes());
+                bytes
+            }
+            Self::Events { bytes, id_at, signature_at, secret, time } => {
+                bytes[*id_at..*id_at + NUMBER].copy_from_slice(number.as_bytes());
+                // As long as that of any other identifier.
+                let signature = sign(&[secret], &number, *time, BODY.as_bytes());
+                bytes[*signature_at..*signature_at + signature.len()].copy_from_slice(signature.as_bytes());
+                bytes
+            }
+        }
+    }
+}
+
+/// The request that reads a run, and waits so many seconds for a change.
+pub(crate) fn read(target: &Target, run_id: &str, wait_s: u32) -> String {
+    format!(
+        "GET /api/v1/runs/{run_id}?wait={wait_s} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: customer-10042\r\n\r\n",
+        target.address, target.key
+    )
+}

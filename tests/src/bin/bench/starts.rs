@@ -1,0 +1,97 @@
+//! Beginnings: a gateway's start, and a device's way back after its line was cut.
+
+use std::time::{Duration, Instant};
+
+use deskgate_tests::Proxy;
+use deskgate_tests::gateway::Address;
+use serde_json::{Value, json};
+
+use crate::Bench;
+use crate::desktop::Desktop;
+use crate::http::Connection;
+use crate::report::{Report, percentile};
+use crate::requests::{Requests, Target, read};
+use crate::site::{self, PATIENCE, Server};
+
+/// How often each is done.
+const TIMES: usize = 10;
+/// How long the line stays cut.
+const OUTAGE: Duration = Duration::from_secs(3);
+
+/// Measures what is asked for.
+pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
+    if !bench.wants(&["start_ms", "reconnect_ms_p50"]) {
+        return Ok(());
+    }
+    println!("Beginnings");
+    let folder = site::folder()?;
+    let mut times = Vec::new();
+    let mut start = async || {
+        let began = Instant::now();
+        let server = Server::start(&bench.programs, folder.path()).await?;
+        times.push(began.elapsed().as_secs_f64() * 1e3);
+        anyhow::Ok(server)
+    };
+    let mut server = start().await?;
+    for _ in 0..bench.count(TIMES) {
+        drop(server);
+        server = start().await?;
+    }
+    report.part("first_start_ms", times.remove(0));
+    times.sort_by(f64::total_cmp);
+    report.value("start_ms", percentile(&times, 0.5));
+    if bench.wants(&["reconnect_ms_p50"]) {
+        reconnecting(bench, &server, folder.path(), report).await?;
+    }
+    Ok(())
+}
+
+/// From the moment at which the line is there again until a run that waited has ended.
+async fn reconnecting(
+    bench: &Bench,
+    server: &Server,
+    folder: &std::path::Path,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let network = Proxy::to(Address::new(server.ssh.parse()?)).await;
+    let mut desktop = Desktop::start(&bench.programs, folder).await?;
+    desktop.pair_at(server, &network.address().to_string()).await?;
+    let target = desktop.publish().await?;
+    let mut connection = Connection::open(target.address).await?;
+    let mut requests = Requests::submissions(&target);
+    let mut times = Vec::new();
+    for number in 0..bench.count(TIMES) {
+        network.cut();
+        let run_id = submit(&mut connection, requests.next(1, number as u64)).await?;
+        tokio::time::sleep(OUTAGE).await;
+        let began = Instant::now();
+        network.heal();
+        ended(&mut connection, &target, &run_id).await?;
+        times.push(began.elapsed().as_secs_f64() * 1e3);
+    }
+    report.part("reconnect_ms", json!(times));
+    times.sort_by(f64::total_cmp);
+    report.value("reconnect_ms_p50", percentile(&times, 0.5));
+    Ok(())
+}
+
+async fn submit(connection: &mut Connection, request: &[u8]) -> anyhow::Result<String> {
+    let status = connection.exchange(request).await?;
+    anyhow::ensure!(status == 202, "a submission was answered {status}");
+    let accepted: Value = serde_json::from_slice(connection.body())?;
+    Ok(accepted["run_id"].as_str().unwrap_or_default().to_owned())
+}
+
+async fn ended(connection: &mut Connection, target: &Target, run_id: &str) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    let request = read(target, run_id, 30);
+    loop {
+        anyhow::ensure!(Instant::now() < deadline, "a run did not end after the line was there again");
+        connection.exchange(request.as_bytes()).await?;
+        let record: Value = serde_json::from_slice(connection.body())?;
+        if record["phase"] == "final" {
+            anyhow::ensure!(record["state"] == "succeeded", "{record}");
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! An issuer of accounts that others wrote: the certified OpenID provider `oidc-provider`, from npm, with its own pages.
+
+use std::path::Path;
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::browser::{Browser, Look};
+use crate::gateway::GatewayProcess;
+use crate::others;
+use crate::postgres::Postgres;
+use crate::process::{self, Process};
+use crate::wait::until;
+
+/// What desktops are to it.
+pub const CLIENT: &str = "deskgate-desktop";
+
+/// A running provider.
+#[derive(Debug)]
+pub struct Issuer {
+    process: Process,
+    url: String,
+    _folder: TempDir,
+}
+
+impl Issuer {
+    /// Starts one whose access tokens last so long. `None` when it cannot be installed here; on a build server that is a
+    /// failure.
+    pub async fn start(tokens_last_s: u32) -> Option<Self> {
+        let place = others::place().await?;
+        let folder = TempDir::with_prefix("deskgate-issuer-").expect("a temporary folder");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/issuer.mjs");
+        let mut command = process::command(Path::new("node"), folder.path());
+        command.arg(script).arg(place).arg(tokens_last_s.to_string());
+        let process = Process::start(command, &folder.path().join("issuer.log"));
+        let url = until("the issuer to listen", async || {
+            let log = process.log.own();
+            let url = log.lines().find_map(|line| line.strip_prefix("listening on ")).map(str::to_owned);
+            url.ok_or(log)
+        })
+        .await;
+        Some(Self { process, url, _folder: folder })
+    }
+
+    /// As it calls itself.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A gateway that takes its accounts.
+    pub async fn gateway(&self, postgres: &Postgres) -> GatewayProcess {
+        let (issuer, client) = (format!("hosted.issuer={}", self.url), format!("hosted.client_id={CLIENT}"));
+        GatewayProcess::start(postgres, &[&issuer, &client]).await
+    }
+
+    /// How often it gave tokens for a refresh token.
+    pub fn refreshed(&self) -> usize {
+        self.process.log.count(&["tokens by refresh_token"])
+    }
+
+    /// How often a grant was revoked.
+    pub fn revoked(&self) -> usize {
+        self.process.log.count(&["a grant was revoked"])
+    }
+
+    /// Has it stop listening, or listen again. Returns when it does.
+    pub async fn be_away(&self, away: bool) {
+        self.process.signal(Signal::USR2);
+        self.process.log.line(&[if away { "away" } else { "back" }]).await;
+    }
+
+    /// Somebody with this name goes through its pages, from the address with the code in it to the end. They load a font
+    /// from elsewhere and have no icon, which the browser complains of from then on: it is to tolerate that.
+    pub async fn accept(&self, browser: &Browser, address: &str, name: &str) {
+        browser.tolerate(Some("Failed to load resource")).await;
+        let page = browser.window(Look::default()).await;
+        page.goto(address).await;
+        page.sees("h1 >> text=Confirm Device").await;
+        page.click("button >> text=Continue").await;
+        page.fill("input[name=login]", name).await;
+        page.fill("input[name=password]", "any").await;
+        page.click("button >> text=Sign-in").await;
+        page.sees("h1 >> text=Authorize").await;
+        page.click("button >> text=Continue").await;
+        page.sees("h1 >> text=Sign-in Success").await;
+    }
+}

@@ -1,0 +1,100 @@
+//! What the server's administrator does to applications, runs and devices, by the real command line.
+
+use deskgate_tests::{Device, Folder, GatewayProcess, Postgres};
+use serde_json::{Value, json};
+
+use crate::text;
+
+#[tokio::test]
+async fn the_administrator_lists_all_applications_and_runs_in_pages_and_ends_one_by_its_accepted_risk() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let (one, other) = (Device::paired_with(&gateway).await, Device::paired_with(&gateway).await);
+    let (folder, device_id) = (Folder::new(), one.device_id().await);
+    let slow = folder.slow_answer(600_000, "never");
+    let shop = one.publish(&gateway, "shop", &folder, &["--model", &slow, "--concurrency", "1"]).await;
+    other.publish(&gateway, "desk", &folder, &[]).await;
+    let started = shop.submit("Take your time.").await;
+    shop.state(&started, "running").await;
+    let queued = shop.submit("And then this.").await;
+
+    let mut names = Vec::new();
+    let mut before = Vec::new();
+    loop {
+        let page = gateway.admin(&[&["app", "list", "--limit", "1"], &before[..]].concat()).await.ok();
+        assert_eq!(page["schema"], "applications/1");
+        names.extend(page["applications"].as_array().expect("a list").iter().map(|app| text(app, "/name").to_owned()));
+        match page["next"].as_str() {
+            Some(next) => before = vec!["--before", Box::leak(next.to_owned().into_boxed_str())],
+            None => break,
+        }
+    }
+    assert_eq!(names, ["desk", "shop"], "newest first, each once");
+    let first = gateway.admin(&["device", "list", "--limit", "1"]).await.ok();
+    let second = gateway.admin(&["device", "list", "--limit", "1", "--before", text(&first, "/next")]).await.ok();
+    assert_eq!((text(&second, "/devices/0/device_id"), &second["next"]), (device_id.as_str(), &json!(null)));
+    let of_one = gateway.admin(&["app", "list", "--device", &device_id]).await.ok();
+    assert_eq!(of_one["applications"].as_array().map(Vec::len), Some(1), "{of_one}");
+    let runs = gateway.admin(&["run", "list"]).await.ok();
+    let ids: Vec<_> = runs["runs"].as_array().expect("a list").iter().map(|run| text(run, "/run_id")).collect();
+    assert_eq!((text(&runs, "/schema"), ids), ("runs/1", vec![queued.as_str(), &started]));
+    let running = gateway.admin(&["run", "list", "--state", "running", "--app", "shop"]).await.ok();
+    assert_eq!(text(&running, "/runs/0/run_id"), started);
+    assert!(!runs.to_string().contains("Take your time"), "what callers send is none of the administrator's");
+
+    // One run: what has not begun at once, what has only by its accepted risk.
+    gateway.admin(&["run", "cancel", &queued]).await.ok();
+    assert_eq!(text(&shop.ended(&queued).await, "/stop/requested_by"), "administrator");
+    let refused = gateway.admin(&["run", "cancel", &started]).await;
+    assert_eq!(refused.exit, 6, "{}", refused.stderr);
+    let wrong = gateway.admin(&["run", "cancel", &started, "--accept-risk", "anything"]).await;
+    assert_eq!(wrong.exit, 2, "{}", wrong.stderr);
+    assert_eq!(text(&shop.run(&started).await, "/state"), "running");
+    gateway.admin(&["run", "cancel", &started, "--accept-risk", "interrupt-runs", "--wait", "30"]).await.ok();
+    let story = gateway.admin(&["run", "show", &started]).await.ok();
+    assert_eq!((text(&story, "/schema"), text(&story, "/run/state")), ("run/1", "cancelled"));
+
+    let refused = gateway.admin(&["app", "disable", "shop"]).await;
+    assert_eq!(refused.exit, 6, "{}", refused.stderr);
+    assert!(refused.stderr.contains("1 keys") && refused.stderr.contains("--accept-risk=interrupt-runs"));
+    assert_eq!(shop.endpoints().await.status.as_u16(), 200, "no changes were made");
+    let disabled = gateway.admin(&["app", "disable", "shop", "--accept-risk", "interrupt-runs"]).await.ok();
+    assert_eq!(text(&disabled, "/state"), "disabled", "{disabled}");
+    let refused = shop.try_submit("late", "More.").await.expect("answered");
+    assert_ne!(refused.status.as_u16(), 202, "{}", refused.body);
+    gateway.admin(&["app", "remove", "shop"]).await.ok();
+    // Its owner reads who did that.
+    let done = one.cli(&["app", "activity"]).await.ok();
+    let by: Vec<_> = done["entries"].as_array().expect("a list").iter().map(|entry| text(entry, "/by")).collect();
+    assert!(by.iter().take(3).all(|by| *by == "administrator"), "{done}");
+    assert_eq!(one.cli(&["app", "list"]).await.ok()["applications"], json!([]));
+    assert_eq!(gateway.admin(&["app", "show", "nobody"]).await.exit, 1);
+}
+
+#[tokio::test]
+async fn disabling_waits_for_a_desktop_that_is_away_and_is_completed_when_it_was_there() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let mut device = Device::paired_with(&gateway).await;
+    let (folder, device_id) = (Folder::new(), device.device_id().await);
+    let slow = folder.slow_answer(600_000, "never");
+    let backend = device.publish(&gateway, "shop", &folder, &["--model", &slow]).await;
+    let run_id = backend.submit("Take your time.").await;
+    device.log().line(&["execution began", &run_id]).await;
+    device.line().freeze();
+    let disabling = gateway.admin(&["app", "disable", "shop", "--accept-risk", "interrupt-runs"]).await.ok();
+    assert_eq!((text(&disabling, "/state"), &disabling["outstanding"]["runs_to_stop"]), ("disabling", &json!(1)));
+    let early = gateway.admin(&["app", "complete-disabling", "shop"]).await;
+    assert_eq!(early.exit, 6, "{}", early.stderr);
+    assert_eq!(gateway.admin(&["app", "remove", "shop"]).await.exit, 6);
+
+    // The desktop never comes back: one command ends all of it.
+    device.kill_9();
+    let ended = gateway
+        .admin(&["device", "revoke", &device_id, "--disable-applications", "--accept-risk", "interrupt-runs"])
+        .await
+        .ok();
+    assert_eq!(ended["applications"], json!([{ "name": "shop", "state": "disabled" }]), "{ended}");
+    let run: Value = gateway.admin(&["run", "show", &run_id]).await.ok();
+    assert_eq!(text(&run, "/run/state"), "failed", "{run}");
+}

@@ -1,0 +1,144 @@
+//! Backups: made while the gateway works, tried, and put back without executing anything a second time in silence.
+
+use std::os::unix::fs::PermissionsExt;
+
+use deskgate_tests::{Device, Folder, GatewayProcess, Postgres, until};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::text;
+
+fn place(gateway: &GatewayProcess, name: &str) -> String {
+    gateway.folder().join(name).to_str().expect("a plain name").to_owned()
+}
+
+#[tokio::test]
+async fn a_restored_gateway_executes_nothing_again_that_ran_since_and_says_of_what_it_does_not_know_the_end() {
+    let postgres = Postgres::shared().await;
+    let mut gateway = GatewayProcess::start(&postgres, &[]).await;
+    let device = Device::paired_with(&gateway).await;
+    let folder = Folder::new();
+    let slow = folder.slow_answer(4000, "done");
+    let backend = device.publish(&gateway, "shop", &folder, &["--model", &slow, "--concurrency", "1"]).await;
+    let ended = backend.submit("Before.").await;
+    backend.ended(&ended).await;
+    let running = backend.submit("Now.").await;
+    backend.state(&running, "running").await;
+    let queued = backend.submit("Then.").await;
+
+    let backup = place(&gateway, "backup");
+    let taken = gateway.command_line(&["backup", "create", &backup]).await.ok();
+    assert_eq!((&taken["backup"]["open_runs"], &taken["backup"]["at_rest"]), (&json!(2), &json!(false)), "{taken}");
+    let not_included = taken["backup"]["not_included"].to_string();
+    assert!(not_included.contains(&place(&gateway, "state/seal")), "{not_included}");
+    let mode = std::fs::metadata(&backup).expect("made").permissions().mode() & 0o777;
+    assert_eq!(mode, 0o700);
+
+    // The world goes on: what the backup shows as queued and running is executed.
+    for run_id in [&running, &queued] {
+        assert_eq!(text(&backend.ended(run_id).await, "/state"), "succeeded");
+    }
+    let later = backend.submit("After the backup.").await;
+    backend.ended(&later).await;
+
+    let restore = ["backup", "restore", &backup];
+    let busy = gateway.command_line(&restore).await;
+    assert!(busy.exit == 6 && busy.stderr.contains("The gateway runs"), "{}", busy.stderr);
+    gateway.stop(Signal::TERM).await;
+    let full = gateway.command_line(&restore).await;
+    assert!(full.exit == 6 && full.stderr.contains("--accept-risk=replace-database"), "{}", full.stderr);
+    let risky = [&restore[..], &["--accept-risk", "replace-database"]].concat();
+    let lie = gateway.command_line(&[&risky[..], &["--nothing-ran-since"]].concat()).await;
+    assert_eq!(lie.exit, 6, "a gateway was at work: {}", lie.stderr);
+    // One that was killed leaves what was there aside. Nothing begins on that, and the next one goes on from it.
+    postgres.change("ALTER SCHEMA public RENAME TO deskgate_replaced").await;
+    postgres.change("CREATE SCHEMA public").await;
+    for words in [&["check"][..], &["migrate", "run"]] {
+        let said = gateway.command_line(words).await;
+        let said = format!("{} {}{}", said.exit, said.stdout, said.stderr);
+        assert!(!said.starts_with('0') && said.contains("backup restore` again"), "{said}");
+    }
+    let restored = gateway.command_line(&risky).await.ok();
+    assert_eq!(restored["runs_in_doubt"], 2, "{restored}");
+
+    gateway.restart().await;
+    device.connected().await;
+    assert_eq!(text(&backend.run(&ended).await, "/state"), "succeeded", "what had ended is as it was");
+    // A run that is accepted now is executed, and those of before are not, although there is room.
+    let fresh = backend.submit("And now.").await;
+    assert_eq!(text(&backend.ended(&fresh).await, "/state"), "succeeded");
+    for run_id in [&running, &queued] {
+        let run = backend.run(run_id).await;
+        assert_eq!(text(&run, "/state"), "awaiting_reconciliation", "{run}");
+        assert_eq!(device.executions(run_id), 1, "nothing ran twice");
+    }
+    assert_eq!(backend.read(&later, 0).await.expect("answered").status.as_u16(), 404, "it is not known any more");
+    let events = device.events(&running).await;
+    assert_eq!(events.last().map(String::as_str), Some("run.awaiting_reconciliation"), "{events:?}");
+    // The administrator ends one by an accepted risk; its effects stay possible.
+    gateway.admin(&["run", "cancel", &queued, "--accept-risk", "interrupt-runs", "--wait", "30"]).await.ok();
+    assert_eq!(text(&backend.ended(&queued).await, "/state"), "cancelled");
+}
+
+#[tokio::test]
+async fn a_device_that_still_holds_a_run_of_the_backup_does_not_go_on_with_it_behind_the_gateways_back() {
+    let postgres = Postgres::shared().await;
+    let mut gateway = GatewayProcess::start(&postgres, &[]).await;
+    let device = Device::paired_with(&gateway).await;
+    let folder = Folder::new();
+    let slow = folder.slow_answer(600_000, "never");
+    let backend = device.publish(&gateway, "shop", &folder, &["--model", &slow]).await;
+    let run_id = backend.submit("Take your time.").await;
+    device.log().line(&["execution began", &run_id]).await;
+    let backup = place(&gateway, "backup");
+    gateway.command_line(&["backup", "create", &backup]).await.ok();
+    gateway.stop(Signal::TERM).await;
+    gateway.command_line(&["backup", "restore", &backup, "--accept-risk", "replace-database"]).await.ok();
+    gateway.restart().await;
+    device.connected().await;
+    until("the device to let go of it", async || {
+        let runs = device.status().await["work"]["runs"].clone();
+        if runs == json!([]) { Ok(()) } else { Err(runs.to_string()) }
+    })
+    .await;
+    let run = backend.run(&run_id).await;
+    assert_eq!((text(&run, "/state"), device.executions(&run_id)), ("awaiting_reconciliation", 1), "{run}");
+}
+
+#[tokio::test]
+async fn a_backup_of_a_private_cluster_is_made_while_it_works_verified_and_a_damaged_one_is_found_out() {
+    let mut gateway = GatewayProcess::on_private_cluster(&[]).await;
+    let device = Device::paired_with(&gateway).await;
+    let folder = Folder::new();
+    let backend = device.publish(&gateway, "shop", &folder, &[]).await;
+    backend.ended(&backend.submit("What does order 4711 say?").await).await;
+    let backup = place(&gateway, "backup");
+    gateway.command_line(&["backup", "create", &backup]).await.ok();
+    let again = gateway.command_line(&["backup", "create", &backup]).await;
+    assert!(again.exit == 1 && again.stderr.contains("is there already"), "{}", again.stderr);
+    let verified: Value = gateway.command_line(&["backup", "verify", &backup]).await.ok();
+    assert_eq!(verified["differences"], json!([]), "{verified}");
+    assert_eq!(verified["backup"]["tables"]["runs"], 1, "{verified}");
+
+    // A move to another place: made at rest, put back into an empty database, and gone on with.
+    let queued = {
+        drop(device);
+        backend.submit("Later.").await
+    };
+    gateway.stop(Signal::TERM).await;
+    let at_rest = place(&gateway, "at-rest");
+    let taken = gateway.command_line(&["backup", "create", &at_rest]).await.ok();
+    assert_eq!(taken["backup"]["at_rest"], json!(true), "{taken}");
+    let moved = ["backup", "restore", at_rest.as_str(), "--nothing-ran-since", "--accept-risk", "replace-database"];
+    assert_eq!(gateway.command_line(&moved).await.ok()["runs_in_doubt"], 0);
+    gateway.restart().await;
+    assert_eq!(text(&backend.run(&queued).await, "/state"), "waiting_for_device");
+
+    let dump = std::path::Path::new(&at_rest).join("database.dump");
+    let mut bytes = std::fs::read(&dump).expect("readable");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&dump, bytes).expect("writable");
+    let damaged = gateway.command_line(&["backup", "verify", &at_rest]).await;
+    assert!(damaged.exit == 1 && damaged.stderr.contains("damaged"), "{}", damaged.stderr);
+}

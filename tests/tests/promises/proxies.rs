@@ -1,0 +1,169 @@
+//! The proxies that we give snippets for, as Debian has them, with just those snippets.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use deskgate_tests::process::{Process, command};
+use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Postgres, until};
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A proxy before a gateway, in TLS, for the name `localhost`.
+struct Proxied {
+    folder: TempDir,
+    port: u16,
+    _process: Process,
+}
+
+/// The text of a file under `deploy`, with what a test has to have otherwise.
+fn snippet(path: &str, changes: &[(&str, &str)]) -> String {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(path));
+    changes.iter().fold(text.expect("the snippet is there"), |text, (from, to)| {
+        assert!(text.contains(from), "{path} does not say {from}");
+        text.replace(from, to)
+    })
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
+}
+
+impl Proxied {
+    async fn start(gateway: &GatewayProcess, arranged: impl FnOnce(&Path, u16, &str) -> Command) -> Self {
+        let folder = TempDir::with_prefix("deskgate-proxy-").expect("a temporary folder");
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("made");
+        std::fs::write(folder.path().join("cert.pem"), made.cert.pem()).expect("written");
+        std::fs::write(folder.path().join("key.pem"), made.signing_key.serialize_pem()).expect("written");
+        let port = free_port();
+        let command = arranged(folder.path(), port, &gateway.http().get().to_string());
+        let process = Process::start(command, &folder.path().join("proxy.log"));
+        let proxied = Self { folder, port, _process: process };
+        until("the proxy to listen", async || {
+            let connected = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
+            connected.map(drop).map_err(|error| format!("{error}: {}", proxied.log()))
+        })
+        .await;
+        proxied
+    }
+
+    async fn nginx(gateway: &GatewayProcess) -> Self {
+        Self::start(gateway, |folder, port, to| {
+            let file = |name: &str| folder.join(name).display().to_string();
+            let server = snippet(
+                "nginx/deskgate.conf",
+                &[
+                    ("127.0.0.1:8484;\n    #", &format!("{to};\n    #")),
+                    ("listen 443 ssl", &format!("listen 127.0.0.1:{port} ssl")),
+                    ("server_name gateway.example.com", "server_name localhost"),
+                    ("/etc/ssl/deskgate/fullchain.pem", &file("cert.pem")),
+                    ("/etc/ssl/deskgate/key.pem", &file("key.pem")),
+                ],
+            );
+            let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+                .map(|kind| format!("{kind}_temp_path {};\n", file(kind)))
+                .concat();
+            let whole = format!(
+                "daemon off;\nworker_processes 1;\npid {};\nerror_log stderr;\nevents {{}}\n\
+                 http {{\naccess_log off;\n{temporary}{server}}}\n",
+                file("pid")
+            );
+            std::fs::write(folder.join("nginx.conf"), whole).expect("written");
+            let mut nginx = command(Path::new("/usr/sbin/nginx"), folder);
+            nginx.arg("-p").arg(folder).arg("-c").arg(folder.join("nginx.conf"));
+            nginx
+        })
+        .await
+    }
+
+    async fn caddy(gateway: &GatewayProcess) -> Self {
+        Self::start(gateway, |folder, port, to| {
+            let file = |name: &str| folder.join(name).display().to_string();
+            let certificate = format!("https://localhost:{port} {{\n\ttls {} {}\n", file("cert.pem"), file("key.pem"));
+            let site = snippet(
+                "caddy/Caddyfile",
+                &[
+                    ("gateway.example.com {\n", &certificate),
+                    ("reverse_proxy 127.0.0.1:8484 {", &format!("reverse_proxy {to} {{")),
+                ],
+            );
+            let whole = format!("{{\n\tadmin off\n\tauto_https disable_redirects\n}}\n{site}");
+            std::fs::write(folder.join("Caddyfile"), whole).expect("written");
+            let mut caddy = command(Path::new("caddy"), folder);
+            caddy.args(["run", "--adapter", "caddyfile", "--config"]).arg(folder.join("Caddyfile"));
+            caddy
+        })
+        .await
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("proxy.log")).unwrap_or_default()
+    }
+
+    /// curl, as a backend developer would call it.
+    fn curl(&self, backend: &Backend, key: &str, path: &str) -> Command {
+        let mut curl = command(Path::new("curl"), self.folder.path());
+        curl.args(["--silent", "--show-error", "--no-buffer", "--noproxy", "*", "--cacert"]);
+        curl.arg(self.folder.path().join("cert.pem"));
+        curl.args(["-H", &format!("Authorization: Bearer {key}"), "-H", "X-Gateway-Subject: customer-1"]);
+        let path = path.replace("{endpoint}", backend.endpoint_id());
+        curl.arg(format!("https://localhost:{}/api/v1{path}", self.port));
+        curl
+    }
+
+    fn answer(mut curl: Command) -> Value {
+        let output = curl.output().expect("curl is there");
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+/// What must hold behind every proxy.
+async fn holds(start: impl AsyncFnOnce(&GatewayProcess) -> Proxied) {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &["server.trusted_proxies=127.0.0.1"]).await;
+    let mut device = Device::paired_with(&gateway).await;
+    let folder = Folder::new();
+    let backend = device.publish(&gateway, "shop", &folder, &[]).await;
+    let elsewhere =
+        device.cli(&["key", "create", "--app", "shop", "elsewhere", "--allow", "203.0.113.0/24"]).await.ok();
+    let proxy = start(&gateway).await;
+    assert!(device.stop(Signal::TERM).await.success());
+
+    let mut submission = proxy.curl(&backend, backend.key(), "/agent-endpoints/{endpoint}/runs");
+    submission.args(["-H", "Idempotency-Key: behind-a-proxy", "--json", r#"{"input":{"text":"What is there?"}}"#]);
+    let accepted = Proxied::answer(submission);
+    let run_id = accepted["run_id"].as_str().unwrap_or_else(|| panic!("{accepted}"));
+
+    // The run waits for its desktop, so nothing but what is passed on at once can be seen.
+    let events = proxy.curl(&backend, backend.key(), &format!("/runs/{run_id}/events"));
+    let mut following = Process::start(events, &proxy.path("events"));
+    following.log.line(&["event: run.accepted"]).await;
+    assert!(following.has_ended().is_none(), "{}", following.log.all());
+    device.start().await;
+    following.log.line(&["event: run.succeeded"]).await;
+    assert!(following.ended().await.success());
+
+    let waited = Proxied::answer(proxy.curl(&backend, backend.key(), &format!("/runs/{run_id}?wait=30")));
+    assert_eq!(waited["state"], "succeeded");
+
+    // Who calls is who connected to the proxy, whatever they say.
+    let text = elsewhere["text"].as_str().expect("shown once");
+    let mut forged = proxy.curl(&backend, text, &format!("/runs/{run_id}"));
+    forged.args(["-H", "X-Forwarded-For: 203.0.113.7"]);
+    let refused = Proxied::answer(forged);
+    assert!(refused["status"] == 401 || refused["status"] == 403, "{refused}");
+}
+
+#[tokio::test]
+async fn behind_nginx_with_our_snippet_events_come_when_they_happen_and_nobody_forges_an_address() {
+    holds(Proxied::nginx).await;
+}
+
+#[tokio::test]
+async fn behind_caddy_with_our_snippet_events_come_when_they_happen_and_nobody_forges_an_address() {
+    holds(Proxied::caddy).await;
+}
