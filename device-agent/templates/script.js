@@ -201,13 +201,16 @@ if (document.body.hasAttribute("data-live-pages")) {
   let lost = null;
   const show = (text) => { const place = byId("live"); if (place) place.textContent = text; };
   const state = () => show(lost ? `Not live since ${lost}. Trying to reconnect.` : "● live");
+  // One refresh at a time: of two, the older could come last, or the newer find its parts replaced.
   const want = (topic) => {
     wanted.add(topic);
     timer ??= setTimeout(async () => {
       const topics = wanted;
-      [wanted, timer] = [new Set(), null];
+      wanted = new Set();
       try { await refresh(topics); } catch { /* The stream says when the agent is back. */ }
       state();
+      timer = null;
+      [...wanted].forEach(want);
     }, 60);
   };
   const connect = () => {

@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use deskgate_tests::{Browser, Device};
+use deskgate_tests::{Browser, Device, until};
 use rustix::process::Signal;
 
 use crate::enabled;
@@ -32,6 +32,35 @@ async fn a_page_keeps_its_content_while_the_agent_is_away_and_is_fresh_when_it_i
     let before = enabled(&device).await;
     device.cli(&["access", if before { "pause" } else { "enable" }]).await.ok();
     page.sees(if before { "header >> text=Access paused" } else { "header >> text=Access enabled" }).await;
+}
+
+/// Answers come half a second late, as on a busy computer, so that the second change falls into the first one's refresh.
+#[tokio::test]
+async fn a_change_during_a_refresh_is_shown_too() {
+    let Some(browser) = Browser::start().await else { return };
+    let device = Device::built_in().await;
+    device.cli(&["access", "enable"]).await.ok();
+    let page = browser.signed_in(&device).await;
+    page.sees("#live >> text=● live").await;
+    page.sees("header >> text=Access enabled").await;
+    page.evaluate(
+        "(() => { const real = fetch; window.answered = 0;
+            window.fetch = async (...asked) => {
+                const answer = await real(...asked);
+                window.answered += 1;
+                await new Promise((done) => setTimeout(done, 500));
+                return answer;
+            }; })()",
+    )
+    .await;
+    device.cli(&["access", "pause"]).await.ok();
+    until("the page has its answer", async || match page.evaluate("window.answered").await.as_u64() {
+        None | Some(0) => Err("not yet".to_owned()),
+        Some(_) => Ok(()),
+    })
+    .await;
+    device.cli(&["access", "enable"]).await.ok();
+    page.sees("header >> text=Access enabled").await;
 }
 
 #[tokio::test]
