@@ -13,6 +13,7 @@
 //! |---|---|
 //! | [`ssh`] | a byte stream over SSH, to the gateway's own listener or to OpenSSH's sshd |
 //! | [`host_pin`] | which server is the right one |
+//! | [`followed`] | the keys that it announces before it shows them |
 //! | [`hosted`] | a WebSocket over the public address, with an account's token |
 //! | [`builtin`] | a byte stream to a gateway in the same process |
 //! | `handshake` | from a byte stream to a welcomed session |
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::control::InFlight;
+use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::secret::ControlToken;
 use rand::RngExt;
 use tokio::sync::watch;
@@ -34,6 +36,7 @@ use crate::identity::DeviceKey;
 
 pub mod builtin;
 mod error;
+pub mod followed;
 mod handshake;
 pub mod host_pin;
 pub mod hosted;
@@ -50,6 +53,7 @@ pub use ssh::Ssh;
 pub use status::{LinkHandle, LinkStatus};
 
 use handshake::Opened;
+use ssh::Reached;
 use status::Way;
 
 /// How the byte stream to the gateway comes about.
@@ -64,11 +68,15 @@ pub enum Connector {
 }
 
 impl Connector {
-    async fn open(&self, key: &DeviceKey) -> Result<Opened, LinkError> {
+    /// What was opened, and by which host key the server was recognised where it has one.
+    async fn open(&self, key: &DeviceKey) -> Result<(Opened, Option<PublicKey>), LinkError> {
         Ok(match self {
-            Self::Ssh(ssh) => Opened::Private(ssh.open(key).await?),
-            Self::Hosted(hosted) => Opened::Account(Box::new(hosted.open().await?), hosted.device_name.clone()),
-            Self::BuiltIn(builtin) => Opened::Private(builtin.open().await.map_err(LinkError::BuiltIn)?),
+            Self::Ssh(ssh) => {
+                let Reached { stream, shown } = ssh.reach(key).await?;
+                (Opened::Private(stream), Some(shown))
+            }
+            Self::Hosted(hosted) => (Opened::Account(Box::new(hosted.open().await?), hosted.device_name.clone()), None),
+            Self::BuiltIn(builtin) => (Opened::Private(builtin.open().await.map_err(LinkError::BuiltIn)?), None),
         })
     }
 
@@ -134,10 +142,17 @@ pub async fn connect_once(
     in_flight: Vec<InFlight>,
 ) -> Result<Session, LinkError> {
     // Boxed, because SSH and WebSocket set-up hold large states that nobody needs afterwards.
-    let opened = Box::pin(connector.open(&credentials.key)).await?;
+    let (opened, shown) = Box::pin(connector.open(&credentials.key)).await?;
     let mut session = Box::pin(handshake::open(opened, credentials, in_flight, &connector.address())).await?;
-    if let Connector::Hosted(hosted) = connector {
-        session.tend(hosted.clone().renew(session.sender()));
+    match (connector, shown) {
+        (Connector::Hosted(hosted), _) => session.tend(hosted.clone().renew(session.sender())),
+        (Connector::Ssh(ssh), Some(shown)) => {
+            let announced: Vec<_> = session.welcome().host_keys.iter().map(|key| key.public_key).collect();
+            if !announced.is_empty() {
+                followed::follow(ssh, &shown, &announced);
+            }
+        }
+        _ => {}
     }
     Ok(session)
 }

@@ -3,13 +3,15 @@
 //! Works with the gateway's own listener and with OpenSSH's sshd alike.
 
 use std::io;
+use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use deskgate_gateway::tunnel::line::Line;
 use deskgate_gateway::tunnel::suite;
+use deskgate_protocol::identity::PublicKey;
 use russh::client::{AuthResult, Config, Handle, Handler, Msg, Session, connect_stream};
 use russh::keys::ssh_key::private::Ed25519Keypair;
 use russh::keys::{PrivateKey, PrivateKeyWithHashAlg, PublicKeyOrCertificate};
@@ -21,6 +23,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::builtin::BoxedStream;
 use super::error::{HostKeyError, LinkError};
+use super::followed;
 use super::host_pin::{self, HostPin};
 use crate::identity::DeviceKey;
 
@@ -41,6 +44,15 @@ pub struct Ssh {
     pub socket_path: String,
     /// Which server is the right one.
     pub pin: HostPin,
+    /// Where the keys are kept that it announces in the place of a pinned one; `None`: nothing is followed.
+    pub followed: Option<PathBuf>,
+}
+
+/// A stream to the control socket of a server that was recognised.
+pub(super) struct Reached {
+    pub(super) stream: BoxedStream,
+    /// The host key by which it was.
+    pub(super) shown: PublicKey,
 }
 
 impl Ssh {
@@ -53,6 +65,10 @@ impl Ssh {
     /// # Errors
     /// What stands in the way, with the address and what was expected there.
     pub async fn open(&self, key: &DeviceKey) -> Result<BoxedStream, LinkError> {
+        self.reach(key).await.map(|reached| reached.stream)
+    }
+
+    pub(super) async fn reach(&self, key: &DeviceKey) -> Result<Reached, LinkError> {
         let socket = self.within(DIAL_LIMIT, "connecting", self.dial()).await?;
         self.within(HANDSHAKE_LIMIT, "setting up SSH", self.handshake(socket, key)).await
     }
@@ -79,7 +95,7 @@ impl Ssh {
         })
     }
 
-    async fn handshake(&self, socket: TcpStream, key: &DeviceKey) -> Result<BoxedStream, LinkError> {
+    async fn handshake(&self, socket: TcpStream, key: &DeviceKey) -> Result<Reached, LinkError> {
         let cut = CancellationToken::new();
         // From here on, giving up for any reason closes the socket.
         let guard = cut.clone().drop_guard();
@@ -92,7 +108,8 @@ impl Ssh {
             ..Config::default()
         });
         let line = Line::new(Prompt(socket), &cut);
-        let mut handle = connect_stream(config, line, Check { target: self.clone() })
+        let said = Arc::new(Said::default());
+        let mut handle = connect_stream(config, line, Check { target: self.clone(), said: Arc::clone(&said) })
             .await
             .map_err(|error| self.ssh_error(error))?;
 
@@ -115,13 +132,31 @@ impl Ssh {
             Err(error) => return Err(LinkError::Lost(error.to_string())),
         }
         match handle.channel_open_direct_streamlocal(&self.socket_path).await {
-            Ok(channel) => Ok(Box::new(Tunnel { stream: channel.into_stream(), _handle: handle, _cut: guard })),
+            Ok(channel) => {
+                let shown = *said.shown.get().expect("no key is exchanged without it");
+                if let Some(announced) = said.announced.get() {
+                    self.follow(&handle, &shown, announced).await;
+                }
+                let stream = Box::new(Tunnel { stream: channel.into_stream(), _handle: handle, _cut: guard });
+                Ok(Reached { stream, shown })
+            }
             Err(russh::Error::ChannelOpenFailure(failure)) => Err(LinkError::ChannelRefused {
                 address: self.address(),
                 path: self.socket_path.clone(),
                 reason: reason(failure),
             }),
             Err(error) => Err(LinkError::Lost(error.to_string())),
+        }
+    }
+
+    /// What OpenSSH's sshd announces of its keys right after it let somebody in.
+    async fn follow(&self, handle: &Handle<Check>, shown: &PublicKey, announced: &[PublicKey]) {
+        let unknown = followed::unknown(self, shown, announced);
+        let proven = unknown.iter().filter_map(|key| key.to_string().parse().ok()).collect();
+        match handle.hostkeys_prove(proven).await {
+            Ok(()) => followed::follow(self, shown, announced),
+            Err(error) => tracing::warn!(address = self.address(), %error,
+                "the server announced host keys, and did not prove that they are its own"),
         }
     }
 
@@ -154,6 +189,14 @@ enum CheckError {
 /// Verifies the server before anything but the key exchange is said.
 struct Check {
     target: Ssh,
+    said: Arc<Said>,
+}
+
+/// What the server said of its keys.
+#[derive(Default)]
+struct Said {
+    shown: OnceLock<PublicKey>,
+    announced: OnceLock<Vec<PublicKey>>,
 }
 
 impl Handler for Check {
@@ -163,8 +206,20 @@ impl Handler for Check {
         let PublicKeyOrCertificate::PublicKey { key, .. } = presented else {
             return Err(HostKeyError::Certificate(self.target.address()).into());
         };
-        host_pin::verify(&self.target.pin, &self.target.host, self.target.port, key)?;
-        Ok(true)
+        let Ssh { pin, host, port, .. } = &self.target;
+        followed::verify(&self.target, key).unwrap_or_else(|| host_pin::verify(pin, host, *port, key))?;
+        // A later key exchange of the same connection must show the same key.
+        Ok(followed::ed25519(key).is_some_and(|shown| *self.said.shown.get_or_init(|| shown) == shown))
+    }
+
+    async fn openssh_ext_host_keys_announced(
+        &mut self,
+        keys: Vec<russh::keys::PublicKey>,
+        _: &mut Session,
+    ) -> Result<(), CheckError> {
+        // Only the first word counts, as it comes before anything else can.
+        let _ = self.said.announced.set(keys.iter().filter_map(followed::ed25519).collect());
+        Ok(())
     }
 
     async fn kex_done(&mut self, _: Option<&[u8]>, names: &Names, _: &mut Session) -> Result<(), CheckError> {
