@@ -41,6 +41,10 @@ check: ## Format, lints, documentation, walls between rooms, dependencies
 	@scripts/setup test
 	@scripts/check
 
+.PHONY: model
+model: ## Explore the model of the protocol for one fault more than the tests do (some minutes, 6 GiB)
+	@cargo test --release -p deskgate-gateway --test api protocol:: -- --ignored --nocapture
+
 .PHONY: screens
 screens: ## A picture of every state of every management page in target/screens: light, dark, narrow
 	@scripts/setup test

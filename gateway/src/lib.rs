@@ -12,6 +12,7 @@ pub mod callbacks;
 pub mod config;
 pub mod consent;
 pub mod control;
+pub mod crash;
 pub mod descriptors;
 pub mod domain;
 pub mod exit;

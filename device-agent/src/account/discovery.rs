@@ -93,6 +93,11 @@ impl Issuer {
         };
         let issuer_url = Url::parse(issuer).ok().filter(is_guarded);
         let issuer_url = issuer_url.ok_or_else(|| away(&url, "it names an issuer that is not asked over https"))?;
+        let audience = resource.deskgate_audience.unwrap_or(resource.resource);
+        // Or a gateway would be given tokens that are good at another one.
+        if Url::parse(&audience).is_ok_and(|audience| audience.origin() != url.origin()) {
+            return Err(away(&url, "it asks for tokens that are made for another address"));
+        }
         let metadata = metadata(&issuer_url).await?;
         if metadata.issuer != *issuer {
             return Err(away(&issuer_url, "it calls itself otherwise than the gateway does"));
@@ -103,7 +108,7 @@ impl Issuer {
         };
         Ok(Self {
             client_id,
-            audience: resource.deskgate_audience.unwrap_or(resource.resource),
+            audience,
             scope: resource.scopes_supported.join(" "),
             token: place(metadata.token_endpoint, "token endpoint")?,
             device: place(metadata.device_authorization_endpoint, "sign-in for devices (RFC 8628)")?,

@@ -142,7 +142,7 @@ pub(super) async fn run(agent: Agent, command: Hook, out: Output) -> Result<(), 
             let Create { name, app, scheme, chosen, secret } = *create;
             no_secret("name", &name)?;
             let app_id = app::find(&agent, &app).await?;
-            let (settings, secret) = (chosen.fresh(name, scheme)?.into(), secret.read()?);
+            let (settings, secret) = (chosen.fresh(&agent, name, scheme).await?.into(), secret.read()?);
             let given = secret.is_some();
             let made = agent.manage(CreateWebhook { app_id, settings, secret }).await?;
             out.result("hook-created/1", &made, || created(&made, given));
@@ -160,7 +160,8 @@ pub(super) async fn run(agent: Agent, command: Hook, out: Output) -> Result<(), 
         Hook::Set { hook, chosen } => {
             let hook_id = find(&agent, &hook).await?;
             let before = agent.manage(ShowWebhook { hook_id }).await?.webhook.settings;
-            let changed = agent.manage(ChangeWebhook { hook_id, settings: chosen.over(before)?.into() }).await?;
+            let changed =
+                agent.manage(ChangeWebhook { hook_id, settings: chosen.over(&agent, before).await?.into() }).await?;
             out.result("hook-changed/1", &changed, || {
                 format!("Changed {}. It holds within a second.", changed.hook_id)
             });
@@ -207,7 +208,7 @@ async fn trial(agent: Agent, test: Test, out: Output) -> Result<(), Failure> {
         (Some(hook), _) => {
             let hook_id = find(&agent, hook).await?;
             let saved = agent.manage(ShowWebhook { hook_id }).await?.webhook.settings;
-            (Some(hook_id), test.chosen.over(saved)?)
+            (Some(hook_id), test.chosen.over(&agent, saved).await?)
         }
         (None, Some(scheme)) => (None, test.chosen.tried(scheme)?),
         (None, None) => {

@@ -315,6 +315,14 @@ async fn find(agent: &Agent, wanted: &str) -> Result<Record, Failure> {
     }
 }
 
+/// What callers know a published service by, from its name or an identifier.
+pub(super) async fn endpoint_of(agent: &Agent, wanted: &str) -> Result<EndpointId, Failure> {
+    match wanted.parse() {
+        Ok(endpoint_id) => Ok(endpoint_id),
+        Err(_) => callable(&find(agent, wanted).await?),
+    }
+}
+
 /// What callers know it by.
 fn callable(service: &Record) -> Result<EndpointId, Failure> {
     service.published.as_ref().and(service.endpoint_id).ok_or_else(|| {

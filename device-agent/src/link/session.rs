@@ -8,6 +8,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use deskgate_gateway::crash;
 use deskgate_protocol::control::{DeviceFrame, GatewayFrame, Policy, Welcome};
 use deskgate_protocol::frame::{self, FrameError};
 use futures_util::stream::{SplitSink, SplitStream};
@@ -194,11 +195,14 @@ async fn write(
                 // The session and all senders are gone.
                 return Err(Lost::Dropped);
             }
+            let ends_a_run = batch.iter().any(|frame| matches!(frame, DeviceFrame::Finish { .. }));
             for frame in batch.drain(..) {
                 let text = frame::encode(&frame).map_err(|error| Lost::OwnTooLarge(error.to_string()))?;
                 within(beat.stuck, sink.feed(Message::text(text))).await?;
             }
-            within(beat.stuck, sink.flush()).await
+            within(beat.stuck, sink.flush()).await?;
+            crash::after(if ends_a_run { "session::finish_sent" } else { "" });
+            Ok(())
         };
         let sent = tokio::select! {
             () = ending.now.cancelled() => return,

@@ -5,6 +5,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
+use deskgate_gateway::crash;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
@@ -106,9 +107,12 @@ fn transact<R>(
     // Who may only read takes no lock for writing.
     let reads: bool = connection.pragma_query_value(None, "query_only", |row| row.get(0))?;
     let behaviour = if reads { TransactionBehavior::Deferred } else { TransactionBehavior::Immediate };
+    let name = if reads { String::new() } else { crash::function(&work) };
     let transaction = connection.transaction_with_behavior(behaviour)?;
     let result = work(&transaction)?;
+    crash::before(&name);
     transaction.commit()?;
+    crash::after(&name);
     Ok(result)
 }
 

@@ -189,7 +189,11 @@ pub(super) async fn answer(office: &Office, asked: RunAsk) -> Result<Answer, Ans
                     ),
                 ));
             }
-            let operation_id = desk.stop_run(StopRun { run_id }).await?.operation_id;
+            let stopped = match interrupt {
+                true => desk.stop_run(StopRun { run_id }).await?,
+                false => desk.stop_attempt(run_id, run.attempt).await?,
+            };
+            let operation_id = stopped.operation_id;
             Ok(Answer::Operation(Box::new(desk.operation(ShowOperation { operation_id, wait_s }).await?)))
         }
     }

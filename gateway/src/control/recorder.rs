@@ -45,6 +45,8 @@ pub(super) enum Word {
 pub(super) enum Stopped {
     /// The session ended.
     SessionEnded,
+    /// A newer session of the device took over.
+    Replaced,
     /// The device left out numbers.
     Gap(RunId),
     /// The database does not work; the device will report again after it dialled again.
@@ -151,6 +153,7 @@ async fn write(
     let mut answers = Vec::new();
     for (record, result) in records.iter().zip(commit(door, session, &records).await?) {
         match result {
+            Recorded::Replaced => return Err(Stopped::Replaced),
             Recorded::Gap => return Err(Stopped::Gap(record.run_id)),
             Recorded::Kept => kept.0.push_back((Instant::now() + door.clocks.offer, record.run_id)),
             Recorded::Revoked(code) => answers.push(revoke(record, code)),

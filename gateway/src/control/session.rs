@@ -136,6 +136,7 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
                 Ok(())
             }
             Event::Renewed(Err(error)) => Err(Why::Bye(ByeCode::Unavailable, error.to_string())),
+            Event::Recorder(Stopped::Replaced) => Err(replaced()),
             Event::Recorder(Stopped::Gap(run_id)) => Err(violation(format!("events of {run_id} are missing"))),
             Event::Recorder(_) => {
                 Err(Why::Bye(ByeCode::Unavailable, "the gateway cannot use its database at the moment".to_owned()))
@@ -395,8 +396,12 @@ async fn ended(door: &Door, session: SessionKey) -> Why {
         Ok(Some(device)) if device.revoked_at.is_some() => {
             Why::Bye(ByeCode::Revoked, "this device was removed from the gateway".to_owned())
         }
-        _ => Why::Bye(ByeCode::Replaced, "a newer session with this device's key took over".to_owned()),
+        _ => replaced(),
     }
+}
+
+fn replaced() -> Why {
+    Why::Bye(ByeCode::Replaced, "a newer session with this device's key took over".to_owned())
 }
 
 fn violation(message: String) -> Why {

@@ -174,7 +174,7 @@ pub fn refuse_for_now(message: &str) -> Refused {
 }
 
 /// What is to be done about one run when its device is back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Settlement {
     /// The offer was taken and nothing executed: write the start down, and tell the device to begin.
     Start {
@@ -243,10 +243,11 @@ pub fn settle(held: &[HeldRun], in_flight: &[InFlight]) -> Vec<(RunId, u32, Sett
 
 /// Whether the offer of a restart never arrived: had the device taken it, its journal would hold the
 /// newer attempt in place of this one. Nothing was executed since, also of what is unknown and is to run again.
+/// Had any device accepted it, this journal is an old one or a copy, which cannot know what became of it.
 fn offer_was_lost(run: &HeldRun, entry: &InFlight) -> bool {
     let waits = nothing_happened(entry) || entry.status == InFlightStatus::Unknown;
     // Further away it is fenced off: the gateway was restored, and knows nothing of those in between.
-    run.state != RunState::Queued && entry.attempt + 1 == run.attempt && waits
+    run.is_reoffered && entry.attempt + 1 == run.attempt && waits
 }
 
 /// Whether the device says that it executed nothing of this attempt that could have changed anything.
@@ -274,7 +275,14 @@ mod tests {
     use super::*;
 
     fn held(state: RunState, attempt: u32) -> HeldRun {
-        HeldRun { run_id: RunId::from(uuid::Uuid::nil()), attempt, state, device_seq: 0, stopping: false }
+        HeldRun {
+            run_id: RunId::from(uuid::Uuid::nil()),
+            attempt,
+            state,
+            device_seq: 0,
+            stopping: false,
+            is_reoffered: attempt > 1,
+        }
     }
 
     fn says(status: InFlightStatus, attempt: u32) -> InFlight {
@@ -320,6 +328,18 @@ mod tests {
         assert_eq!(settled(RunState::Running, InFlightStatus::Taken), Settlement::Start { in_doubt: false });
         let given_up = settled(RunState::AwaitingReconciliation, InFlightStatus::Taken);
         assert_eq!(given_up, Settlement::Start { in_doubt: true });
+    }
+
+    /// As after its home was brought back from a backup, or with a copy of it that somebody started.
+    #[test]
+    fn an_attempt_that_was_accepted_is_not_offered_to_a_journal_that_does_not_know_it() {
+        use InFlightStatus::*;
+        let accepted = HeldRun { is_reoffered: false, ..held(RunState::Running, 2) };
+        for status in [Taken, Interrupted, Unknown] {
+            let settled: Vec<_> = settle(&[accepted], &[says(status, 1)]).into_iter().map(|it| (it.1, it.2)).collect();
+            let revoked = (1, Settlement::Revoke(RevokeCode::StaleAttempt));
+            assert_eq!(settled, [revoked, (2, Settlement::Lose)], "{status:?}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use deskgate_protocol::DeviceId;
 use deskgate_protocol::identity::PublicKey;
 use tokio_postgres::Row;
 
-use super::{Error, Store, patiently};
+use super::{Error, Store, commit, patiently};
 
 /// An account: who it is to whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Store {
                 ON CONFLICT (public_key) DO NOTHING";
             let (id, key, most) = (DeviceId::new().uuid(), public_key.to_string(), i64::from(most));
             transaction.execute(sql, &[&id, &name, &key, &account.issuer, &account.subject, &most]).await?;
-            transaction.commit().await?;
+            commit(transaction, "accounts::pair").await?;
             client.give_back();
             Ok(())
         })

@@ -8,7 +8,7 @@ use tokio_postgres::{Row, Transaction};
 use uuid::Uuid;
 
 use super::runs::word;
-use super::{Error, Store, patiently};
+use super::{Error, Store, commit, patiently};
 
 /// Who does something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Store {
             if let Some(note) = row.as_ref().map(&did).transpose()?.flatten() {
                 write(&transaction, owner, &note).await?;
             }
-            transaction.commit().await?;
+            commit(transaction, "activity::noted").await?;
             client.give_back();
             Ok(row)
         })

@@ -3,7 +3,7 @@
 use deskgate_protocol::management::ActivityKind;
 
 use super::activity::{self, Note, Owner};
-use super::{Error, Store, patiently};
+use super::{Error, Store, commit, patiently};
 
 impl Store {
     /// Every allowed host, sorted.
@@ -28,7 +28,7 @@ impl Store {
                 let (what, name) = (ActivityKind::AllowlistChanged, Some(hosts.join(", ")));
                 activity::write(&transaction, owner, &Note { app_id: None, what, about: None, name }).await?;
             }
-            transaction.commit().await?;
+            commit(transaction, "allowlist::set").await?;
             client.give_back();
             Ok(())
         })

@@ -7,7 +7,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Transaction};
 
 use super::requests::{self, Existing, Request};
-use super::{Error, Page, Place, Store, TWINS, patiently};
+use super::{Error, Page, Place, Store, TWINS, commit, patiently};
 
 /// A conversation that is to be there.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ impl Store {
                 let transaction = client.transaction().await?;
                 match open(&transaction, opening).await? {
                     Some(opened) => {
-                        transaction.commit().await?;
+                        commit(transaction, "conversations::open").await?;
                         client.give_back();
                         return Ok(opened);
                     }

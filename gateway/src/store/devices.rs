@@ -14,7 +14,7 @@ use tokio_postgres::types::ToSql;
 use super::accounts::{Account, account};
 use super::activity::{Note, Owner};
 use super::runs::{json, word};
-use super::{Error, Store, patiently};
+use super::{Error, Store, commit, patiently};
 use crate::wake::Topic;
 
 /// What stands for the host key of a server's own sshd.
@@ -119,6 +119,8 @@ pub struct HeldRun {
     pub device_seq: u64,
     /// Whether a stop of it is open.
     pub stopping: bool,
+    /// Whether the attempt was begun after one that was cut off, and no device has accepted it yet.
+    pub is_reoffered: bool,
 }
 
 const COLUMNS: &str = "d.*";
@@ -254,16 +256,16 @@ impl Store {
             // commits in between is seen by the second statement, and a later one fails its fence.
             let sql = "-- devices::take_over_offered
                 UPDATE runs SET epoch = $2 WHERE device_id = $1 AND offered_until IS NOT NULL
-                RETURNING run_id, attempt, state, device_seq, false";
+                RETURNING run_id, attempt, state, device_seq, false, false";
             let mut rows = transaction.query(sql, &[&device_id.uuid(), &epoch]).await?;
             let sql = "-- devices::take_over_started
                 UPDATE runs r SET epoch = $2
                 WHERE device_id = $1 AND state IN ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling')
                 RETURNING run_id, attempt, state, device_seq, EXISTS (
-                    SELECT FROM control_operations o WHERE o.operation_id = r.stop_operation_id AND o.completed_at IS NULL)";
+                    SELECT FROM control_operations o WHERE o.operation_id = r.stop_operation_id AND o.completed_at IS NULL), is_reoffered";
             rows.extend(transaction.query(sql, &[&device_id.uuid(), &epoch]).await?);
             let held = rows.iter().map(held_run).collect::<Result<Vec<_>, _>>()?;
-            transaction.commit().await?;
+            commit(transaction, "devices::begin_session").await?;
             client.give_back();
             Ok(Some((SessionKey { device_id, epoch: epoch.unsigned_abs() }, held)))
         })
@@ -367,6 +369,7 @@ fn held_run(row: &Row) -> Result<HeldRun, Error> {
         state: word(row.try_get(2)?)?,
         device_seq: row.try_get::<_, i64>(3)?.unsigned_abs(),
         stopping: row.try_get(4)?,
+        is_reoffered: row.try_get(5)?,
     })
 }
 

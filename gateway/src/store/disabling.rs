@@ -14,7 +14,7 @@ use tokio_postgres::Row;
 
 use super::activity::{self, Note, Owner};
 use super::applications::{application, count, select};
-use super::{Error, Store, patiently};
+use super::{Error, Store, commit, patiently};
 use crate::wake::Topic;
 
 /// The runs of application `a` that have not ended, each found by an index of such runs.
@@ -116,7 +116,7 @@ impl Store {
                 UPDATE destinations SET disabled_at = now(), disabled_for = 'application'
                 WHERE app_id = $1 AND disabled_for IS DISTINCT FROM 'application'";
             transaction.execute(sql, &[&app]).await?;
-            transaction.commit().await?;
+            commit(transaction, "disabling::disable").await?;
             client.give_back();
             Ok(true)
         })

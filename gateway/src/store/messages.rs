@@ -13,6 +13,7 @@ use super::counts::{ADDED, COUNT};
 use super::deliveries::TOLD_OF_ACCEPTANCES;
 use super::devices::PRESENCE;
 use super::{Error, Store, TWINS, patiently};
+use crate::crash;
 use crate::wake::Topic;
 
 /// A run that wants to be admitted into a conversation.
@@ -136,8 +137,12 @@ impl Store {
         ];
         let client = self.client().await?;
         let statement = client.prepare_cached(&sql).await?;
+        crash::before("messages::accept");
         let row = match client.query_opt(&statement, &params).await {
-            Ok(row) => row,
+            Ok(row) => {
+                crash::after("messages::accept");
+                row
+            }
             // A twin was admitted after this statement looked, and its run is over already.
             Err(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => None,
             Err(error) => return Err(error.into()),

@@ -4,6 +4,7 @@ use deskgate_protocol::canonical::Sha256Digest;
 use tokio_postgres::Client;
 
 use super::Error;
+use crate::crash;
 
 /// One migration.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +35,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 14, name: "own_deliveries", sql: include_str!("../../migrations/0014_own_deliveries.sql") },
     Migration { version: 15, name: "accounts", sql: include_str!("../../migrations/0015_accounts.sql") },
     Migration { version: 16, name: "host_keys", sql: include_str!("../../migrations/0016_host_keys.sql") },
+    Migration { version: 17, name: "reoffered", sql: include_str!("../../migrations/0017_reoffered.sql") },
 ];
 
 /// Any number that nobody else uses as an advisory lock in this database.
@@ -167,7 +169,9 @@ async fn apply_missing(client: &mut Client) -> Result<Vec<i32>, MigrateError> {
                 &[&migration.version, &migration.name, &digest(migration)],
             )
             .await?;
+        crash::before("migrate::run");
         transaction.commit().await?;
+        crash::after("migrate::run");
         tracing::info!(migration = migration.version, name = migration.name, "migrated");
     }
     Ok(missing.iter().map(|migration| migration.version).collect())

@@ -76,6 +76,7 @@ use deadpool_postgres::{Object, Pool};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Statement};
 
+use crate::crash;
 use crate::meters::Meters;
 use crate::wake::Wake;
 
@@ -147,7 +148,9 @@ async fn rows(pool: &Pool, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<
     patiently(async {
         let client = lend(pool).await?;
         let statement: Statement = client.prepare_cached(sql).await?;
+        crash::before(crash::statement(sql));
         let rows = client.query(&statement, params).await?;
+        crash::after(crash::statement(sql));
         client.give_back();
         Ok(rows)
     })
@@ -189,6 +192,14 @@ impl std::ops::DerefMut for Lent {
     fn deref_mut(&mut self) -> &mut Object {
         self.0.as_mut().unwrap_or_else(|| unreachable!("it is there until it is given back, which consumes it"))
     }
+}
+
+/// Commits what a function has done, under its name.
+async fn commit(transaction: deadpool_postgres::Transaction<'_>, what: &str) -> Result<(), Error> {
+    crash::before(what);
+    transaction.commit().await?;
+    crash::after(what);
+    Ok(())
 }
 
 /// Gives up on a database that neither answers nor resets.

@@ -20,7 +20,7 @@ use super::devices::SessionKey;
 use super::messages::generation_column;
 use super::requests::{self, Existing, Request};
 use super::runs::word;
-use super::{Error, Store, TWINS, patiently};
+use super::{Error, Store, TWINS, commit, patiently};
 use crate::wake::Topic;
 
 /// Attempts above this are of runs that a restored backup left in doubt. No attempt of before has such a number, so what
@@ -182,7 +182,7 @@ impl Store {
                 let transaction = client.transaction().await?;
                 match answer(&transaction, asked).await? {
                     Some(answer) => {
-                        transaction.commit().await?;
+                        commit(transaction, "operations::ask").await?;
                         client.give_back();
                         return Ok(answer);
                     }

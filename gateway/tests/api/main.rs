@@ -26,6 +26,7 @@ mod order;
 mod overview;
 mod own_lists;
 mod pages;
+mod protocol;
 mod proxies;
 mod rates;
 mod refusals;

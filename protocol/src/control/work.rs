@@ -82,7 +82,7 @@ pub enum RefuseCode {
 }
 
 /// Why an attempt is taken from a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RevokeCode {
     /// The run has another attempt, or belongs to a newer session.

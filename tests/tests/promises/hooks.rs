@@ -27,8 +27,7 @@ impl Site {
     }
 
     async fn create(&self, scheme: &str, more: &[&str]) -> Value {
-        let own =
-            ["hook", "create", scheme, "--app", "shop", "--service", self.backend.endpoint_id(), "--scheme", scheme];
+        let own = ["hook", "create", scheme, "--app", "shop", "--service", "shop", "--scheme", scheme];
         let mapping = ["--text", "{{ $.title }}", "--subject", "customer-1", "--condition", "payload.urgent"];
         self.device.cli(&[&own[..], &mapping, more].concat()).await.ok()
     }

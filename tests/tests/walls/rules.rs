@@ -77,7 +77,7 @@ pub(crate) const PARTS: [Part; 3] = [
             ("upkeep", &["domain", "store", "clock", "tasks", "config", "pulse"]),
             ("ops", &["domain", "store", "clock", "tasks", "config", "meters", "pulse", "tls"]),
             ("domain", &["store", "wake", "clock", "meters", "networks", "seal", "signing"]),
-            ("store", &["wake", "clock", "tasks", "meters"]),
+            ("store", &["wake", "clock", "tasks", "meters", "crash"]),
             ("tunnel", &["domain::devices", "clock", "tasks"]),
             ("acme", &["store", "config", "tls", "seal"]),
             ("hosted", &["domain::accounts", "config", "tls"]),
@@ -99,6 +99,7 @@ pub(crate) const PARTS: [Part; 3] = [
             ("descriptors", &[]),
             ("exit", &[]),
             ("consent", &["exit"]),
+            ("crash", &[]),
             ("support", &["redacted"]),
             ("redacted", &[]),
             ("log", &[]),
@@ -250,6 +251,11 @@ pub(crate) const PARTS: [Part; 3] = [
                 crates: &["askama", "axum", "hyper", "http", "http_body_util", "tower"],
                 rooms: &["pages"],
                 rule: "only pages writes pages and names status codes",
+            },
+            Keeper {
+                crates: &["deskgate_gateway::crash"],
+                rooms: &["store", "link"],
+                rule: "store and link have points at which the fault harness lets the agent die",
             },
             Keeper {
                 crates: &["deskgate_gateway::tunnel"],

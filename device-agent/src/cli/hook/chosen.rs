@@ -11,6 +11,8 @@ use deskgate_protocol::management::{
 };
 
 use super::super::key_file::text_of;
+use super::super::service::endpoint_of;
+use super::super::socket::Agent;
 
 /// Events a second, if nothing else is said.
 const RATE: u32 = 10;
@@ -31,9 +33,9 @@ pub(in crate::cli) enum Scheme {
 /// What is chosen. An empty text takes away what may be left out.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Chosen {
-    /// The service that its events are for
-    #[arg(long, value_name = "ENDPOINT")]
-    service: Option<EndpointId>,
+    /// The name or identifier of the published service that its events are for
+    #[arg(long)]
+    service: Option<String>,
     /// The input's text, with paths, as in "{{ $.issue.title }}"
     #[arg(long, value_name = "TEMPLATE", conflicts_with = "text_file")]
     text: Option<String>,
@@ -84,6 +86,10 @@ pub(in crate::cli) struct Chosen {
     event_type_from: Option<String>,
 }
 
+fn needed(what: &str) -> Failure {
+    Failure::new(Exit::Usage, format!("{what} is missing"))
+}
+
 fn label(text: &str) -> Result<(String, String), String> {
     let (name, path) = text.split_once('=').ok_or("a label is written as name=$.path")?;
     Ok((name.to_owned(), path.to_owned()))
@@ -100,14 +106,27 @@ fn on_or_off(text: &str) -> Result<bool, String> {
 impl Chosen {
     /// A webhook that is not there yet and will not be: what its events would become does not depend on whose they are.
     pub(super) fn tried(self, scheme: Scheme) -> Result<WebhookSettings, Failure> {
-        let service = self.service.or_else(|| Some(EndpointId::new()));
-        Self { service, ..self }.fresh("tried".to_owned(), scheme)
+        self.anew(EndpointId::new(), "tried".to_owned(), scheme)
     }
 
     /// A webhook that is not there yet.
-    pub(super) fn fresh(self, name: String, scheme: Scheme) -> Result<WebhookSettings, Failure> {
-        let needed = |what: &str| Failure::new(Exit::Usage, format!("{what} is missing"));
-        let endpoint_id = self.service.ok_or_else(|| needed("--service"))?;
+    pub(super) async fn fresh(self, agent: &Agent, name: String, scheme: Scheme) -> Result<WebhookSettings, Failure> {
+        let endpoint_id = self.endpoint(agent).await?.ok_or_else(|| needed("--service"))?;
+        self.anew(endpoint_id, name, scheme)
+    }
+
+    /// The same over settings that are there.
+    pub(super) async fn over(self, agent: &Agent, mut settings: WebhookSettings) -> Result<WebhookSettings, Failure> {
+        put(&mut settings.endpoint_id, self.endpoint(agent).await?);
+        self.put_over(settings)
+    }
+
+    async fn endpoint(&self, agent: &Agent) -> Result<Option<EndpointId>, Failure> {
+        let Some(service) = &self.service else { return Ok(None) };
+        endpoint_of(agent, service).await.map(Some)
+    }
+
+    fn anew(self, endpoint_id: EndpointId, name: String, scheme: Scheme) -> Result<WebhookSettings, Failure> {
         if self.text.is_none() && self.text_file.is_none() {
             return Err(needed("--text"));
         }
@@ -131,7 +150,7 @@ impl Chosen {
             conversation_key: None,
             metadata: BTreeMap::new(),
         };
-        self.over(WebhookSettings {
+        self.put_over(WebhookSettings {
             name,
             endpoint_id,
             scheme,
@@ -142,11 +161,9 @@ impl Chosen {
         })
     }
 
-    /// The same over settings that are there.
-    pub(super) fn over(self, mut settings: WebhookSettings) -> Result<WebhookSettings, Failure> {
+    fn put_over(self, mut settings: WebhookSettings) -> Result<WebhookSettings, Failure> {
         let text = self.text_file.as_deref().map(text_of).transpose()?.or(self.text);
         put(&mut settings.mapping.text, text);
-        put(&mut settings.endpoint_id, self.service);
         put(&mut settings.requests_per_second, self.rate);
         put(&mut settings.keep_bodies, self.keep_bodies);
         put_optional(&mut settings.mapping.subject, self.subject);

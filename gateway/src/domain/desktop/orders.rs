@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use deskgate_protocol::OperationId;
 use deskgate_protocol::management::{ConversationDetail, ResetConversation, ShowConversation, ShowOperation, StopRun};
 use deskgate_protocol::operation::ControlOperation;
+use deskgate_protocol::{OperationId, RunId};
 use tokio::time::Instant;
 
 use super::{Answer, Desktop, LONGEST_WAIT, conflict, not_found, seen};
@@ -17,8 +17,16 @@ const MESSAGES_SHOWN: i64 = 50;
 impl Desktop {
     /// Stops a run, whichever attempt it is in.
     pub async fn stop_run(&self, request: StopRun) -> Answer<ControlOperation> {
-        let (run_id, retention) = (request.run_id, self.retention);
-        let what = What::Stop { run_id, expected_attempt: None, reason: None, retention };
+        self.stop(request.run_id, None).await
+    }
+
+    /// Stops a run only while it is in this attempt: one that nobody has begun on is not interrupted unawares.
+    pub async fn stop_attempt(&self, run_id: RunId, attempt: u32) -> Answer<ControlOperation> {
+        self.stop(run_id, Some(attempt)).await
+    }
+
+    async fn stop(&self, run_id: RunId, expected_attempt: Option<u32>) -> Answer<ControlOperation> {
+        let what = What::Stop { run_id, expected_attempt, reason: None, retention: self.retention };
         self.order(what, format!("there is no run {run_id}")).await
     }
 
@@ -53,8 +61,11 @@ impl Desktop {
             operations::Answer::Busy { active_run_id } => Err(conflict(format!(
                 "the conversation is busy with {active_run_id}; wait for its end, or stop it with: deskgate runs stop {active_run_id}"
             ))),
-            operations::Answer::OtherAttempt { .. } | operations::Answer::Reused(_) | operations::Answer::OverRate => {
-                unreachable!("a desktop user names no attempt and no key, and has no rate")
+            operations::Answer::OtherAttempt { .. } => Err(conflict(
+                "the run was taken up meanwhile; look at it and decide whether it is still to be stopped".to_owned(),
+            )),
+            operations::Answer::Reused(_) | operations::Answer::OverRate => {
+                unreachable!("a desktop user names no key, and has no rate")
             }
         }
     }

@@ -28,9 +28,12 @@ impl Store {
                 return Ok(Recorded::Done);
             }
             let repeated = matches!(record.what, What::End { seq, .. } if is_final && seq <= device_seq);
-            return Ok(match (repeated && attempt.unsigned_abs() == record.attempt, is_final) {
+            let same_attempt = attempt.unsigned_abs() == record.attempt;
+            return Ok(match (repeated && same_attempt, is_final) {
                 (true, _) => Recorded::Done,
                 (_, true) => Recorded::Revoked(RevokeCode::AlreadyFinal),
+                // Revoked, it would forget how the run ended.
+                _ if same_attempt && session.epoch_column() < epoch => Recorded::Replaced,
                 _ => Recorded::Revoked(RevokeCode::StaleAttempt),
             });
         }

@@ -35,7 +35,8 @@ use tokio_postgres::types::ToSql;
 pub use approvals::Approval;
 
 use super::devices::SessionKey;
-use super::{Error, Store, patiently};
+use super::{Error, Store, commit, patiently};
+use crate::crash;
 use crate::wake::Topic;
 
 /// One thing to write down about an attempt.
@@ -103,6 +104,8 @@ pub enum Recorded {
     Done,
     /// The attempt is not the device's any more.
     Revoked(RevokeCode),
+    /// A newer session of the device holds this attempt. The device still has what it reports, and says it there.
+    Replaced,
     /// Numbers are missing before it: the device left something out.
     Gap,
     /// The device had no room for a run that it started before: it stays the device's, and is to be
@@ -141,7 +144,9 @@ impl Store {
         let written = patiently(async {
             let mut client = self.client().await?;
             if let [record] = records {
+                crash::before("attempts::record");
                 let written = write(&*client, session, record, retention).await?;
+                crash::after("attempts::record");
                 client.give_back();
                 return Ok(vec![written]);
             }
@@ -153,7 +158,7 @@ impl Store {
             }
             let written =
                 try_join_all(records.iter().map(|record| write(&transaction, session, record, retention))).await?;
-            transaction.commit().await?;
+            commit(transaction, "attempts::record").await?;
             client.give_back();
             Ok(written)
         })
@@ -175,7 +180,11 @@ impl Store {
     /// Counts a start or an end, whose statements return how long it took. What is to run again may have been cancelled.
     fn count(&self, what: &What, row: &Row) -> Result<(), Error> {
         match what {
-            What::Start => self.meters().run_started(row.try_get::<_, f64>(0)?),
+            What::Start => {
+                if let Some(seconds) = row.try_get::<_, Option<f64>>(0)? {
+                    self.meters().run_started(seconds);
+                }
+            }
             What::End { outcome, .. } => self.meters().run_ended(outcome.state().as_str(), row.try_get(0)?),
             What::Mismatch => self.meters().run_ended(RunState::Failed.as_str(), row.try_get(0)?),
             What::Cancel { .. } | What::RunAgain => {

@@ -18,6 +18,12 @@ pub(super) const START: &str = "-- attempts::start
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
     SELECT run_id, last_sequence, $5, $6, $7::text::json FROM started RETURNING (SELECT seconds FROM started)";
 
+/// The same of an attempt that was begun again without having been in the queue.
+const ACCEPT_AGAIN: &str = "-- attempts::accept_again
+    UPDATE runs SET is_reoffered = false
+    WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND is_reoffered
+        AND state IN ('running', 'cancelling') RETURNING NULL::float8";
+
 pub(super) const RETURN: &str = "-- attempts::return
     UPDATE runs SET offered_until = NULL
     WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = 'queued' RETURNING 1";
@@ -25,5 +31,6 @@ pub(super) const RETURN: &str = "-- attempts::return
 /// The device accepted the offer of this attempt.
 pub(super) async fn start(client: &impl GenericClient, fence: &Fence<'_>, attempt: u32) -> Result<Option<Row>, Error> {
     let (event_id, data) = (EventId::new().uuid(), json!({ "attempt": attempt }).to_string());
-    one(client, START, fence, &[&event_id, &EventType::RunStarted.as_str(), &data]).await
+    let started = one(client, START, fence, &[&event_id, &EventType::RunStarted.as_str(), &data]).await?;
+    if started.is_some() { Ok(started) } else { one(client, ACCEPT_AGAIN, fence, &[]).await }
 }

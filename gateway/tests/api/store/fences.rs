@@ -50,7 +50,7 @@ async fn a_stale_attempt_a_stale_epoch_and_a_foreign_device_change_nothing() {
         let before = (shelf.row(run_id).await, shelf.events(run_id).await);
         for what in everything() {
             for (session, attempt, expected) in [
-                (old, 1, STALE),
+                (old, 1, Recorded::Replaced),
                 (future, 1, STALE),
                 (new, 0, STALE),
                 (new, 2, STALE),
@@ -185,9 +185,12 @@ async fn a_restart_whose_offer_was_lost_is_the_newer_sessions_and_is_not_made_tw
     }
     let offer = shelf.store.offer(newer, run_id).await.expect("readable").expect("held");
     assert_eq!(offer.attempt, 2);
+    assert!(held[0].is_reoffered, "nobody has accepted it");
     assert_eq!(shelf.one(newer, run_id, 2, What::Start).await, Recorded::Done);
     assert_eq!(shelf.one(newer, run_id, 2, events(1, 1)).await, Recorded::Done);
     assert_eq!(shelf.events(run_id).await, [RunAccepted, RunStarted, RunRestarted, MessageCompleted]);
+    let (_, held) = shelf.desk.connect().await;
+    assert!(!held[0].is_reoffered, "it may have been executed since");
 }
 
 #[tokio::test]

@@ -212,6 +212,7 @@ async fn every_statement_is_understood_by_the_database() {
         "attempts::claim_but",
         "attempts::offer",
         "attempts::start",
+        "attempts::accept_again",
         "attempts::return",
         "attempts::events",
     ]);

@@ -81,6 +81,8 @@ impl Server {
             command
         };
         let log = folder.join("gateway.log");
+        // One that was there before has said that it is ready, too.
+        let _ = std::fs::remove_file(&log);
         let mut process = Process::start(command().arg("serve"), &log)?;
         let ready = |line: &str| {
             let line: Value = serde_json::from_str(line).ok()?;

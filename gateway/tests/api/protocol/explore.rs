@@ -1,0 +1,107 @@
+//! Every state that can be reached, and whether each of them comes to an end.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
+
+use super::{Entry, Mistake, Session, Work, World};
+
+/// What an exploration found.
+pub(super) struct Found {
+    /// How many states there are.
+    pub(super) states: usize,
+    /// What does not hold, and how it came to that.
+    pub(super) wrong: Option<(&'static str, Vec<World>)>,
+}
+
+/// Looks at everything that can follow from `first`, in the order of its distance.
+pub(super) fn explore(first: World, mistake: Mistake) -> Found {
+    let mut numbers = HashMap::from([(first.clone(), 0_u32)]);
+    let (mut worlds, mut parents, mut before) = (vec![first], vec![0_u32], vec![Vec::new()]);
+    let mut steps = Vec::new();
+    let mut at = 0;
+    while at < worlds.len() {
+        let world = worlds[at].clone();
+        steps.clear();
+        world.gateway_steps(mistake, &mut steps);
+        world.agent_steps(mistake, &mut steps);
+        world.fault_steps(mistake, &mut steps);
+        for mut next in steps.drain(..) {
+            next.tidy();
+            if let Err(wrong) = next.judge().and_then(|()| next.judge_step(&world)) {
+                let mut way = way_to(at as u32, &worlds, &parents);
+                way.push(next);
+                return Found { states: worlds.len(), wrong: Some((wrong, way)) };
+            }
+            let number = match numbers.entry(next) {
+                Slot::Occupied(known) => *known.get(),
+                Slot::Vacant(free) => {
+                    let number = worlds.len() as u32;
+                    worlds.push(free.key().clone());
+                    free.insert(number);
+                    parents.push(at as u32);
+                    before.push(Vec::new());
+                    number
+                }
+            };
+            before[number as usize].push(at as u32);
+        }
+        at += 1;
+    }
+    let wrong = stuck(&worlds, &before).map(|at| ("a run never ends", way_to(at, &worlds, &parents)));
+    Found { states: worlds.len(), wrong }
+}
+
+/// A state from which nothing leads to the end of all runs. Where the copy holds one, only the copy can help: it is somebody's
+/// fault, and the run waits for a person.
+fn stuck(worlds: &[World], before: &[Vec<u32>]) -> Option<u32> {
+    let mut ends = vec![false; worlds.len()];
+    let mut open: Vec<u32> = Vec::new();
+    for (at, world) in worlds.iter().enumerate() {
+        if world.is_over() || world.agents[1].journal.iter().any(|entry| *entry != Entry::None) {
+            ends[at] = true;
+            open.push(at as u32);
+        }
+    }
+    while let Some(at) = open.pop() {
+        for &earlier in &before[at as usize] {
+            if !std::mem::replace(&mut ends[earlier as usize], true) {
+                open.push(earlier);
+            }
+        }
+    }
+    ends.iter().position(|ends| !ends).map(|at| at as u32)
+}
+
+fn way_to(mut at: u32, worlds: &[World], parents: &[u32]) -> Vec<World> {
+    let mut way = vec![worlds[at as usize].clone()];
+    while at != 0 {
+        at = parents[at as usize];
+        way.push(worlds[at as usize].clone());
+    }
+    way.reverse();
+    way
+}
+
+impl World {
+    /// What cannot matter any more is the same in all states.
+    fn tidy(&mut self) {
+        for agent in &mut self.agents {
+            for run in 0..super::RUNS {
+                if !matches!(agent.journal[run], Entry::Running(_) | Entry::Unknown(_)) {
+                    agent.intended[run] = false;
+                    agent.work[run] = Work::Idle;
+                }
+            }
+        }
+        // Nothing can come of a line that nobody listens to and nobody has said anything on.
+        let is_dead = |it: &Session| !it.is_heard && it.epoch != 0 && it.up.is_empty() && it.to_settle.is_empty();
+        self.sessions.retain(|session| !is_dead(session));
+        self.sessions.sort_by_key(|session| (session.epoch, session.agent, session.is_heard));
+        // One gateway is like the other.
+        if self.sessions.first().is_some_and(|first| first.gateway != 0) {
+            for session in &mut self.sessions {
+                session.gateway = 1 - session.gateway;
+            }
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! What gateways and their database do. Every write is fenced by attempt and session, as the statements are.
+
+use deskgate_gateway::domain::devices::{Settlement, settle};
+use deskgate_gateway::store::devices::HeldRun;
+use deskgate_protocol::RunId;
+use deskgate_protocol::control::{InFlight, InFlightStatus};
+use deskgate_protocol::run::RunState;
+
+use super::{Down, Entry, Mistake, RUNS, Stage, Up, World};
+
+fn id(run: usize) -> RunId {
+    RunId::from(uuid::Uuid::from_u128(run as u128))
+}
+
+fn number(run_id: RunId) -> u8 {
+    run_id.uuid().as_u128() as u8
+}
+
+impl World {
+    /// Every step that a gateway or the database can take.
+    pub(super) fn gateway_steps(&self, mistake: Mistake, to: &mut Vec<Self>) {
+        for (place, session) in self.sessions.iter().enumerate() {
+            if session.epoch == 0 {
+                to.push(self.entered(place));
+            } else if !session.to_settle.is_empty() {
+                to.push(self.settled(place));
+            } else if !session.up.is_empty() {
+                to.push(self.heard(place, mistake));
+            }
+            // What was replaced or broke off is noticed at some time.
+            if !session.is_heard || (session.epoch != 0 && session.epoch < self.epoch) {
+                let mut next = self.clone();
+                next.drop_session(place);
+                to.push(next);
+            }
+            for run in 0..RUNS {
+                to.extend(self.claimed(place, run));
+            }
+        }
+        for run in 0..RUNS {
+            to.extend(self.lease_over(run));
+        }
+    }
+
+    pub(super) fn drop_session(&mut self, place: usize) {
+        let session = self.sessions.remove(place);
+        if session.is_heard {
+            self.agents[session.agent as usize].is_connected = false;
+            self.agents[session.agent as usize].is_welcomed = false;
+        }
+    }
+
+    /// `devices::begin_session`, and what the hello means.
+    fn entered(&self, place: usize) -> Self {
+        let mut next = self.clone();
+        next.epoch += 1;
+        let epoch = next.epoch;
+        let mut held = Vec::new();
+        for (number, run) in next.runs.iter_mut().enumerate() {
+            let state = match run.state {
+                Stage::Queued if run.is_offered => RunState::Queued,
+                Stage::Running => RunState::Running,
+                Stage::InDoubt => RunState::AwaitingReconciliation,
+                Stage::Queued | Stage::Final => continue,
+            };
+            run.epoch = epoch;
+            let attempt = u32::from(run.attempt);
+            held.push(HeldRun {
+                run_id: id(number),
+                attempt,
+                state,
+                device_seq: 0,
+                stopping: false,
+                is_reoffered: run.is_reoffered,
+            });
+        }
+        let session = &mut next.sessions[place];
+        let in_flight: Vec<_> = (0..RUNS).filter_map(|run| in_flight(run, session.hello[run])).collect();
+        session.hello = [Entry::None; RUNS];
+        session.epoch = epoch;
+        let settlements = settle(&held, &in_flight).into_iter();
+        session.to_settle = settlements.map(|(run, attempt, what)| (number(run), attempt as u8, what)).collect();
+        if session.is_heard {
+            let agent = session.agent as usize;
+            next.welcomed(agent);
+        }
+        next
+    }
+
+    fn settled(&self, place: usize) -> Self {
+        let mut next = self.clone();
+        let (run, attempt, settlement) = next.sessions[place].to_settle.remove(0);
+        let epoch = next.sessions[place].epoch;
+        let held = next.runs[run as usize];
+        let is_ours = held.attempt == attempt && held.epoch == epoch;
+        let is_started = matches!(held.state, Stage::Running | Stage::InDoubt);
+        match settlement {
+            Settlement::Start { in_doubt } => {
+                if in_doubt && is_ours && held.state == Stage::InDoubt {
+                    next.runs[run as usize].state = Stage::Running;
+                }
+                next.start(place, run, attempt);
+            }
+            Settlement::Return if is_ours && held.state == Stage::Queued => next.runs[run as usize].is_offered = false,
+            Settlement::Restart if is_ours && is_started => next.begin_again(place, run),
+            Settlement::OfferAgain { in_doubt } => {
+                if in_doubt && is_ours && held.state == Stage::InDoubt {
+                    next.runs[run as usize].state = Stage::Running;
+                }
+                if held.epoch == epoch && held.state != Stage::Final {
+                    next.sessions[place].down.push(Down::Offer(run, held.attempt));
+                }
+            }
+            Settlement::Lose if is_ours && held.state == Stage::Running => {
+                next.runs[run as usize].state = Stage::InDoubt;
+            }
+            Settlement::Resume { in_doubt: true } if is_ours && held.state == Stage::InDoubt => {
+                next.runs[run as usize].state = Stage::Running;
+            }
+            Settlement::Unknown if is_ours && is_started => {
+                next.runs[run as usize].state = Stage::InDoubt;
+                next.runs[run as usize].unknown_attempt = attempt;
+                next.sessions[place].down.push(Down::Heard(run, attempt));
+            }
+            Settlement::Revoke(_) => next.sessions[place].down.push(Down::Revoke(run, attempt)),
+            _ => {}
+        }
+        next
+    }
+
+    /// `attempts::claim`: only for the newest session, each with a fresh attempt.
+    fn claimed(&self, place: usize, run: usize) -> Option<Self> {
+        let session = &self.sessions[place];
+        let row = self.runs[run];
+        let is_free = row.state == Stage::Queued && !row.is_offered;
+        if session.epoch != self.epoch || session.epoch == 0 || !session.to_settle.is_empty() || !is_free {
+            return None;
+        }
+        let mut next = self.clone();
+        let row = &mut next.runs[run];
+        (row.attempt, row.epoch, row.is_offered) = (row.attempt + 1, session.epoch, true);
+        let offer = Down::Offer(run as u8, row.attempt);
+        next.sessions[place].down.push(offer);
+        Some(next)
+    }
+
+    /// Nobody has renewed the lease: what was started may have happened.
+    fn lease_over(&self, run: usize) -> Option<Self> {
+        let row = self.runs[run];
+        let is_kept = self.sessions.iter().any(|session| session.epoch == row.epoch && session.is_heard);
+        (row.state == Stage::Running && !is_kept).then(|| {
+            let mut next = self.clone();
+            next.runs[run].state = Stage::InDoubt;
+            next
+        })
+    }
+
+    fn heard(&self, place: usize, mistake: Mistake) -> Self {
+        let mut next = self.clone();
+        let frame = next.sessions[place].up.remove(0);
+        let epoch = next.sessions[place].epoch;
+        match frame {
+            Up::Accept(run, attempt) if mistake == Mistake::AcceptWithoutFence => {
+                next.runs[run as usize].state = Stage::Running;
+                next.sessions[place].down.push(Down::Start(run, attempt));
+            }
+            Up::Accept(run, attempt) => next.start(place, run, attempt),
+            Up::Refuse(run, attempt) => {
+                let row = &mut next.runs[run as usize];
+                if (row.attempt, row.epoch, row.state) == (attempt, epoch, Stage::Queued) {
+                    row.is_offered = false;
+                } else if (row.attempt, row.epoch) == (attempt, epoch) && row.state != Stage::Final {
+                    next.sessions[place].down.push(Down::Offer(run, attempt));
+                }
+            }
+            Up::Finish(run, attempt) => {
+                if next.is_replaced(place, run, attempt) {
+                    next.drop_session(place);
+                    return next;
+                }
+                let row = &mut next.runs[run as usize];
+                let is_ours = (row.attempt, row.epoch) == (attempt, epoch);
+                let answer = match row.state {
+                    Stage::Running | Stage::InDoubt if is_ours => {
+                        (row.state, row.attempt) = (Stage::Final, attempt);
+                        Down::Ack(run, attempt)
+                    }
+                    Stage::Final if row.attempt == attempt => Down::Ack(run, attempt),
+                    _ => Down::Revoke(run, attempt),
+                };
+                next.sessions[place].down.push(answer);
+            }
+            Up::Reconciled(run, attempt) => {
+                let row = next.runs[run as usize];
+                let is_said = row.unknown_attempt == attempt && row.epoch == epoch;
+                if is_said && row.attempt == attempt && row.state == Stage::InDoubt {
+                    next.begin_again(place, run);
+                } else if is_said && row.attempt == attempt + 1 && row.state != Stage::Final {
+                    next.sessions[place].down.push(Down::Offer(run, row.attempt));
+                }
+            }
+        }
+        next
+    }
+
+    /// Whether a newer session holds the attempt, and the one that reports it has to end.
+    fn is_replaced(&self, place: usize, run: u8, attempt: u8) -> bool {
+        let row = self.runs[run as usize];
+        row.attempt == attempt && self.sessions[place].epoch < row.epoch && row.state != Stage::Final
+    }
+
+    /// `attempts::start`, and what the device is told.
+    fn start(&mut self, place: usize, run: u8, attempt: u8) {
+        if self.is_replaced(place, run, attempt) {
+            return self.drop_session(place);
+        }
+        let (row, session) = (&mut self.runs[run as usize], &mut self.sessions[place]);
+        let is_ours = (row.attempt, row.epoch) == (attempt, session.epoch);
+        let answer = match row.state {
+            Stage::Queued if is_ours && row.is_offered => {
+                (row.state, row.is_offered) = (Stage::Running, false);
+                Down::Start(run, attempt)
+            }
+            Stage::Running if is_ours => {
+                row.is_reoffered = false;
+                Down::Start(run, attempt)
+            }
+            _ => Down::Revoke(run, attempt),
+        };
+        session.down.push(answer);
+    }
+
+    /// `attempts::restart`, and the offer that follows it.
+    fn begin_again(&mut self, place: usize, run: u8) {
+        let row = &mut self.runs[run as usize];
+        (row.state, row.attempt, row.is_reoffered) = (Stage::Running, row.attempt + 1, true);
+        let offer = Down::Offer(run, row.attempt);
+        self.sessions[place].down.push(offer);
+    }
+}
+
+fn in_flight(run: usize, entry: Entry) -> Option<InFlight> {
+    let (attempt, status) = match entry {
+        Entry::None => return None,
+        Entry::Taken(attempt) => (attempt, InFlightStatus::Taken),
+        Entry::Running(attempt) => (attempt, InFlightStatus::Running),
+        Entry::Interrupted(attempt) | Entry::Again(attempt) => (attempt, InFlightStatus::Interrupted),
+        Entry::Unknown(attempt) => (attempt, InFlightStatus::Unknown),
+        Entry::Finished(attempt) => (attempt, InFlightStatus::Finished),
+    };
+    Some(InFlight { run_id: id(run), attempt: attempt.into(), status })
+}

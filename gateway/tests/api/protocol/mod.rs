@@ -1,0 +1,206 @@
+//! The protocol of runs as a small machine, explored exhaustively: two gateways on one database, two agents with one key
+//! (the second a copy that somebody started), one run or two, up to three faults, every order of everything.
+//!
+//! A step is one commit, one frame taken, or one fault. What the gateway does about a device that is back is decided by the
+//! product's own [`settle`]; the rest says in a few lines what the statements of `store::attempts` and the device's
+//! dispatcher do. Between any two steps a process can die and a line can break; frames that were under way when a line
+//! broke may still arrive at a gateway that has not noticed.
+
+mod agent;
+mod explore;
+mod gateway;
+mod tests;
+
+use deskgate_gateway::domain::devices::Settlement;
+
+/// Runs, all for the one device.
+const RUNS: usize = 2;
+/// Gateways.
+const GATEWAYS: u8 = 2;
+/// Agents with the device's key: its own, and a copy with a journal of its own.
+const AGENTS: usize = 2;
+
+/// Everything there is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct World {
+    runs: [Run; RUNS],
+    /// The device's newest session, as the database has it.
+    epoch: u8,
+    sessions: Vec<Session>,
+    agents: [Agent; AGENTS],
+    /// How often each run did what it does.
+    effects: [u8; RUNS],
+    /// Faults that may still come.
+    faults: u8,
+}
+
+/// A run's row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Run {
+    state: Stage,
+    is_offered: bool,
+    attempt: u8,
+    epoch: u8,
+    unknown_attempt: u8,
+    is_reoffered: bool,
+}
+
+/// A run's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Stage {
+    Queued,
+    Running,
+    InDoubt,
+    Final,
+}
+
+/// One session as its gateway has it, with what is under way on its line.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Session {
+    gateway: u8,
+    agent: u8,
+    /// 0: the hello was not looked at yet.
+    epoch: u8,
+    /// Whether its agent still listens.
+    is_heard: bool,
+    hello: [Entry; RUNS],
+    to_settle: Vec<(u8, u8, Settlement)>,
+    down: Vec<Down>,
+    up: Vec<Up>,
+}
+
+/// Frames of a gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Down {
+    Offer(u8, u8),
+    Start(u8, u8),
+    Ack(u8, u8),
+    /// That a run is unknown is stored: what its owner decided may follow.
+    Heard(u8, u8),
+    Revoke(u8, u8),
+}
+
+/// Frames of an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Up {
+    Accept(u8, u8),
+    Refuse(u8, u8),
+    Finish(u8, u8),
+    Reconciled(u8, u8),
+}
+
+/// A process with its journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Agent {
+    is_connected: bool,
+    /// From the moment that its session is the newest.
+    is_welcomed: bool,
+    journal: [Entry; RUNS],
+    /// Whether a writing step was begun in this attempt. In the journal, too.
+    intended: [bool; RUNS],
+    /// What goes on in memory.
+    work: [Work; RUNS],
+}
+
+/// What the journal says of a run, and of which attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Entry {
+    None,
+    Taken(u8),
+    Running(u8),
+    Interrupted(u8),
+    Unknown(u8),
+    /// Its owner looked, and has it run again.
+    Again(u8),
+    Finished(u8),
+}
+
+/// How far an execution is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Work {
+    Idle,
+    Begun,
+    Intended,
+    Done,
+}
+
+/// Mistakes that the model must find out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mistake {
+    None,
+    /// An acceptance counts whatever its session and attempt are.
+    AcceptWithoutFence,
+    /// What a tool does is done before the journal says that it will be.
+    IntentAfterEffect,
+    /// A run that was cut off is started again, whatever the journal says that it was about to do.
+    IntentsAreNotRead,
+    /// The journal forgets an end when it was sent, not when it was acknowledged.
+    ForgottenWhenSent,
+    /// A device executes when it took an offer, without waiting for the start to be durable.
+    StartsWithoutStart,
+}
+
+impl World {
+    /// `runs` that wait; the others have ended.
+    fn new(runs: usize, faults: u8) -> Self {
+        let run = Run {
+            state: Stage::Queued,
+            is_offered: false,
+            attempt: 0,
+            epoch: 0,
+            unknown_attempt: 0,
+            is_reoffered: false,
+        };
+        let over = |number| number >= runs;
+        let agent = Agent {
+            is_connected: false,
+            is_welcomed: false,
+            journal: [Entry::None; RUNS],
+            intended: [false; RUNS],
+            work: [Work::Idle; RUNS],
+        };
+        Self {
+            runs: std::array::from_fn(|number| if over(number) { Run { state: Stage::Final, ..run } } else { run }),
+            epoch: 0,
+            sessions: Vec::new(),
+            agents: [agent; AGENTS],
+            effects: std::array::from_fn(|number| over(number).into()),
+            faults,
+        }
+    }
+
+    /// What must hold always; `Err`: what does not.
+    fn judge(&self) -> Result<(), &'static str> {
+        if self.effects.iter().any(|times| *times > 1) {
+            return Err("a run did twice what it does");
+        }
+        for (number, run) in self.runs.iter().enumerate() {
+            if run.state == Stage::Final && self.effects[number] == 0 {
+                return Err("a run succeeded that did nothing");
+            }
+            let executing = self.agents.iter().filter(|agent| agent.work[number] != Work::Idle).count();
+            if executing > 1 {
+                return Err("two agents execute a run at the same time");
+            }
+        }
+        Ok(())
+    }
+
+    /// What may be after `before`; a final state stays.
+    fn judge_step(&self, before: &Self) -> Result<(), &'static str> {
+        let mut pairs = before.runs.iter().zip(&self.runs);
+        if pairs.any(|(was, is)| was.state == Stage::Final && was != is) {
+            return Err("a final run changed");
+        }
+        let is_over = |run: usize| before.runs[run].state == Stage::Final;
+        if (0..RUNS).any(|run| is_over(run) && self.effects[run] > before.effects[run]) {
+            return Err("a run did something after its end");
+        }
+        Ok(())
+    }
+
+    /// Whether everything that was accepted has ended.
+    fn is_over(&self) -> bool {
+        self.runs.iter().all(|run| run.state == Stage::Final)
+    }
+}
