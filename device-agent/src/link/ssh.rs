@@ -3,6 +3,7 @@
 //! Works with the gateway's own listener and with OpenSSH's sshd alike.
 
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -20,8 +21,10 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::builtin::BoxedStream;
+use super::dial::dial;
 use super::error::{HostKeyError, LinkError};
 use super::host_pin::{self, HostPin};
+use super::network;
 use crate::identity::DeviceKey;
 
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
@@ -53,8 +56,16 @@ impl Ssh {
     /// # Errors
     /// What stands in the way, with the address and what was expected there.
     pub async fn open(&self, key: &DeviceKey) -> Result<BoxedStream, LinkError> {
+        self.open_on(key).await.map(|(stream, _)| stream)
+    }
+
+    /// Opens the stream, and says which of this computer's addresses it stands on.
+    pub(super) async fn open_on(&self, key: &DeviceKey) -> Result<(BoxedStream, Option<IpAddr>), LinkError> {
         let socket = self.within(DIAL_LIMIT, "connecting", self.dial()).await?;
-        self.within(HANDSHAKE_LIMIT, "setting up SSH", self.handshake(socket, key)).await
+        let ground = socket.local_addr().ok().map(|address| address.ip());
+        let handshake = Box::pin(self.within(HANDSHAKE_LIMIT, "setting up SSH", self.handshake(socket, key)));
+        let stream = network::on(ground, handshake).await.unwrap_or_else(|| Err(LinkError::moved()))?;
+        Ok((stream, ground))
     }
 
     async fn within<T>(
@@ -69,7 +80,7 @@ impl Ssh {
 
     async fn dial(&self) -> Result<TcpStream, LinkError> {
         let connected = async {
-            let socket = TcpStream::connect((self.host.as_str(), self.port)).await?;
+            let socket = dial(&self.host, self.port).await?;
             socket.set_nodelay(true)?;
             Ok(socket)
         };
