@@ -55,6 +55,12 @@ bench: ## Measure; a table on screen and target/bench/results.json
 	@cargo build --release --workspace --bins
 	@cargo run --release --bin bench
 
+.PHONY: scan
+scan: ## The gateway's SSH and TLS listeners before ssh-audit and sslscan
+	@scripts/setup test
+	@$(BUILD)
+	@scripts/scan
+
 .PHONY: upgrade-trial
 upgrade-trial: ## From an earlier commit's programs (COMMIT=…) to these and back, with runs under way
 	@scripts/setup test
