@@ -97,6 +97,11 @@ impl Home {
         self.0.join("control_token")
     }
 
+    /// The host keys that the remote gateway announced.
+    pub fn host_keys(&self) -> PathBuf {
+        self.0.join("host_keys")
+    }
+
     /// The model providers and their keys.
     pub fn providers(&self) -> PathBuf {
         self.0.join("providers")

@@ -159,6 +159,7 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
         store: store.clone(),
         key: key.clone(),
         token_file: home.control_token(),
+        host_keys_file: home.host_keys(),
         home: std::env::var_os("HOME").map(PathBuf::from),
         accounts: accounts.clone(),
         servers: servers.clone(),
@@ -404,7 +405,7 @@ impl Agent {
     async fn reach(&self, connection: &Connection) -> Result<Reached, AgentError> {
         match connection.mode {
             Mode::Remote => {
-                let connector = Connector::Ssh(connection.saved.remote.ssh()?);
+                let connector = Connector::Ssh(connection.saved.remote.ssh(self.home.host_keys())?);
                 let token = Some(token::load(&self.home.control_token())?);
                 Ok(Reached { connector, credentials: Credentials { key: self.key.clone(), token }, gateway: None })
             }

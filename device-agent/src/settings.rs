@@ -403,13 +403,14 @@ impl Remote {
         if problems.is_empty() { Ok(()) } else { Err(Unusable(problems)) }
     }
 
-    /// The way over SSH that the fields describe.
-    pub fn ssh(&self) -> Result<Ssh, Unusable> {
+    /// The way over SSH that the fields describe; `followed`: where the host keys are kept that the server announces.
+    pub fn ssh(&self, followed: PathBuf) -> Result<Ssh, Unusable> {
         self.check()?;
         let one = |problem: String| Unusable(vec![problem]);
         let (host, port) = self.host_and_port().map_err(one)?;
         let pin = self.pin().map_err(one)?;
-        Ok(Ssh { host, port, user: self.ssh_user.clone(), socket_path: self.control_socket.clone(), pin })
+        let (user, socket_path) = (self.ssh_user.clone(), self.control_socket.clone());
+        Ok(Ssh { host, port, user, socket_path, pin, followed: Some(followed) })
     }
 
     /// What to dial.

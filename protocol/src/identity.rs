@@ -17,6 +17,7 @@ pub const FORMAT: &str = "deskgate-device/1";
 const KEY_TYPE: &str = "ssh-ed25519";
 const FILE_CONTEXT: &str = "deskgate device identity file v1";
 const HELLO_CONTEXT: &str = "deskgate control channel hello v1";
+const HOST_KEY_CONTEXT: &str = "deskgate gateway host key v1";
 
 /// A device's public key, written as OpenSSH writes it: `ssh-ed25519 AAAA…`, without a comment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -238,6 +239,34 @@ impl HelloProof<'_> {
     }
 }
 
+/// What a gateway's SSH host key signs, so that a device may believe in a key that it has not seen in use: this gateway,
+/// the device's own nonce, the device. As in OpenSSH's `hostkeys-prove-00`, a key that cannot sign is nobody's.
+#[derive(Clone, Copy, Debug)]
+pub struct HostKeyProof<'a> {
+    /// From the challenge.
+    pub gateway_id: GatewayId,
+    /// From the hello.
+    pub nonce: &'a str,
+    /// Whom it is told.
+    pub device: &'a PublicKey,
+}
+
+impl HostKeyProof<'_> {
+    /// Base64 of the signature.
+    pub fn sign(&self, key: &SigningKey) -> String {
+        STANDARD.encode(key.sign(&self.message()).to_bytes())
+    }
+
+    /// Whether `signature` is this proof made with the private half of `key`.
+    pub fn verify(&self, key: &PublicKey, signature: &str) -> bool {
+        key.verify(&self.message(), signature)
+    }
+
+    fn message(&self) -> Vec<u8> {
+        message(&[HOST_KEY_CONTEXT, &self.gateway_id.to_string(), self.nonce, &self.device.to_string()])
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,6 +283,21 @@ mod tests {
         let mut value = serde_json::to_value(file()).expect("serialises");
         change(&mut value);
         IdentityFile::read(&value.to_string())
+    }
+
+    #[test]
+    fn a_host_key_is_believed_for_one_gateway_one_session_and_one_device() {
+        let (gateway_id, device, host) = (GatewayId::new(), PublicKey::of(&SigningKey::from_bytes(&[8; 32])), key());
+        let proof = HostKeyProof { gateway_id, nonce: "n", device: &device };
+        let signature = proof.sign(&host);
+        assert!(proof.verify(&PublicKey::of(&host), &signature));
+        let elsewhere = [
+            HostKeyProof { gateway_id: GatewayId::new(), ..proof },
+            HostKeyProof { nonce: "m", ..proof },
+            HostKeyProof { device: &PublicKey::of(&host), ..proof },
+        ];
+        assert!(elsewhere.iter().all(|other| !other.verify(&PublicKey::of(&host), &signature)));
+        assert!(!proof.verify(&device, &signature), "another key");
     }
 
     #[test]

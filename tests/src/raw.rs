@@ -68,6 +68,7 @@ impl Persona {
             protocol: self.protocol,
             signature: proof.sign(&self.key),
             device_name: None,
+            nonce: None,
             in_flight,
         })
     }

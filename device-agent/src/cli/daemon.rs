@@ -261,6 +261,9 @@ fn show(status: &AgentStatus) -> String {
          identity   {}",
         status.version, status.device_name, status.mode, status.pid, status.work.slots, status.fingerprint
     );
+    if !status.announced_host_keys.is_empty() {
+        text += &format!("\nhost keys  as the gateway announced: {}", status.announced_host_keys.join(", "));
+    }
     if let Some(pages) = &status.pages {
         text += &format!("\npages      {pages} (open them with: deskgate open)");
     }
@@ -330,6 +333,7 @@ mod tests {
             work: WorkView { slots: 4, stopping: false, problem: None, runs: serde_json::json!([]) },
             kept_awake: KeptAwake::NotNeeded,
             pages: Some("http://127.0.0.1:7420/".to_owned()),
+            announced_host_keys: Vec::new(),
             problems: Vec::new(),
         }
     }

@@ -148,6 +148,8 @@ impl<L: Link> Dispatcher<L> {
     /// Declared again as it was, the slot would bring the same run back at once.
     fn refuse_busy(&mut self, offer: &Offer, why: Why) {
         self.withheld.refused(why, Instant::now());
+        // Before the run is in the queue again: slots that were declared earlier would bring it at once.
+        self.declare_slots();
         self.refuse(offer, RefuseCode::Busy);
     }
 

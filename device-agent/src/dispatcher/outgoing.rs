@@ -63,7 +63,7 @@ impl<L: Link> Dispatcher<L> {
     }
 
     /// Declares what is free beyond what the gateway may still use, and the services that it is not free for.
-    fn declare_slots(&mut self) {
+    pub(super) fn declare_slots(&mut self) {
         if self.draining || self.asleep || !matches!(self.stop, Stop::No) || !self.line.has_room() {
             return;
         }

@@ -6,7 +6,7 @@ use deskgate_protocol::control::{
     Challenge, DeviceFrame, GatewayFrame, Hello, InFlight, Refused, RefusedCode, Welcome,
 };
 use deskgate_protocol::frame::{self, MAX_FRAME_BYTES};
-use deskgate_protocol::identity::HelloProof;
+use deskgate_protocol::identity::{HelloProof, HostKeyProof};
 use deskgate_protocol::{Half, PROTOCOL, VERSION, versions_match};
 use futures_util::{SinkExt, StreamExt};
 use tokio::time::timeout;
@@ -60,8 +60,9 @@ async fn greet(opened: Opened, credentials: &Credentials, in_flight: Vec<InFligh
     // A gateway of another version gets its hello all the same, so that its administrator sees who
     // was refused and why. Its answer cannot overrule the check.
     let check = check_version(&challenge);
-    let hello = frame::encode(&DeviceFrame::Hello(hello(&challenge, credentials, device_name, in_flight)))
-        .map_err(|error| LinkError::Lost(error.to_string()))?;
+    let hello = hello(&challenge, credentials, device_name, in_flight);
+    let nonce = hello.nonce.clone().unwrap_or_default();
+    let hello = frame::encode(&DeviceFrame::Hello(hello)).map_err(|error| LinkError::Lost(error.to_string()))?;
     let answer = async {
         socket.send(Message::text(hello)).await.map_err(|error| LinkError::Lost(error.to_string()))?;
         receive(&mut socket).await
@@ -69,7 +70,13 @@ async fn greet(opened: Opened, credentials: &Credentials, in_flight: Vec<InFligh
     match (answer.await, check) {
         (Ok(GatewayFrame::Refused(refused)), _) => Err(LinkError::Refused(Box::new(refused))),
         (_, Err(refused)) => Err(LinkError::Refused(Box::new(refused))),
-        (Ok(GatewayFrame::Welcome(welcome)), Ok(())) if agrees(&welcome, &challenge) => {
+        (Ok(GatewayFrame::Welcome(mut welcome)), Ok(())) if agrees(&welcome, &challenge) => {
+            let device = &credentials.key.public_key();
+            let proof = HostKeyProof { gateway_id: challenge.gateway_id, nonce: &nonce, device };
+            if !welcome.host_keys.iter().all(|key| proof.verify(&key.public_key, &key.signature)) {
+                tracing::warn!("the gateway announced host keys, and did not prove that they are its own");
+                welcome.host_keys.clear();
+            }
             Ok(Session::start(socket, welcome, challenge.gateway_version))
         }
         (Ok(_), Ok(())) => Err(LinkError::NotAGateway("it answered with neither welcome nor refusal".to_owned())),
@@ -142,6 +149,7 @@ fn hello(
         protocol: PROTOCOL,
         signature: proof.sign(credentials.key.signing_key()),
         device_name,
+        nonce: Some(format!("{:032x}", rand::random::<u128>())),
         in_flight,
     }
 }

@@ -13,6 +13,7 @@
 //! |---|---|
 //! | [`ssh`] | a byte stream over SSH, to the gateway's own listener or to OpenSSH's sshd |
 //! | [`host_pin`] | which server is the right one |
+//! | [`followed`] | the keys that it announces before it shows them |
 //! | [`hosted`] | a WebSocket over the public address, with an account's token |
 //! | [`builtin`] | a byte stream to a gateway in the same process |
 //! | `dial` | one connection, over a line that may be away |
@@ -28,6 +29,7 @@ use std::time::Duration;
 
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::control::InFlight;
+use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::secret::ControlToken;
 use rand::RngExt;
 use tokio::sync::watch;
@@ -38,6 +40,7 @@ use crate::identity::DeviceKey;
 pub mod builtin;
 mod dial;
 mod error;
+pub mod followed;
 mod handshake;
 pub mod host_pin;
 pub mod hosted;
@@ -56,6 +59,7 @@ pub use status::{LinkHandle, LinkStatus};
 
 use handshake::Opened;
 use network::Network;
+use ssh::Reached;
 use status::Way;
 
 /// Between a change of this computer's network and the attempt that follows it.
@@ -72,19 +76,31 @@ pub enum Connector {
     BuiltIn(BuiltIn),
 }
 
+/// What a connector opened.
+struct Open {
+    opened: Opened,
+    /// By which host key the server was recognised, where it has one.
+    shown: Option<PublicKey>,
+    /// Which of this computer's addresses it stands on.
+    ground: Option<IpAddr>,
+}
+
 impl Connector {
-    /// Opens the byte stream, and says which of this computer's addresses it stands on.
-    async fn open(&self, key: &DeviceKey) -> Result<(Opened, Option<IpAddr>), LinkError> {
+    async fn open(&self, key: &DeviceKey) -> Result<Open, LinkError> {
         Ok(match self {
             Self::Ssh(ssh) => {
-                let (stream, ground) = ssh.open_on(key).await?;
-                (Opened::Private(stream), ground)
+                let Reached { stream, shown, ground } = ssh.reach(key).await?;
+                Open { opened: Opened::Private(stream), shown: Some(shown), ground }
             }
             Self::Hosted(hosted) => {
                 let (socket, ground) = hosted.open().await?;
-                (Opened::Account(Box::new(socket), hosted.device_name.clone()), ground)
+                let opened = Opened::Account(Box::new(socket), hosted.device_name.clone());
+                Open { opened, shown: None, ground }
             }
-            Self::BuiltIn(builtin) => (Opened::Private(builtin.open().await.map_err(LinkError::BuiltIn)?), None),
+            Self::BuiltIn(builtin) => {
+                let stream = builtin.open().await.map_err(LinkError::BuiltIn)?;
+                Open { opened: Opened::Private(stream), shown: None, ground: None }
+            }
         })
     }
 
@@ -162,15 +178,22 @@ pub async fn connect_once(
     in_flight: Vec<InFlight>,
 ) -> Result<Session, LinkError> {
     // Boxed, because SSH and WebSocket set-up hold large states that nobody needs afterwards.
-    let (opened, ground) = Box::pin(connector.open(&credentials.key)).await?;
+    let Open { opened, shown, ground } = Box::pin(connector.open(&credentials.key)).await?;
     let address = connector.address();
     let handshake = Box::pin(handshake::open(opened, credentials, in_flight, &address));
     let mut session = network::on(ground, handshake).await.unwrap_or_else(|| Err(LinkError::moved()))?;
     if let Some(ground) = ground {
         session.stand_on(ground);
     }
-    if let Connector::Hosted(hosted) = connector {
-        session.tend(hosted.clone().renew(session.sender()));
+    match (connector, shown) {
+        (Connector::Hosted(hosted), _) => session.tend(hosted.clone().renew(session.sender())),
+        (Connector::Ssh(ssh), Some(shown)) => {
+            let announced: Vec<_> = session.welcome().host_keys.iter().map(|key| key.public_key).collect();
+            if !announced.is_empty() {
+                followed::follow(ssh, &shown, &announced);
+            }
+        }
+        _ => {}
     }
     Ok(session)
 }

@@ -4,13 +4,15 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use deskgate_gateway::tunnel::line::Line;
 use deskgate_gateway::tunnel::suite;
+use deskgate_protocol::identity::PublicKey;
 use russh::client::{AuthResult, Config, Handle, Handler, Msg, Session, connect_stream};
 use russh::keys::ssh_key::private::Ed25519Keypair;
 use russh::keys::{PrivateKey, PrivateKeyWithHashAlg, PublicKeyOrCertificate};
@@ -23,6 +25,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::builtin::BoxedStream;
 use super::dial::dial;
 use super::error::{HostKeyError, LinkError};
+use super::followed;
 use super::host_pin::{self, HostPin};
 use super::network;
 use crate::identity::DeviceKey;
@@ -44,6 +47,17 @@ pub struct Ssh {
     pub socket_path: String,
     /// Which server is the right one.
     pub pin: HostPin,
+    /// Where the keys are kept that it announces in the place of a pinned one; `None`: nothing is followed.
+    pub followed: Option<PathBuf>,
+}
+
+/// A stream to the control socket of a server that was recognised.
+pub(super) struct Reached {
+    pub(super) stream: BoxedStream,
+    /// The host key by which it was.
+    pub(super) shown: PublicKey,
+    /// Which of this computer's addresses it stands on.
+    pub(super) ground: Option<IpAddr>,
 }
 
 impl Ssh {
@@ -56,16 +70,15 @@ impl Ssh {
     /// # Errors
     /// What stands in the way, with the address and what was expected there.
     pub async fn open(&self, key: &DeviceKey) -> Result<BoxedStream, LinkError> {
-        self.open_on(key).await.map(|(stream, _)| stream)
+        self.reach(key).await.map(|reached| reached.stream)
     }
 
-    /// Opens the stream, and says which of this computer's addresses it stands on.
-    pub(super) async fn open_on(&self, key: &DeviceKey) -> Result<(BoxedStream, Option<IpAddr>), LinkError> {
+    pub(super) async fn reach(&self, key: &DeviceKey) -> Result<Reached, LinkError> {
         let socket = self.within(DIAL_LIMIT, "connecting", self.dial()).await?;
         let ground = socket.local_addr().ok().map(|address| address.ip());
         let handshake = Box::pin(self.within(HANDSHAKE_LIMIT, "setting up SSH", self.handshake(socket, key)));
-        let stream = network::on(ground, handshake).await.unwrap_or_else(|| Err(LinkError::moved()))?;
-        Ok((stream, ground))
+        let reached = network::on(ground, handshake).await.unwrap_or_else(|| Err(LinkError::moved()))?;
+        Ok(Reached { ground, ..reached })
     }
 
     async fn within<T>(
@@ -90,7 +103,7 @@ impl Ssh {
         })
     }
 
-    async fn handshake(&self, socket: TcpStream, key: &DeviceKey) -> Result<BoxedStream, LinkError> {
+    async fn handshake(&self, socket: TcpStream, key: &DeviceKey) -> Result<Reached, LinkError> {
         let cut = CancellationToken::new();
         // From here on, giving up for any reason closes the socket.
         let guard = cut.clone().drop_guard();
@@ -103,7 +116,8 @@ impl Ssh {
             ..Config::default()
         });
         let line = Line::new(Prompt(socket), &cut);
-        let mut handle = connect_stream(config, line, Check { target: self.clone() })
+        let said = Arc::new(Said::default());
+        let mut handle = connect_stream(config, line, Check { target: self.clone(), said: Arc::clone(&said) })
             .await
             .map_err(|error| self.ssh_error(error))?;
 
@@ -126,13 +140,31 @@ impl Ssh {
             Err(error) => return Err(LinkError::Lost(error.to_string())),
         }
         match handle.channel_open_direct_streamlocal(&self.socket_path).await {
-            Ok(channel) => Ok(Box::new(Tunnel { stream: channel.into_stream(), _handle: handle, _cut: guard })),
+            Ok(channel) => {
+                let shown = *said.shown.get().expect("no key is exchanged without it");
+                if let Some(announced) = said.announced.get() {
+                    self.follow(&handle, &shown, announced).await;
+                }
+                let stream = Box::new(Tunnel { stream: channel.into_stream(), _handle: handle, _cut: guard });
+                Ok(Reached { stream, shown, ground: None })
+            }
             Err(russh::Error::ChannelOpenFailure(failure)) => Err(LinkError::ChannelRefused {
                 address: self.address(),
                 path: self.socket_path.clone(),
                 reason: reason(failure),
             }),
             Err(error) => Err(LinkError::Lost(error.to_string())),
+        }
+    }
+
+    /// What OpenSSH's sshd announces of its keys right after it let somebody in.
+    async fn follow(&self, handle: &Handle<Check>, shown: &PublicKey, announced: &[PublicKey]) {
+        let unknown = followed::unknown(self, shown, announced);
+        let proven = unknown.iter().filter_map(|key| key.to_string().parse().ok()).collect();
+        match handle.hostkeys_prove(proven).await {
+            Ok(()) => followed::follow(self, shown, announced),
+            Err(error) => tracing::warn!(address = self.address(), %error,
+                "the server announced host keys, and did not prove that they are its own"),
         }
     }
 
@@ -165,6 +197,14 @@ enum CheckError {
 /// Verifies the server before anything but the key exchange is said.
 struct Check {
     target: Ssh,
+    said: Arc<Said>,
+}
+
+/// What the server said of its keys.
+#[derive(Default)]
+struct Said {
+    shown: OnceLock<PublicKey>,
+    announced: OnceLock<Vec<PublicKey>>,
 }
 
 impl Handler for Check {
@@ -174,8 +214,20 @@ impl Handler for Check {
         let PublicKeyOrCertificate::PublicKey { key, .. } = presented else {
             return Err(HostKeyError::Certificate(self.target.address()).into());
         };
-        host_pin::verify(&self.target.pin, &self.target.host, self.target.port, key)?;
-        Ok(true)
+        let Ssh { pin, host, port, .. } = &self.target;
+        followed::verify(&self.target, key).unwrap_or_else(|| host_pin::verify(pin, host, *port, key))?;
+        // A later key exchange of the same connection must show the same key.
+        Ok(followed::ed25519(key).is_some_and(|shown| *self.said.shown.get_or_init(|| shown) == shown))
+    }
+
+    async fn openssh_ext_host_keys_announced(
+        &mut self,
+        keys: Vec<russh::keys::PublicKey>,
+        _: &mut Session,
+    ) -> Result<(), CheckError> {
+        // Only the first word counts, as it comes before anything else can.
+        let _ = self.said.announced.set(keys.iter().filter_map(followed::ed25519).collect());
+        Ok(())
     }
 
     async fn kex_done(&mut self, _: Option<&[u8]>, names: &Names, _: &mut Session) -> Result<(), CheckError> {

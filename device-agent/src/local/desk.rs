@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use deskgate_gateway::socket;
-use deskgate_protocol::identity::IdentityFile;
+use deskgate_protocol::identity::{IdentityFile, PublicKey};
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::management::{AskedBy, Call, GetAccess, ManagementRequest};
 use deskgate_protocol::{Timestamp, VERSION};
@@ -25,12 +25,13 @@ use crate::account::Keeper;
 use crate::assistant::accounts::Accounts;
 use crate::dispatcher::{DispatcherHandle, Standing};
 use crate::identity::DeviceKey;
-use crate::link::LinkHandle;
+use crate::link::{LinkHandle, followed};
 use crate::mcp::Servers;
 use crate::mcp::connections::Connections;
 use crate::power::{KeepAwake, KeptAwake};
 use crate::secrets::{KeyChange, Secret, SecretError, Wanted};
 use crate::services::{Computer, Gateway, Progress, ServiceDesk};
+use crate::settings::{Connection, Mode};
 use crate::store::Store;
 
 /// The line in force: replaced when another connection is saved.
@@ -55,6 +56,8 @@ pub struct Desk {
     pub key: DeviceKey,
     /// The saved control token's file.
     pub token_file: PathBuf,
+    /// Where the host keys are that the remote gateway announced.
+    pub host_keys_file: PathBuf,
     /// The person's home directory, which no service may be given whole.
     pub home: Option<PathBuf>,
     /// The model providers.
@@ -196,7 +199,7 @@ impl Desk {
     }
 
     pub(super) async fn status(&self) -> Result<AgentStatus, No> {
-        let engine = self.engine()?;
+        let (engine, connection) = (self.engine()?, self.connection().await?);
         let line = view(engine.link.status().borrow().clone());
         let access = match line {
             LineView::Connected { .. } => engine.dispatcher.call(GetAccess {}).await.ok(),
@@ -207,14 +210,22 @@ impl Desk {
             pid: std::process::id(),
             device_name: self.device_name().await?,
             fingerprint: self.key.public_key().fingerprint(),
-            mode: self.connection().await?.mode,
+            mode: connection.mode,
             line,
             access,
             work: engine.dispatcher.status().into(),
             kept_awake: engine.kept_awake.borrow().clone(),
             pages: self.launch.address().map(|address| format!("http://{address}/")),
+            announced_host_keys: self.announced_host_keys(&connection),
             problems: self.health.watch().borrow().clone(),
         })
+    }
+
+    fn announced_host_keys(&self, connection: &Connection) -> Vec<String> {
+        let ssh = connection.saved.remote.ssh(self.host_keys_file.clone()).ok();
+        let keys =
+            ssh.filter(|_| connection.mode == Mode::Remote).and_then(|ssh| followed::trusted(&ssh).ok().flatten());
+        keys.unwrap_or_default().iter().map(PublicKey::fingerprint).collect()
     }
 
     pub(super) fn open_pages(&self, ask: &OpenPages) -> Result<OpenedPages, No> {

@@ -183,7 +183,7 @@ impl Desk {
             return Ok((Connector::Hosted(hosted), None, *fields == connection.saved.hosted));
         }
         let fields = connection.remote_draft.as_ref().unwrap_or(&connection.saved.remote);
-        let connector = Connector::Ssh(fields.ssh().map_err(unusable)?);
+        let connector = Connector::Ssh(fields.ssh(self.host_keys_file.clone()).map_err(unusable)?);
         let token_draft = self.token_draft();
         let saved = *fields == connection.saved.remote && !token_draft.exists();
         let token_file = if token_draft.exists() { &token_draft } else { &self.token_file };

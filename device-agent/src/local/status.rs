@@ -38,6 +38,10 @@ pub struct AgentStatus {
     pub kept_awake: KeptAwake,
     /// Where the management pages are; absent while they are not up.
     pub pages: Option<String>,
+    /// Fingerprints of the host keys that the remote gateway announced and proved: they are trusted in the place of the
+    /// pinned one. Empty while the pinned one is what counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub announced_host_keys: Vec<String>,
     /// What is wrong, the worst first, as the newest look found it; see [`GetHealth`](super::GetHealth).
     #[serde(default)]
     pub problems: Vec<Problem>,

@@ -163,6 +163,7 @@ impl Show {
             facts.push(("Gateway version", visible::line(gateway_version)));
             facts.push(("This device at the gateway", device_id.to_string()));
         }
+        facts.extend(status.announced_host_keys.iter().map(|key| ("Host key, as announced", key.clone())));
         if let Some(access) = &status.access {
             facts.push(("Callers use", visible::line(&access.address)));
         }

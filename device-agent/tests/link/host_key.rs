@@ -2,8 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use deskgate::link::{HostKeyError, HostPin, LinkError};
+use deskgate::link::{HostKeyError, HostPin, LinkError, Ssh, followed};
 use deskgate_gateway::tunnel::HostKey;
+use deskgate_protocol::identity::PublicKey;
+use ed25519_dalek::SigningKey;
+use russh::keys::ssh_key;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -43,7 +46,7 @@ async fn a_known_hosts_file_lets_in_whom_it_names_and_no_one_else() {
 
     for (content, welcome) in [
         (entry.clone(), true),
-        (entry.replace(&server.host_key.public_key(), &other.public_key()), false),
+        (entry.replace(&server.host_key.public_key().to_string(), &other.public_key().to_string()), false),
         (format!("{entry}@revoked * {}\n", server.host_key.public_key()), false),
         (String::new(), false),
     ] {
@@ -160,4 +163,33 @@ fn exchange_replied(bytes: &[u8]) -> bool {
         }
     }
     false
+}
+
+#[tokio::test]
+async fn a_key_is_followed_only_if_its_owner_signed_that_it_is_the_gateways() {
+    let mut server = Server::start().await;
+    let (next, stolen) = (SigningKey::from_bytes(&[5; 32]), SigningKey::from_bytes(&[6; 32]));
+    let shown = server.folder.path().join("host/ssh_host_ed25519_key");
+    let shown = ssh_key::PrivateKey::read_openssh_file(&shown).expect("the server's key");
+    let shown = SigningKey::from_bytes(&shown.key_data().ed25519().expect("such a key").private.to_bytes());
+    let own = (PublicKey::of(&shown), shown);
+    let ssh = Ssh { followed: Some(server.folder.path().join("followed")), ..server.ssh() };
+    let credentials = server.credentials();
+    for (announced, trusted) in [
+        // Somebody else's key, with a signature that is not its owner's.
+        (vec![own.clone(), (PublicKey::of(&stolen), own.1.clone())], None),
+        (vec![own.clone(), (PublicKey::of(&next), next.clone())], Some(vec![own.0, PublicKey::of(&next)])),
+        // Without the key that was shown, nothing is believed.
+        (vec![(PublicKey::of(&next), next.clone())], Some(vec![own.0, PublicKey::of(&next)])),
+    ] {
+        server.gateway.host_keys = announced;
+        let gateway = server.gateway.clone();
+        let ssh = ssh.clone();
+        let (session, _) = tokio::join!(connect(ssh.clone(), &credentials), async {
+            let arrival = server.arrival().await;
+            gateway.greet(arrival.stream).await
+        });
+        session.expect("it is let in in any case");
+        assert_eq!(followed::trusted(&ssh), Ok(trusted));
+    }
 }

@@ -1,6 +1,6 @@
 //! The device against OpenSSH's sshd with a Unix socket behind it.
 
-use deskgate::link::{HostKeyError, LinkError, Ssh};
+use deskgate::link::{HostKeyError, LinkError, Ssh, followed};
 use deskgate_protocol::control::{DeviceFrame, GatewayFrame};
 
 use crate::support::sshd::Sshd;
@@ -44,6 +44,28 @@ async fn its_refusals_say_what_is_wrong() {
         .await
         .expect_err("wrong token");
     assert!(matches!(error, LinkError::WrongToken), "{error}");
+}
+
+/// sshd announces its keys as OpenSSH's own client expects it.
+#[tokio::test]
+async fn a_host_key_that_sshd_announced_is_trusted_later_and_the_old_one_no_more() {
+    let mut sshd = Sshd::start("AllowTcpForwarding local").await;
+    let ssh = Ssh { followed: Some(sshd.folder.path().join("followed")), ..sshd.ssh() };
+    let credentials = credentials(&sshd.device, &sshd.gateway.token);
+    connect(ssh.clone(), &credentials).await.expect("the pinned key");
+    assert_eq!(followed::trusted(&ssh), Ok(None), "there is nothing to follow");
+
+    let keys = sshd.show(&["host", "next"]).await;
+    connect(ssh.clone(), &credentials).await.expect("the pinned key");
+    assert_eq!(followed::trusted(&ssh), Ok(Some(keys.clone())), "{}", sshd.log());
+    sshd.show(&["next"]).await;
+    connect(ssh.clone(), &credentials).await.expect("the announced key");
+    assert_eq!(followed::trusted(&ssh), Ok(Some(vec![keys[1]])));
+
+    sshd.show(&["host"]).await;
+    let error = connect(ssh, &credentials).await.expect_err("the old key");
+    let LinkError::HostKey(HostKeyError::Changed { pinned, presented, .. }) = &error else { panic!("{error}") };
+    assert_eq!((pinned, presented), (&vec![keys[1].fingerprint()], &keys[0].fingerprint()));
 }
 
 #[tokio::test]

@@ -82,6 +82,7 @@ impl Room {
             store: store.clone(),
             key: DeviceKey::load_or_create(&at("home/identity_ed25519")).expect("made"),
             token_file: at("home/control_token"),
+            host_keys_file: at("home/host_keys"),
             home: None,
             accounts: Accounts::new(at("home/providers")),
             servers: Servers::new(Connections::new(at("home/mcp"))),

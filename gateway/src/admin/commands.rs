@@ -10,7 +10,7 @@ use deskgate_protocol::DeviceId;
 use deskgate_protocol::management::Application;
 use serde_json::json;
 
-use super::{Answer, Ask, DeviceView, Invitation, No, applications, runs, sendings};
+use super::{Answer, Ask, DeviceView, Invitation, No, applications, host_key, runs, sendings};
 use crate::exit::{Exit, Failure};
 use crate::output::{Output, table};
 use crate::socket::{self, CallError};
@@ -24,8 +24,12 @@ pub enum Admin {
     /// The private control token
     #[command(subcommand)]
     Token(Token),
-    /// The SSH host key's fingerprint, for the desktop user to compare
-    HostKey,
+    /// The SSH host key's fingerprint, for the desktop user to compare; and a new key
+    HostKey {
+        /// Without one, the key is shown.
+        #[command(subcommand)]
+        command: Option<host_key::HostKeyCommand>,
+    },
     /// The hosts that callbacks may go to
     #[command(subcommand)]
     Allowlist(sendings::Allowlist),
@@ -156,19 +160,7 @@ pub async fn run(socket: &Path, command: Admin, out: Output) -> Result<(), Failu
         Admin::Delivery(command) => sendings::delivery(socket, command, out).await,
         Admin::App(command) => applications::run(socket, command, out).await,
         Admin::Run(command) => runs::run(socket, command, out).await,
-        Admin::HostKey => match ask(socket, Ask::HostKey).await? {
-            Answer::HostKey { key: Some((fingerprint, public_key)) } => {
-                let value = json!({ "fingerprint": fingerprint, "public_key": public_key });
-                out.result("host-key/1", &value, || format!("{fingerprint}\n{public_key}"));
-                Ok(())
-            }
-            Answer::HostKey { key: None } => {
-                let message = "This gateway has no SSH listener. Set ssh.listen, or use the host key of this server's sshd:\n  \
-                               ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub";
-                Err(Failure::new(Exit::NotSetUp, message))
-            }
-            other => Err(unexpected(&other)),
-        },
+        Admin::HostKey { command } => host_key::run(socket, command, out).await,
     }
 }
 

@@ -19,6 +19,7 @@ pub mod bundle;
 pub mod check;
 pub mod commands;
 pub mod doctor;
+pub mod host_key;
 pub mod office;
 mod public;
 pub mod runs;
@@ -77,8 +78,8 @@ pub enum Ask {
         /// Whether whoever asks writes it into a file.
         to_file: bool,
     },
-    /// The SSH host key.
-    HostKey,
+    /// About the SSH host keys.
+    HostKey(host_key::HostKeyAsk),
     /// Read again what can change without a restart.
     Reload,
     /// The hosts that callbacks may go to.
@@ -152,10 +153,10 @@ pub enum Answer {
         /// Where the gateway keeps it.
         kept_in: Option<String>,
     },
-    /// The SSH host key; absent when there is no SSH listener.
-    HostKey {
-        /// `SHA256:…` and the key's text.
-        key: Option<(String, String)>,
+    /// The SSH host keys; absent when there is no SSH listener.
+    HostKeys {
+        /// The keys.
+        keys: Option<Box<host_key::HostKeysView>>,
     },
     /// Hosts that callbacks may go to, sorted.
     Hosts {

@@ -15,7 +15,7 @@ use deskgate_protocol::{DeviceId, VERSION};
 use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 
-use super::{Answer, Ask, DeviceView, Invitation, No, Paired, Status, applications, no, runs, sendings};
+use super::{Answer, Ask, DeviceView, Invitation, No, Paired, Status, applications, host_key, no, runs, sendings};
 use crate::addresses::Addresses;
 use crate::domain::desktop::Desktop;
 use crate::domain::devices::{PairError, pair};
@@ -25,6 +25,7 @@ use crate::pulse::Pulse;
 use crate::store::devices::{Device, Presence};
 use crate::store::{self, Store};
 use crate::tls::{Tls, TlsError};
+use crate::tunnel::HostKeys;
 use crate::{socket, token};
 
 /// What the answers are made from.
@@ -34,8 +35,8 @@ pub struct Office {
     pub store: Store,
     /// Where the gateway can be reached.
     pub addresses: Addresses,
-    /// Fingerprint and text of the SSH host key.
-    pub host_key: Option<(String, String)>,
+    /// The keys of its own SSH listener.
+    pub host_keys: Option<HostKeys>,
     /// The private control socket.
     pub control_socket: Option<PathBuf>,
     /// The file of the gateway's own control token; `None` when it was given from outside.
@@ -97,7 +98,7 @@ impl Office {
             Ask::Reload => self.reload(),
             Ask::PrivateCluster => Ok(Answer::PrivateCluster { url: self.private_cluster.clone() }),
             Ask::TrialTicket => Ok(Answer::TrialTicket { ticket: self.trials.ticket() }),
-            Ask::HostKey => Ok(Answer::HostKey { key: self.host_key.clone() }),
+            Ask::HostKey(ask) => host_key::answer(self, ask).await,
             Ask::App(ask) => applications::answer(self, ask).await,
             Ask::Run(ask) => runs::answer(self, ask).await,
             ask => sendings::answer(&self.store, ask).await,
@@ -143,7 +144,7 @@ impl Office {
         let shown = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
         let invitation = Invitation {
             ssh_address: self.addresses.ssh_public.clone(),
-            host_key_fingerprint: self.host_key.as_ref().map(|(fingerprint, _)| fingerprint.clone()),
+            host_key_fingerprint: self.host_keys.as_ref().map(|keys| keys.current().fingerprint()),
             control_socket: shown(&self.control_socket),
             address: format!("{}/api/v1", self.addresses.public_url),
             token_file: shown(&self.token_file),

@@ -24,6 +24,7 @@ use crate::domain::devices::Clocks;
 use crate::hosted::Judge;
 use crate::seal::Seal;
 use crate::store::Store;
+use crate::tunnel::HostKeys;
 
 /// What every session needs.
 #[derive(Clone)]
@@ -46,6 +47,8 @@ pub struct Door {
     pub public_url: String,
     /// Judges the tokens of accounts; `None`: devices do not come with any.
     pub judge: Option<Judge>,
+    /// The keys of its own SSH listener; `None`: it has none.
+    pub host_keys: Option<HostKeys>,
     /// Cancelled when the gateway stops.
     pub stop: CancellationToken,
 }

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use deskgate_protocol::control::{Challenge, DeviceFrame, GatewayFrame, Hello, Policy, Refused, RefusedCode, Welcome};
-use deskgate_protocol::{PROTOCOL, VERSION};
+use deskgate_protocol::control::{
+    Challenge, DeviceFrame, GatewayFrame, Hello, Policy, ProvenHostKey, Refused, RefusedCode, Welcome,
+};
+use deskgate_protocol::identity::HostKeyProof;
+use deskgate_protocol::{DeviceId, PROTOCOL, VERSION};
 use tokio::time::timeout;
 
 use super::door::{Door, Way};
@@ -64,6 +67,7 @@ pub(super) async fn enter(
         Ok(None) => return None,
         Ok(Some(Ok((welcome, session, held, settlements)))) => {
             if let Ok(Ok(())) = timeout(time, writer.send(&GatewayFrame::Welcome(welcome))).await {
+                note_host_key(door, &way, session.device_id).await;
                 let grant = if let Way::Account(grant) = way { Some(grant) } else { None };
                 return Some(Entered { reader, writer, session, grant, held, settlements });
             }
@@ -124,8 +128,29 @@ async fn admit(door: &Door, challenged: &Challenged, way: &Way, hello: Hello) ->
         offer_ms: milliseconds(door.clocks.offer),
         unacknowledged_events: UNACKNOWLEDGED_EVENTS,
     };
-    let welcome = Welcome { device_id: session.device_id, epoch: session.epoch, protocol, policy };
+    let host_keys = host_keys(door, challenged, &hello);
+    let welcome = Welcome { device_id: session.device_id, epoch: session.epoch, protocol, policy, host_keys };
     Ok((welcome, session, held, settlements))
+}
+
+/// What a device that came through this gateway's own listener is told of its keys. To the others they mean nothing.
+fn host_keys(door: &Door, challenged: &Challenged, hello: &Hello) -> Vec<ProvenHostKey> {
+    let (Some(keys), Some(device), Some(nonce)) = (&door.host_keys, &challenged.tunnel_key, &hello.nonce) else {
+        return Vec::new();
+    };
+    keys.proven(&HostKeyProof { gateway_id: door.gateway_id, nonce, device })
+}
+
+/// So that whoever replaces the host key knows whom that would lock out.
+async fn note_host_key(door: &Door, way: &Way, device_id: DeviceId) {
+    let told = match (way, &door.host_keys) {
+        (Way::Private(Some(_)), Some(keys)) => Some(keys.next().unwrap_or_else(|| keys.current()).fingerprint()),
+        (Way::Private(None), Some(_)) => None,
+        (Way::Account(_), _) | (_, None) => return,
+    };
+    if let Err(error) = door.store.note_host_key(device_id, told.as_deref()).await {
+        tracing::debug!(%error, "of which host key a device was told could not be written");
+    }
 }
 
 fn random_nonce() -> String {

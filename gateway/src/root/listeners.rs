@@ -8,12 +8,12 @@ use tokio::net::{TcpListener, UnixListener};
 use super::{Settings, StartError};
 use crate::addresses::Addresses;
 use crate::socket;
-use crate::tunnel::HostKey;
+use crate::tunnel::HostKeys;
 
 /// The bound listeners, and where they are reached.
 pub(super) struct Listeners {
     pub(super) http: TcpListener,
-    pub(super) ssh: Option<(TcpListener, HostKey)>,
+    pub(super) ssh: Option<(TcpListener, HostKeys)>,
     pub(super) ops: Option<TcpListener>,
     pub(super) control: Option<UnixListener>,
     pub(super) admin: Option<UnixListener>,
@@ -26,8 +26,8 @@ impl Listeners {
         let http = listen(settings.listen).await?;
         let ssh = match settings.ssh_listen {
             Some(address) => {
-                let host_key = HostKey::load_or_create(&settings.state_dir.join("ssh_host_ed25519_key"))?;
-                Some((listen(address).await?, host_key))
+                let host_keys = HostKeys::load_or_create(&settings.state_dir)?;
+                Some((listen(address).await?, host_keys))
             }
             None => None,
         };

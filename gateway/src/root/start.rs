@@ -39,7 +39,7 @@ use crate::store::cluster::{self, Cluster};
 use crate::store::{Database, OpenError, Store};
 use crate::tasks::Tasks;
 use crate::tls::Tls;
-use crate::tunnel::HostKey;
+use crate::tunnel::HostKeys;
 use crate::wake::Wake;
 use crate::{control, http, ops, store, token, tunnel, upkeep};
 
@@ -109,6 +109,7 @@ impl Gateway {
             seal: seal.clone(),
             public_url: addresses.public_url.clone(),
             judge: judged(&addresses.public_url).map_err(StartError::IssuerRoots)?,
+            host_keys: ssh.as_ref().map(|(_, keys)| keys.clone()),
             stop: draining.clone(),
         };
         let (queue, turning) = (Pulse::default(), Pulse::default());
@@ -130,15 +131,14 @@ impl Gateway {
             start.operations(listener, queue.clone());
         }
         start.api(http, &addresses, &door, seal);
-        let host_key = ssh.as_ref().map(|(_, key)| (key.fingerprint(), key.public_key()));
-        if let Some((listener, host_key)) = ssh {
-            start.tunnel(listener, host_key, door.clone());
+        if let Some((listener, host_keys)) = ssh {
+            start.tunnel(listener, host_keys, door.clone());
         }
         if let Some(listener) = control {
             start.doors.spawn("control socket", control::socket::serve(listener, door.clone()));
         }
         if let Some(listener) = admin {
-            start.office(listener, addresses.clone(), host_key, door.clone(), queue);
+            start.office(listener, addresses.clone(), door.clone(), queue);
         }
         let reload = start.reload();
         let Start { settings, doors, works, draining, .. } = start;
@@ -257,30 +257,23 @@ impl Start {
     }
 
     /// The SSH listener for devices.
-    fn tunnel(&self, listener: TcpListener, host_key: HostKey, door: Door) {
+    fn tunnel(&self, listener: TcpListener, host_keys: HostKeys, door: Door) {
         let name = self.settings.control_socket.clone().unwrap_or_else(|| PathBuf::from(CONTROL_SOCKET));
         let config = tunnel::Config::new(name.display().to_string());
         let (arrivals, arrived) = mpsc::channel(16);
         let admission = Arc::new(PairedDevices(self.store.clone()));
-        let serving = tunnel::serve(listener, host_key, config, admission, arrivals, self.works.stopping());
+        let serving = tunnel::serve(listener, host_keys, config, admission, arrivals, self.works.stopping());
         self.works.spawn("tunnel", serving);
         self.doors.spawn("arrivals", receive(arrived, door));
     }
 
     /// The administrator's socket.
-    fn office(
-        &self,
-        listener: UnixListener,
-        addresses: Addresses,
-        host_key: Option<(String, String)>,
-        door: Door,
-        queue: Pulse,
-    ) {
+    fn office(&self, listener: UnixListener, addresses: Addresses, door: Door, queue: Pulse) {
         let (settings, reload) = (&self.settings, self.reload());
         let office = Office {
             store: self.store.clone(),
             addresses,
-            host_key,
+            host_keys: door.host_keys.clone(),
             control_socket: settings.control_socket.clone(),
             token_file: settings.control_token.is_none().then(|| settings.state_dir.join(token::FILE)),
             retention: settings.limits.retention,

@@ -17,6 +17,9 @@ use super::runs::{json, word};
 use super::{Error, Store, patiently};
 use crate::wake::Topic;
 
+/// What stands for the host key of a server's own sshd.
+const SSHD: &str = "sshd";
+
 /// Where a device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
@@ -310,6 +313,26 @@ impl Store {
         self.durable_rows(sql, &params).await?;
         self.wake().changed(Topic::Queue(session.device_id));
         Ok(())
+    }
+
+    /// Remembers of which host key a device was told; `None`: it came through a server's sshd, which has its own.
+    pub async fn note_host_key(&self, device_id: DeviceId, fingerprint: Option<&str>) -> Result<(), Error> {
+        let sql = "-- devices::note_host_key
+            UPDATE devices SET told_host_key = $2 WHERE device_id = $1 AND told_host_key IS DISTINCT FROM $2";
+        self.relaxed_rows(sql, &[&device_id.uuid(), &fingerprint.unwrap_or(SSHD)]).await.map(drop)
+    }
+
+    /// The names of paired devices that know this host key, and of those that need to and do not.
+    pub async fn told_of_host_key(&self, fingerprint: &str) -> Result<(Vec<String>, Vec<String>), Error> {
+        let sql = "-- devices::told_of_host_key
+            SELECT name, told_host_key IS NOT DISTINCT FROM $1 FROM devices
+            WHERE revoked_at IS NULL AND account_issuer IS NULL AND told_host_key IS DISTINCT FROM $2 ORDER BY name";
+        let (mut told, mut not_told) = (Vec::new(), Vec::new());
+        for row in self.relaxed_rows(sql, &[&fingerprint, &SSHD]).await? {
+            let names = if row.try_get(1)? { &mut told } else { &mut not_told };
+            names.push(row.try_get(0)?);
+        }
+        Ok((told, not_told))
     }
 
     /// Ends a session: the device is away, unless a newer session is up. Leases run on.

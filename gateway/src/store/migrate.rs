@@ -33,6 +33,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 13, name: "administrator", sql: include_str!("../../migrations/0013_administrator.sql") },
     Migration { version: 14, name: "own_deliveries", sql: include_str!("../../migrations/0014_own_deliveries.sql") },
     Migration { version: 15, name: "accounts", sql: include_str!("../../migrations/0015_accounts.sql") },
+    Migration { version: 16, name: "host_keys", sql: include_str!("../../migrations/0016_host_keys.sql") },
 ];
 
 /// Any number that nobody else uses as an advisory lock in this database.

@@ -17,7 +17,7 @@ use super::arrival::Slot;
 use super::door::{Door, DoorError};
 use super::gate::Ticket;
 use super::line::Line;
-use super::{Admission, Arrival, Config, HostKey, suite};
+use super::{Admission, Arrival, Config, HostKeys, suite};
 
 /// How long a peer has to take the last bytes and close, once its stream was dropped.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -30,32 +30,36 @@ pub(super) struct House {
     pub(super) config: Config,
     pub(super) admission: Arc<dyn Admission>,
     pub(super) arrivals: mpsc::Sender<Arrival>,
-    ssh: Arc<SshConfig>,
+    host_keys: HostKeys,
 }
 
 impl House {
     pub(super) fn new(
-        host_key: HostKey,
+        host_keys: HostKeys,
         config: Config,
         admission: Arc<dyn Admission>,
         arrivals: mpsc::Sender<Arrival>,
     ) -> Self {
-        let ssh = Arc::new(SshConfig {
+        Self { config, admission, arrivals, host_keys }
+    }
+
+    /// The rules of SSH, with the host key of this moment.
+    fn ssh(&self) -> Arc<SshConfig> {
+        Arc::new(SshConfig {
             // The protocol demands a name; versions are told to paired devices only, further in.
             server_id: SshId::Standard(Cow::Borrowed("SSH-2.0-Deskgate")),
             methods: MethodSet::from(&[MethodKind::PublicKey][..]),
             auth_rejection_time: REJECTION,
             // OpenSSH asks with "none" first to learn the methods: that is no attempt to guess.
             auth_rejection_time_initial: Some(Duration::ZERO),
-            keys: vec![host_key.private()],
+            keys: vec![self.host_keys.current().private()],
             preferred: suite::preferred(),
             max_auth_attempts: 3,
             inactivity_timeout: None,
-            keepalive_interval: Some(config.keepalive_interval),
-            keepalive_max: config.keepalive_max,
+            keepalive_interval: Some(self.config.keepalive_interval),
+            keepalive_max: self.config.keepalive_max,
             ..SshConfig::default()
-        });
-        Self { config, admission, arrivals, ssh }
+        })
     }
 
     /// Waits until nobody takes arrivals any more.
@@ -116,7 +120,7 @@ pub(super) async fn run(
 
     let started = tokio::select! {
         () = leave() => return,
-        started = timeout_at(grace_ends, run_stream(Arc::clone(&house.ssh), line, door)) => started,
+        started = timeout_at(grace_ends, run_stream(house.ssh(), line, door)) => started,
     };
     let session = match started {
         Ok(Ok(session)) => session,

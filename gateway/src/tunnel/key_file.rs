@@ -74,13 +74,32 @@ pub enum KeyFileError {
 /// programs that start at once, both end up with the same key. Missing folders are made with mode
 /// 0700. A symbolic link as the last part of the path is refused.
 pub fn load_or_create(path: &Path) -> Result<PrivateKey, KeyFileError> {
-    match load(path) {
-        Err(KeyFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+    match load_if_there(path)? {
+        Some(key) => Ok(key),
+        None => {
             create(path)?;
             load(path)
         }
-        result => result,
     }
+}
+
+/// Reads the key in `path`, if there is one.
+pub fn load_if_there(path: &Path) -> Result<Option<PrivateKey>, KeyFileError> {
+    match load(path) {
+        Err(KeyFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some),
+    }
+}
+
+/// Puts the key file `from` in the place of the one at `to`, in one step and for good.
+pub fn replace(from: &Path, to: &Path) -> Result<(), KeyFileError> {
+    let io_error = |source| KeyFileError::Io { what: "replace", path: to.to_owned(), source };
+    fs::rename(from, to).map_err(io_error)?;
+    File::open(folder_of(to)).and_then(|folder| folder.sync_all()).map_err(io_error)
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn load(path: &Path) -> Result<PrivateKey, KeyFileError> {
@@ -116,7 +135,7 @@ fn parse(file: File, path: &Path) -> Result<PrivateKey, KeyFileError> {
 
 fn create(path: &Path) -> Result<(), KeyFileError> {
     let io_error = |source| KeyFileError::Io { what: "create", path: path.to_owned(), source };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder_of(path);
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io_error)?;
 
     let key = PrivateKey::random(&mut rand::rng(), Algorithm::Ed25519)

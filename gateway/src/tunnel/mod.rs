@@ -40,7 +40,7 @@ pub mod key_file;
 pub mod line;
 pub mod suite;
 
-pub use host_key::HostKey;
+pub use host_key::{HostKey, HostKeys, RotateError};
 pub use key_file::KeyFileError;
 
 /// The rules of the listener.
@@ -128,13 +128,14 @@ impl std::fmt::Debug for Arrival {
     }
 }
 
-/// Accepts connections until `stop`, and hands over each device that came in.
+/// Accepts connections until `stop`, and hands over each device that came in. Each connection is shown the host key
+/// that is current when it begins.
 ///
 /// Returns when `stop` is cancelled or nobody takes arrivals any more, with every connection ended;
 /// dropping the future ends them too. A full `arrivals` queue makes devices wait within their grace.
 pub async fn serve(
     listener: TcpListener,
-    host_key: HostKey,
+    host_keys: HostKeys,
     config: Config,
     admission: Arc<dyn Admission>,
     arrivals: mpsc::Sender<Arrival>,
@@ -143,7 +144,7 @@ pub async fn serve(
     // Our own, so that ending for want of a receiver does not stop anything else.
     let stop = stop.child_token();
     let gate = gate::Gate::new(&config);
-    let house = Arc::new(connection::House::new(host_key, config, admission, arrivals));
+    let house = Arc::new(connection::House::new(host_keys, config, admission, arrivals));
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {

@@ -199,6 +199,7 @@ fn hello(device: &SigningKey, challenge: &Challenge) -> DeviceFrame {
         protocol: PROTOCOL,
         signature: proof.sign(device),
         device_name: Some("Ada's laptop".to_owned()),
+        nonce: None,
         in_flight: Vec::new(),
     })
 }

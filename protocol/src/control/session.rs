@@ -33,6 +33,9 @@ pub struct Hello {
     /// What its user calls it, where that is not known from its pairing: on a line of a hosted gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_name: Option<String>,
+    /// Random, for this session only: what the gateway's host keys sign. Without it, none are told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nonce: Option<String>,
     /// Every run in its journal that the gateway has not acknowledged as finished.
     pub in_flight: Vec<InFlight>,
 }
@@ -79,6 +82,19 @@ pub struct Welcome {
     pub protocol: u32,
     /// The times and limits of this session.
     pub policy: Policy,
+    /// All host keys of the gateway's own SSH listener, to a device that came through it: the one it shows now, and one
+    /// that it will show in future. A key that is not among them any more is not the gateway's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host_keys: Vec<ProvenHostKey>,
+}
+
+/// A host key, and that whoever speaks has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProvenHostKey {
+    /// Its public half.
+    pub public_key: PublicKey,
+    /// [`crate::identity::HostKeyProof`], base64.
+    pub signature: String,
 }
 
 /// The times and limits of a session.

@@ -19,7 +19,8 @@ fn every_frame_of_a_gateway_is_written_and_read_as_ever() {
     let (run_id, attempt) = (run_id(), 2);
     every!(file, GatewayFrame {
         Challenge: GatewayFrame::Challenge(challenge());
-        Welcome: GatewayFrame::Welcome(welcome());
+        Welcome: GatewayFrame::Welcome(welcome()),
+            GatewayFrame::Welcome(Welcome { host_keys: vec![host_key()], ..welcome() });
         Refused: GatewayFrame::Refused(refused()), GatewayFrame::Refused(refused_in_short());
         Offer: GatewayFrame::Offer(offer()), GatewayFrame::Offer(Offer { traceparent: None, ..offer() }),
             GatewayFrame::Offer(Offer { conversation: Some(id(8)), generation: Some(4), ..offer() }),
@@ -46,7 +47,8 @@ fn every_frame_of_a_device_is_written_and_read_as_ever() {
     let finish = |outcome| DeviceFrame::Finish { run_id, attempt, seq: 4, outcome };
     every!(file, DeviceFrame {
         Hello: DeviceFrame::Hello(hello()),
-            DeviceFrame::Hello(Hello { device_name: Some("Laptop".to_owned()), ..hello() });
+            DeviceFrame::Hello(Hello { device_name: Some("Laptop".to_owned()), ..hello() }),
+            DeviceFrame::Hello(Hello { nonce: Some("00ff".to_owned()), ..hello() });
         Ready: DeviceFrame::Ready { slots: 4, full: Vec::new() },
             DeviceFrame::Ready { slots: 0, full: vec![endpoint_id()] };
         Accept: DeviceFrame::Accept { run_id, attempt };
@@ -115,13 +117,18 @@ fn hello() -> Hello {
         protocol: ProtocolRange { min: 1, max: 1 },
         signature: "c2lnbmF0dXJl".to_owned(),
         device_name: None,
+        nonce: None,
         in_flight: vec![InFlight { run_id: run_id(), attempt: 2, status: InFlightStatus::Running }],
     }
 }
 
 fn welcome() -> Welcome {
     let policy = Policy { heartbeat_ms: 15_000, lease_ms: 45_000, offer_ms: 15_000, unacknowledged_events: 256 };
-    Welcome { device_id: id(6), epoch: 12, protocol: 1, policy }
+    Welcome { device_id: id(6), epoch: 12, protocol: 1, policy, host_keys: Vec::new() }
+}
+
+fn host_key() -> ProvenHostKey {
+    ProvenHostKey { public_key: PublicKey::of(&signing_key()), signature: "c2lnbmF0dXJl".to_owned() }
 }
 
 fn offer() -> Offer {

@@ -116,7 +116,8 @@ async fn a_service_whose_run_waits_for_a_person_keeps_its_own_runs_in_the_queue_
     for run_id in &behind {
         let run = backend.run(run_id).await;
         assert_eq!(text(&run, "/state"), "queued");
-        assert!(run["attempt"].as_u64() <= Some(1), "it was not offered again and again: {run}");
+        // A claim that was under way when the service became full may bring one back.
+        assert!(run["attempt"].as_u64() <= Some(2), "it was not offered again and again: {run}");
     }
 }
 

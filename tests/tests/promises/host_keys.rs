@@ -1,7 +1,8 @@
 //! A server that is not the pinned one is blocked, and both fingerprints stand side by side wherever it is told.
 
 use deskgate_tests::visitor::Visitor;
-use deskgate_tests::{Device, GatewayProcess, Postgres};
+use deskgate_tests::{Device, GatewayProcess, Postgres, until};
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::text;
@@ -50,4 +51,52 @@ async fn an_unknown_or_changed_host_key_is_shown_beside_the_pinned_one_and_block
     device.save(&["--host-key", &shown]).await.ok();
     device.connected().await;
     assert!(!visitor.page("/connection").await.text.contains("Shown by the server"));
+}
+
+#[tokio::test]
+async fn an_announced_host_key_takes_over_without_a_persons_work_and_blocks_only_whom_the_administrator_knew_of() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let (present, mut absent) = tokio::join!(Device::paired_with(&gateway), Device::paired_with(&gateway));
+    for (device, name) in [(&present, "present"), (&absent, "absent")] {
+        gateway.admin(&["device", "rename", &device.device_id().await, name]).await.ok();
+    }
+    absent.stop(Signal::TERM).await;
+    let early = gateway.admin(&["host-key", "rotate"]).await;
+    assert!(early.exit == 6 && early.stderr.contains("host-key announce"), "{early:?}");
+
+    let old = text(&gateway.admin(&["host-key"]).await.ok(), "/fingerprint").to_owned();
+    let announced = gateway.admin(&["host-key", "announce"]).await.ok();
+    let new = text(&announced, "/next/fingerprint").to_owned();
+    assert_eq!(announced["next"]["not_told"], json!(["absent", "present"]), "{announced}");
+    present.line().cut();
+    present.line().heal();
+    until("the next session tells it", async || {
+        let told = gateway.admin(&["host-key"]).await.ok()["next"]["told"].clone();
+        if told == json!(["present"]) { Ok(()) } else { Err(told.to_string()) }
+    })
+    .await;
+    let status = present.connected().await;
+    assert_eq!(status["announced_host_keys"], json!([old, new]), "{status}");
+
+    let refused = gateway.admin(&["host-key", "rotate"]).await;
+    assert!(refused.exit == 6 && refused.stderr.starts_with("absent would refuse this gateway"), "{refused:?}");
+    let rotated = gateway.admin(&["host-key", "rotate", "--accept-risk=block-devices"]).await.ok();
+    assert_eq!((text(&rotated, "/fingerprint"), &rotated["next"]), (new.as_str(), &json!(null)));
+
+    present.line().cut();
+    present.line().heal();
+    until("it has followed", async || {
+        let status = present.status().await;
+        if status["announced_host_keys"] == json!([new]) && status["line"]["state"] == "connected" {
+            return Ok(());
+        }
+        Err(status.to_string())
+    })
+    .await;
+    absent.start().await;
+    let status = absent.line_is("disconnected").await;
+    assert_eq!(status["line"]["host_keys"], json!({ "pinned": [old], "presented": new }), "{status}");
+    absent.save(&["--host-key", &new]).await.ok();
+    absent.connected().await;
 }

@@ -34,7 +34,22 @@ pub(crate) const PARTS: [Part; 3] = [
             // The doors. They decide nothing: domain does, and store keeps what was decided. They hold
             // the store's handle and pass its values on.
             ("http", &["domain", "store", "wake", "clock", "tasks", "config", "networks", "tls", "meters", "hosted"]),
-            ("control", &["domain", "store", "wake", "clock", "tasks", "config", "socket", "token", "seal", "hosted"]),
+            (
+                "control",
+                &[
+                    "domain",
+                    "store",
+                    "wake",
+                    "clock",
+                    "tasks",
+                    "config",
+                    "socket",
+                    "token",
+                    "seal",
+                    "hosted",
+                    "tunnel::HostKeys",
+                ],
+            ),
             (
                 "admin",
                 &[
@@ -54,6 +69,8 @@ pub(crate) const PARTS: [Part; 3] = [
                     "seal",
                     "consent",
                     "support",
+                    "tunnel::HostKey",
+                    "tunnel::HostKeys",
                 ],
             ),
             ("callbacks", &["domain", "store", "wake", "clock", "tasks", "config", "seal", "signing", "meters", "tls"]),
@@ -197,7 +214,7 @@ pub(crate) const PARTS: [Part; 3] = [
             ("services", &["store", "tools", "assistant", "mcp", "config"]),
             // Of tools the store keeps what a call would do.
             ("store", &["services", "settings", "health", "tools", "secrets", "config"]),
-            ("link", &["identity", "account", "config"]),
+            ("link", &["identity", "account", "secrets::write_private", "config"]),
             ("account", &["secrets", "config"]),
             ("settings", &["link", "account", "power", "secrets", "config"]),
             ("identity", &["secrets", "config"]),

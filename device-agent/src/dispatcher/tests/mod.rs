@@ -208,7 +208,7 @@ impl Device {
             let (sender, from) = mpsc::channel(64);
             let policy =
                 Policy { heartbeat_ms: 1000, lease_ms: 3000, offer_ms: 1000, unacknowledged_events: self.window };
-            let welcome = Welcome { device_id: DeviceId::new(), epoch: 1, protocol: 1, policy };
+            let welcome = Welcome { device_id: DeviceId::new(), epoch: 1, protocol: 1, policy, host_keys: Vec::new() };
             // A dial of a process that crashed meanwhile has nobody to answer to.
             if dial.answer.send(TestSession { welcome, frames, sender }).is_ok() {
                 return (Peer { to, from }, dial.in_flight);

@@ -212,6 +212,9 @@ async fn a_full_service_is_named_until_a_run_of_it_ends_and_no_slot_is_kept_from
     peer.send(GatewayFrame::Offer(second.clone())).await;
     let (slots, named) = peer.full(&[]).await;
     assert_eq!((slots, &named[..]), (1, &[full.endpoint_id][..]), "the slot that the refused run used up");
+    let (run_id, code) = (second.run_id, RefuseCode::Busy);
+    let refusal = DeviceFrame::Refuse { run_id, attempt: 1, code };
+    assert_eq!(peer.frame().await, refusal, "only then, or the run would come again at once");
     peer.start(&other.offer("say")).await;
     let (run_id, ..) = peer.finish().await;
     assert_ne!(run_id, first.run_id);
@@ -234,8 +237,8 @@ async fn a_run_that_waits_for_its_owner_keeps_its_service_full_and_no_other() {
     let waiting = full.offer("say");
     peer.send(GatewayFrame::Offer(waiting.clone())).await;
     let (run_id, code) = (waiting.run_id, RefuseCode::Busy);
-    assert_eq!(peer.frame().await, DeviceFrame::Refuse { run_id, attempt: 1, code });
     assert_eq!(peer.full(&[]).await.1, [full.endpoint_id]);
+    assert_eq!(peer.frame().await, DeviceFrame::Refuse { run_id, attempt: 1, code });
     peer.start(&other.offer("say")).await;
     peer.finish().await;
     peer.send(GatewayFrame::Ack { run_id: lost.run_id, attempt: 1, through: 1 }).await;

@@ -1,10 +1,11 @@
 //! The gateway's side of the WebSocket, as far as the link needs it.
 
-use deskgate_protocol::control::{Challenge, DeviceFrame, GatewayFrame, Policy, Refused, Welcome};
+use deskgate_protocol::control::{Challenge, DeviceFrame, GatewayFrame, Policy, ProvenHostKey, Refused, Welcome};
 use deskgate_protocol::frame::{decode, encode};
-use deskgate_protocol::identity::HelloProof;
+use deskgate_protocol::identity::{HelloProof, HostKeyProof, PublicKey};
 use deskgate_protocol::secret::ControlToken;
 use deskgate_protocol::{DeviceId, GatewayId, PROTOCOL, VERSION};
+use ed25519_dalek::SigningKey;
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::tungstenite::Message;
@@ -18,6 +19,8 @@ pub struct Gateway {
     pub version: String,
     pub heartbeat_ms: u64,
     pub refuse: Option<Refused>,
+    /// What it announces as its host keys, and the keys that sign it.
+    pub host_keys: Vec<(PublicKey, SigningKey)>,
 }
 
 impl Gateway {
@@ -28,6 +31,7 @@ impl Gateway {
             version: VERSION.to_owned(),
             heartbeat_ms: 15_000,
             refuse: None,
+            host_keys: Vec::new(),
         }
     }
 
@@ -68,7 +72,17 @@ impl Gateway {
         }
         let policy =
             Policy { heartbeat_ms: self.heartbeat_ms, lease_ms: 45_000, offer_ms: 15_000, unacknowledged_events: 64 };
-        let welcome = Welcome { device_id: DeviceId::new(), epoch: 1, protocol: 1, policy };
+        let proof = HostKeyProof {
+            gateway_id: self.id,
+            nonce: hello.nonce.as_deref().expect("a device has its own nonce"),
+            device: &hello.public_key,
+        };
+        let announce = |(public_key, signer): &(PublicKey, SigningKey)| ProvenHostKey {
+            public_key: *public_key,
+            signature: proof.sign(signer),
+        };
+        let host_keys = self.host_keys.iter().map(announce).collect();
+        let welcome = Welcome { device_id: DeviceId::new(), epoch: 1, protocol: 1, policy, host_keys };
         side.send(&GatewayFrame::Welcome(welcome)).await;
         Some(side)
     }

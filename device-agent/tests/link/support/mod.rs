@@ -24,7 +24,14 @@ pub fn device_key(folder: &Path, name: &str) -> DeviceKey {
 }
 
 pub fn ssh(port: u16, pin: HostPin) -> Ssh {
-    Ssh { host: "127.0.0.1".to_owned(), port, user: "deskgate".to_owned(), socket_path: SOCKET.to_owned(), pin }
+    Ssh {
+        host: "127.0.0.1".to_owned(),
+        port,
+        user: "deskgate".to_owned(),
+        socket_path: SOCKET.to_owned(),
+        pin,
+        followed: None,
+    }
 }
 
 pub fn pinned(fingerprint: &str) -> HostPin {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use deskgate::identity::DeviceKey;
 use deskgate::link::{Credentials, Ssh};
-use deskgate_gateway::tunnel::{Admission, Arrival, Config, HostKey, Verdict, serve};
+use deskgate_gateway::tunnel::{Admission, Arrival, Config, HostKey, HostKeys, Verdict, serve};
 use deskgate_protocol::identity::PublicKey;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -56,7 +56,8 @@ impl Server {
         let device = device_key(folder.path(), "device");
         let paired = Arc::new(Paired::default());
         paired.set(&device, Verdict::Admit);
-        let host_key = HostKey::load_or_create(&folder.path().join("host")).expect("a host key");
+        let host_keys = HostKeys::load_or_create(&folder.path().join("host")).expect("a host key");
+        let host_key = host_keys.current();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("bound").port();
         let mut config = Config { accepts_per_second_per_source: 10_000, ..Config::new(SOCKET) };
@@ -64,7 +65,7 @@ impl Server {
         let (sender, arrivals) = mpsc::channel(16);
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        tasks.spawn(serve(listener, host_key.clone(), config, Arc::clone(&paired) as _, sender, stop.clone()));
+        tasks.spawn(serve(listener, host_keys, config, Arc::clone(&paired) as _, sender, stop.clone()));
         Self { port, host_key, paired, arrivals, gateway: Gateway::new(), device, folder, stop, tasks }
     }
 

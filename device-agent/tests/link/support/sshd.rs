@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use deskgate::identity::DeviceKey;
 use deskgate::link::Ssh;
+use deskgate_protocol::identity::PublicKey;
 use tempfile::TempDir;
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;
@@ -31,44 +32,42 @@ impl Sshd {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name);
         let device = device_key(folder.path(), "device");
-        let made = Command::new("ssh-keygen")
-            .args(["-q", "-t", "ed25519", "-N", "", "-f"])
-            .arg(path("host"))
-            .status()
-            .expect("ssh-keygen runs");
-        assert!(made.success());
-        let host = fs::read_to_string(path("host.pub")).expect("made");
-        let fingerprint = host.parse::<deskgate_protocol::identity::PublicKey>().expect("a key").fingerprint();
+        let fingerprint = key(&path("host")).fingerprint();
         let line = format!("restrict,port-forwarding {}\n", device.public_key());
         fs::write(path("authorized"), line).expect("written");
         let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
         let config = format!(
-            "ListenAddress 127.0.0.1:{port}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\n\
+            "ListenAddress 127.0.0.1:{port}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\n\
              UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\n\
              {options}\n",
-            path("host").display(),
             path("authorized").display(),
         );
         fs::write(path("config"), config).expect("written");
         // Started as root it insists on this folder.
         let _ = fs::create_dir_all("/run/sshd");
-        let child = Command::new("/usr/sbin/sshd")
-            .args(["-D", "-f"])
-            .arg(path("config"))
-            .arg("-E")
-            .arg(path("log"))
-            .stdin(Stdio::null())
-            .spawn()
-            .expect("sshd starts");
+        let child = spawn(folder.path(), &["host"]);
         let mut sshd =
             Self { port, gateway: Gateway::new(), device, fingerprint, child, tasks: JoinSet::new(), folder };
         sshd.listen();
+        sshd.is_up().await;
+        sshd
+    }
+
+    /// Starts it anew with these host keys, of which it shows the first; makes those that are not there yet.
+    pub async fn show(&mut self, names: &[&str]) -> Vec<PublicKey> {
+        let keys = names.iter().map(|name| key(&self.folder.path().join(name))).collect();
+        self.child.kill().and_then(|()| self.child.wait()).expect("it ran");
+        self.child = spawn(self.folder.path(), names);
+        self.is_up().await;
+        keys
+    }
+
+    async fn is_up(&self) {
         let deadline = Instant::now() + Duration::from_secs(10);
-        while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
-            assert!(Instant::now() < deadline, "sshd listens; its log: {}", sshd.log());
+        while tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.is_err() {
+            assert!(Instant::now() < deadline, "sshd listens; its log: {}", self.log());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        sshd
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -98,6 +97,23 @@ impl Sshd {
             }
         });
     }
+}
+
+/// The public half of a key that is made if it is not there.
+fn key(path: &Path) -> PublicKey {
+    if !path.exists() {
+        let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path).status();
+        assert!(made.expect("ssh-keygen runs").success());
+    }
+    fs::read_to_string(path.with_extension("pub")).expect("made").parse().expect("a key")
+}
+
+fn spawn(folder: &Path, host_keys: &[&str]) -> Child {
+    let keys = host_keys.iter().flat_map(|name| ["-h".into(), folder.join(name).into_os_string()]);
+    let (config, log) = (folder.join("config"), folder.join("log"));
+    let mut command = Command::new("/usr/sbin/sshd");
+    command.args(["-D", "-f"]).arg(config).arg("-E").arg(log).args(keys).stdin(Stdio::null());
+    command.spawn().expect("sshd starts")
 }
 
 /// Who runs this test: an unprivileged sshd lets in nobody else.

@@ -115,6 +115,14 @@ async fn every_statement_is_understood_by_the_database() {
     store.note_refusal(&desk.key, "9.9.9", &refusal).await.expect("note_refusal");
     let refused = store.device(desk.device_id).await.expect("device").expect("there");
     assert_eq!((refused.refusal, refused.device_version.as_deref()), (Some(refusal), Some("9.9.9")));
+    let told = async |key: &str| store.told_of_host_key(key).await.expect("told_of_host_key");
+    let name = || vec!["another name".to_owned()];
+    assert_eq!(told("SHA256:new").await, (vec![], name()));
+    store.note_host_key(desk.device_id, Some("SHA256:new")).await.expect("note_host_key");
+    assert_eq!(told("SHA256:new").await, (name(), vec![]));
+    assert_eq!(told("SHA256:newer").await, (vec![], name()));
+    store.note_host_key(desk.device_id, None).await.expect("note_host_key");
+    assert_eq!(told("SHA256:newer").await, (vec![], vec![]), "it goes by the key of a server's sshd");
     // Executed by the tests of backups.
     done(&["backup::moment", "backup::tables", "backup::in_use", "backup::fence_sessions"]);
     // Executed by the tests of upgrades.
@@ -128,6 +136,8 @@ async fn every_statement_is_understood_by_the_database() {
         "devices::one",
         "devices::rename",
         "devices::note_refusal",
+        "devices::note_host_key",
+        "devices::told_of_host_key",
     ]);
 
     let (account, key) = (Account { issuer: "i".to_owned(), subject: "s".to_owned() }, a_key());

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use deskgate::identity::DeviceKey;
 use deskgate::link::{HostPin, Ssh};
-use deskgate_gateway::tunnel::{self, Admission, HostKey, Verdict};
+use deskgate_gateway::tunnel::{self, Admission, HostKeys, Verdict};
 use deskgate_protocol::identity::PublicKey;
 use deskgate_tests::sshd::Sshd;
 use serde_json::json;
@@ -52,13 +52,14 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Resul
     let (_far, port) = start(folder.path()).await?;
     let (sshd, ssh) = openssh(folder.path()).await?;
     let ours = async || -> anyhow::Result<Line> {
-        let known = HostKey::load_or_create(&folder.path().join("host_key"))?.fingerprint();
+        let known = HostKeys::load_or_create(folder.path())?.current().fingerprint();
         let ssh = Ssh {
             host: "127.0.0.1".to_owned(),
             port,
             user: "bench".to_owned(),
             socket_path: folder.path().join(SOCKET).display().to_string(),
             pin: HostPin::Fingerprint(known.parse()?),
+            followed: None,
         };
         Ok(ssh.open(&key).await?)
     };
@@ -178,10 +179,10 @@ pub(crate) fn far() -> anyhow::Result<()> {
         let unix = UnixListener::bind(&socket)?;
         let tcp = TcpListener::bind("127.0.0.1:0").await?;
         println!("{}", tcp.local_addr()?.port());
-        let host_key = HostKey::load_or_create(&folder.join("host_key"))?;
+        let host_keys = HostKeys::load_or_create(&folder)?;
         let config = tunnel::Config::new(socket.display().to_string());
         let (arrivals, mut arrived) = mpsc::channel(8);
-        tokio::spawn(tunnel::serve(tcp, host_key, config, Arc::new(Everybody), arrivals, CancellationToken::new()));
+        tokio::spawn(tunnel::serve(tcp, host_keys, config, Arc::new(Everybody), arrivals, CancellationToken::new()));
         loop {
             let line: Line = tokio::select! {
                 Some(arrival) = arrived.recv() => arrival.stream,

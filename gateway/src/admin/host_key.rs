@@ -1,0 +1,153 @@
+//! `deskgate-gateway admin host-key …`: the keys of the SSH listener, and replacing the one that is shown.
+
+use std::path::Path;
+
+use clap::Subcommand;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::commands::{ask, risk, unexpected};
+use super::office::Office;
+use super::{Answer, Ask, No, no};
+use crate::exit::{Exit, Failure};
+use crate::output::Output;
+use crate::tunnel::{HostKey, HostKeys};
+
+/// `deskgate-gateway admin host-key …`; alone, it shows the key.
+#[derive(Debug, Subcommand)]
+pub enum HostKeyCommand {
+    /// Make the next host key, and tell every device that connects that it will be shown in future
+    Announce,
+    /// Show the announced key from now on, and the old one never again
+    Rotate {
+        /// Accept what that does to devices that do not know the new key: block-devices
+        #[arg(long, value_name = "RISK")]
+        accept_risk: Option<String>,
+    },
+}
+
+/// What the running gateway is asked about its host keys.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HostKeyAsk {
+    /// What they are.
+    Show,
+    /// Announce the next one.
+    Announce,
+    /// Let it take the place of the current one.
+    Rotate {
+        /// Also if devices do not know it yet.
+        even_if_unknown: bool,
+    },
+}
+
+/// The host keys of a gateway.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HostKeysView {
+    /// The one that is shown.
+    #[serde(flatten)]
+    pub current: HostKeyView,
+    /// The one that is announced.
+    pub next: Option<NextHostKey>,
+}
+
+/// One host key.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HostKeyView {
+    /// `SHA256:…`
+    pub fingerprint: String,
+    /// As a known-hosts file has it.
+    pub public_key: String,
+}
+
+/// The key that will be shown in future.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NextHostKey {
+    /// The key.
+    #[serde(flatten)]
+    pub key: HostKeyView,
+    /// Names of the paired devices that were told of it.
+    pub told: Vec<String>,
+    /// Names of the paired devices that were not.
+    pub not_told: Vec<String>,
+}
+
+fn view(key: &HostKey) -> HostKeyView {
+    HostKeyView { fingerprint: key.fingerprint(), public_key: key.public_key().to_string() }
+}
+
+/// What the gateway answers.
+pub(super) async fn answer(office: &Office, ask: HostKeyAsk) -> Result<Answer, Answer> {
+    let Some(keys) = &office.host_keys else { return Ok(Answer::HostKeys { keys: None }) };
+    match ask {
+        HostKeyAsk::Show => {}
+        HostKeyAsk::Announce => {
+            let next = keys.announce().map_err(|error| no(No::Refused, error.to_string()))?;
+            tracing::info!(fingerprint = next.fingerprint(), "the next host key is announced");
+        }
+        HostKeyAsk::Rotate { even_if_unknown } => {
+            let not_told = current(office, keys).await?.next.map(|next| next.not_told).unwrap_or_default();
+            if !not_told.is_empty() && !even_if_unknown {
+                let message = format!(
+                    "{} would refuse this gateway: they were never told of the new host key, so their users would have to \
+                     pin it by hand. No changes were made.\nWait until they have connected, or go on with: deskgate-gateway \
+                     admin host-key rotate --accept-risk=block-devices",
+                    not_told.join(", ")
+                );
+                return Err(no(No::Refused, message));
+            }
+            let old = keys.current().fingerprint();
+            let new = keys.rotate().map_err(|error| no(No::Refused, error.to_string()))?;
+            tracing::info!(old, new = new.fingerprint(), "the host key was replaced");
+        }
+    }
+    Ok(Answer::HostKeys { keys: Some(Box::new(current(office, keys).await?)) })
+}
+
+async fn current(office: &Office, keys: &HostKeys) -> Result<HostKeysView, Answer> {
+    let next = match keys.next() {
+        Some(next) => {
+            let (told, not_told) = office.store.told_of_host_key(&next.fingerprint()).await?;
+            Some(NextHostKey { key: view(&next), told, not_told })
+        }
+        None => None,
+    };
+    Ok(HostKeysView { current: view(&keys.current()), next })
+}
+
+/// Runs the command.
+pub(super) async fn run(socket: &Path, command: Option<HostKeyCommand>, out: Output) -> Result<(), Failure> {
+    let asked = match command {
+        None => HostKeyAsk::Show,
+        Some(HostKeyCommand::Announce) => HostKeyAsk::Announce,
+        Some(HostKeyCommand::Rotate { accept_risk }) => {
+            HostKeyAsk::Rotate { even_if_unknown: risk(accept_risk.as_deref(), "block-devices")? }
+        }
+    };
+    match ask(socket, Ask::HostKey(asked)).await? {
+        Answer::HostKeys { keys: Some(keys) } => {
+            out.result("host-key/1", &json!(keys), || shown(&keys));
+            Ok(())
+        }
+        Answer::HostKeys { keys: None } => {
+            let message = "This gateway has no SSH listener. Set ssh.listen, or use the host key of this server's sshd:\n  \
+                           ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub";
+            Err(Failure::new(Exit::NotSetUp, message))
+        }
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn shown(keys: &HostKeysView) -> String {
+    let current = format!("{}\n{}", keys.current.fingerprint, keys.current.public_key);
+    let Some(next) = &keys.next else { return current };
+    let named = |names: &[String]| if names.is_empty() { "nobody".to_owned() } else { names.join(", ") };
+    format!(
+        "{current}\n\nAnnounced, to be shown after `deskgate-gateway admin host-key rotate`:\n{}\n{}\nKnown to: {}\nNot yet \
+         known to: {}",
+        next.key.fingerprint,
+        next.key.public_key,
+        named(&next.told),
+        named(&next.not_told)
+    )
+}
