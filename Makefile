@@ -9,7 +9,7 @@ BUILD := echo "build: the programs (some minutes the first time)"; cargo build -
 
 .PHONY: help
 help: ## List these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: ## Install what building and testing needs (Debian packages)
@@ -58,6 +58,18 @@ bench: ## Measure; a table on screen and target/bench/results.json
 	@scripts/setup test
 	@cargo build --release --workspace --bins
 	@cargo run --release --bin bench
+
+.PHONY: scan
+scan: ## The gateway's SSH and TLS listeners before ssh-audit and sslscan
+	@scripts/setup test
+	@$(BUILD)
+	@scripts/scan
+
+.PHONY: upgrade-trial
+upgrade-trial: ## From an earlier commit's programs (COMMIT=…) to these and back, with runs under way
+	@scripts/setup test
+	@$(BUILD)
+	@scripts/upgrade-trial $(COMMIT)
 
 .PHONY: docs
 docs: ## The documentation as a book in target/book, with every link checked

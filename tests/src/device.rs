@@ -1,5 +1,6 @@
 //! A `deskgate` agent with a home of its own, driven through its command line as a person would.
 
+use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -25,6 +26,8 @@ pub struct Device {
     folder: TempDir,
     process: Option<Process>,
     program: PathBuf,
+    /// What its agent is started through.
+    through: Vec<String>,
     /// What stands between it and its gateway, once it is paired with one.
     line: Option<Proxy>,
 }
@@ -71,7 +74,7 @@ impl Device {
     pub fn new() -> Self {
         let folder = TempDir::with_prefix("deskgate-dev-").expect("a temporary folder");
         std::fs::create_dir(folder.path().join("person")).expect("a fresh folder");
-        Self { folder, process: None, program: binaries::agent(), line: None }
+        Self { folder, process: None, program: binaries::agent(), through: Vec::new(), line: None }
     }
 
     /// A device in built-in mode, with its gateway up.
@@ -122,6 +125,12 @@ impl Device {
         twin
     }
 
+    /// Its agent is started through a command from now on: one that begins, as `nsenter` does, what its last arguments
+    /// say, in a network of its own.
+    pub fn start_through(&mut self, command: &[String]) {
+        self.through = command.to_vec();
+    }
+
     /// Its program is exchanged for one of another version: what is started from now on is that one.
     pub fn install(&mut self, version: &str) {
         self.program = binaries::of_version(&binaries::agent(), version);
@@ -160,7 +169,7 @@ impl Device {
     /// Starts the agent and returns when its command line is answered.
     pub async fn start(&mut self) {
         assert!(self.process.is_none(), "the agent runs");
-        let mut command = self.command();
+        let mut command = self.agent();
         command.args(["start", "--foreground"]);
         let mut process = Process::start(command, &self.folder.path().join("agent.log"));
         until("the agent to answer", async || {
@@ -175,7 +184,17 @@ impl Device {
     }
 
     fn command(&self) -> Command {
-        let mut command = process::command(&self.program, &self.folder.path().join("person"));
+        self.in_its_environment(process::command(&self.program, &self.folder.path().join("person")))
+    }
+
+    fn agent(&self) -> Command {
+        let Some((first, arguments)) = self.through.split_first() else { return self.command() };
+        let mut command = process::command(Path::new(first), &self.folder.path().join("person"));
+        command.args(arguments).arg(&self.program);
+        self.in_its_environment(command)
+    }
+
+    fn in_its_environment(&self, mut command: Command) -> Command {
         command.env("DESKGATE_HOME", self.home());
         // Nobody is there: whoever asks a proxy for what is on this computer gets nothing.
         command.env("HTTP_PROXY", "http://127.0.0.1:9").env("ALL_PROXY", "http://127.0.0.1:9");
@@ -252,8 +271,14 @@ impl Device {
     /// Saves the connection that an invitation describes, with a [`Proxy`] to `target` as the address.
     pub async fn connect(&mut self, target: Address, paired: &Value, token_file: &Path) -> Said {
         let line = Proxy::to(target).await;
-        let address = line.address().to_string();
+        let address = line.address();
         self.line = Some(line);
+        self.connect_straight(address, paired, token_file).await
+    }
+
+    /// As [`Device::connect`], with nothing in between.
+    pub async fn connect_straight(&self, target: SocketAddr, paired: &Value, token_file: &Path) -> Said {
+        let address = target.to_string();
         let text = |name: &str| paired["invitation"][name].as_str().expect("the invitation is complete");
         self.save(&[
             "--ssh-address",

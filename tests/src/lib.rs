@@ -31,6 +31,7 @@
 //! | [`sshd`] | Debian's own SSH server in front of a gateway |
 //! | [`logind`] | the login service of a device's system, which announces sleep and takes inhibitors |
 //! | [`island`] | a network of its own, in which every address is this machine's and names lead where a test says |
+//! | [`wire`] | two networks of their own, joined by a wire that loses, delays and swallows |
 //! | [`issuer`] | an OpenID provider that others wrote, whose accounts a hosted gateway takes |
 //! | [`receiver`] | a business's own server on an island, over TLS |
 //! | [`notifier`] | the service for notifications of a device's desktop |
@@ -66,6 +67,7 @@ mod template;
 pub mod tool_server;
 pub mod visitor;
 pub mod wait;
+pub mod wire;
 
 pub use backend::Backend;
 pub use browser::Browser;

@@ -1,12 +1,14 @@
-//! A network in between: it can be cut, frozen, muted, deafened and healed.
+//! A network in between: it can be cut, frozen, muted, deafened and healed, and it can be a long way.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 
 use crate::gateway::Address;
 
@@ -37,11 +39,16 @@ pub struct Proxy {
 impl Proxy {
     /// Listens, and passes on to wherever the target is at the time of each connection.
     pub async fn to(target: Address) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("ports are left");
+        Self::long_way(SocketAddr::from(([127, 0, 0, 1], 0)), target, Duration::ZERO).await
+    }
+
+    /// As [`Proxy::to`], listening somewhere else, and everything is under way for so long in either direction.
+    pub async fn long_way(listen: SocketAddr, target: Address, lag: Duration) -> Self {
+        let listener = TcpListener::bind(listen).await.expect("ports are left");
         let address = listener.local_addr().expect("it is bound");
         let (weather, forecast) = watch::channel(Weather::default());
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, target.clone(), forecast));
+        tasks.spawn(accept(listener, target.clone(), forecast, lag));
         Self { address, target, weather, _tasks: tasks }
     }
 
@@ -84,19 +91,19 @@ impl Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, target: Address, weather: watch::Receiver<Weather>) {
+async fn accept(listener: TcpListener, target: Address, weather: watch::Receiver<Weather>, lag: Duration) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => if let Ok((stream, _)) = accepted {
-                connections.spawn(pass(stream, target.get(), weather.clone()));
+                connections.spawn(pass(stream, target.get(), weather.clone(), lag));
             },
             Some(_) = connections.join_next() => {}
         }
     }
 }
 
-async fn pass(near: TcpStream, target: SocketAddr, weather: watch::Receiver<Weather>) {
+async fn pass(near: TcpStream, target: SocketAddr, weather: watch::Receiver<Weather>, lag: Duration) {
     let mut until_cut = weather.clone();
     let cuts = until_cut.borrow().cuts;
     let passing = async {
@@ -105,6 +112,9 @@ async fn pass(near: TcpStream, target: SocketAddr, weather: watch::Receiver<Weat
         far.set_nodelay(true)?;
         let (near_in, near_out) = near.into_split();
         let (far_in, far_out) = far.into_split();
+        if !lag.is_zero() {
+            return tokio::try_join!(carry(near_in, far_out, lag), carry(far_in, near_out, lag));
+        }
         let said = copy(near_in, far_out, weather.clone(), |weather| weather.is_frozen || weather.is_mute);
         let told = copy(far_in, near_out, weather, |weather| weather.is_frozen || weather.is_deaf);
         tokio::try_join!(said, told)
@@ -114,6 +124,35 @@ async fn pass(near: TcpStream, target: SocketAddr, weather: watch::Receiver<Weat
         // Either side may end; then both are dropped.
         _ = passing => {}
     }
+}
+
+/// Pieces that are under way at once, at most.
+const UNDER_WAY: usize = 256;
+
+/// Passes on what it reads, each piece so much later.
+async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, lag: Duration) -> std::io::Result<()> {
+    let (leaving, mut arriving) = mpsc::channel::<(Instant, Vec<u8>)>(UNDER_WAY);
+    let read = async {
+        let mut buffer = vec![0; 16 * 1024];
+        loop {
+            let length = from.read(&mut buffer).await?;
+            let is_over = leaving.send((Instant::now() + lag, buffer[..length].to_vec())).await.is_err();
+            if length == 0 || is_over {
+                return Ok::<(), std::io::Error>(());
+            }
+        }
+    };
+    let write = async {
+        while let Some((due, piece)) = arriving.recv().await {
+            sleep_until(due).await;
+            if piece.is_empty() {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            to.write_all(&piece).await?;
+        }
+        Ok(())
+    };
+    tokio::try_join!(read, write).map(drop)
 }
 
 async fn copy(

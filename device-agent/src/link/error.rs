@@ -207,6 +207,23 @@ impl LinkError {
         }
     }
 
+    /// The address that the attempt stood on was taken away meanwhile.
+    pub(super) fn moved() -> Self {
+        Self::Lost("this computer's address changed".to_owned())
+    }
+
+    /// Whether the way to the gateway is what failed, or nobody was at its end: what mends by itself at any moment.
+    pub(super) fn is_of_the_line(&self) -> bool {
+        matches!(
+            self,
+            Self::Unreachable { .. }
+                | Self::ConnectionRefused { .. }
+                | Self::Timeout { .. }
+                | Self::Lost(_)
+                | Self::Web { .. }
+        )
+    }
+
     /// The fingerprints to compare, where the server's key is unknown or another one than before.
     pub fn host_keys(&self) -> Option<HostKeys> {
         match self {
@@ -340,9 +357,17 @@ pub enum Lost {
     /// The computer slept longer than a line lasts.
     #[error("this computer slept")]
     Slept,
+    /// The address that the line stood on is not this computer's any more.
+    #[error("this computer's address changed")]
+    Moved,
 }
 
 impl Lost {
+    /// Whether nobody ended the session, so that the line may be back at any moment.
+    pub(super) fn is_of_the_line(&self) -> bool {
+        matches!(self, Self::Silent(_) | Self::Stuck(_) | Self::Moved)
+    }
+
     /// The gateway said why it ends the session.
     pub(super) fn said(code: ByeCode, message: &str) -> Self {
         let code = serde_json::to_value(code).ok().and_then(|word| word.as_str().map(str::to_owned));

@@ -1,5 +1,6 @@
 //! The control line of a hosted gateway: a WebSocket over its public address, opened with an account's access token.
 
+use std::net::IpAddr;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 use super::builtin::BoxedStream;
 use super::error::LinkError;
 use super::handshake::limits;
+use super::network;
 use super::session::Socket;
 use crate::account::{AccountError, GatewayAddress, Keeper};
 
@@ -24,6 +26,8 @@ use crate::account::{AccountError, GatewayAddress, Keeper};
 const LINE: &str = "/control";
 /// For connection, TLS and upgrade together.
 const LIMIT: Duration = Duration::from_secs(15);
+/// For connection and TLS. Short, because a kernel repeats by itself ever more rarely: after this a new one is begun.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// Between two questions for a newer token, while the issuer does not answer.
 const AGAIN: Duration = Duration::from_secs(5);
 
@@ -38,6 +42,7 @@ fn client(to_this_computer: bool) -> Client {
     builder
         // In HTTP/2 nothing is upgraded.
         .http1_only()
+        .connect_timeout(CONNECT_LIMIT)
         .redirect(reqwest::redirect::Policy::none())
         .user_agent(concat!("deskgate/", env!("CARGO_PKG_VERSION")))
         .build()
@@ -56,14 +61,14 @@ pub struct Hosted {
 }
 
 impl Hosted {
-    /// Opens the line with a token that is good now.
-    pub(super) async fn open(&self) -> Result<Socket, LinkError> {
+    /// Opens the line with a token that is good now, and says which of this computer's addresses it stands on.
+    pub(super) async fn open(&self) -> Result<(Socket, Option<IpAddr>), LinkError> {
         let token = self.keeper.token(&self.gateway).await?;
         let late = |_| LinkError::Timeout { address: self.gateway.to_string(), stage: "connecting", limit: LIMIT };
         timeout(LIMIT, self.upgrade(&token)).await.map_err(late)?
     }
 
-    async fn upgrade(&self, token: &AccessToken) -> Result<Socket, LinkError> {
+    async fn upgrade(&self, token: &AccessToken) -> Result<(Socket, Option<IpAddr>), LinkError> {
         let key = generate_key();
         let client = if self.gateway.is_here() { &HERE } else { &ELSEWHERE };
         let request = client
@@ -89,9 +94,10 @@ impl Hosted {
         if !accepts(response.headers(), &key) {
             return Err(self.no_line("it became no WebSocket"));
         }
+        let ground = response.remote_addr().and_then(network::towards);
         let stream = response.upgrade().await.map_err(|error| LinkError::Lost(error.to_string()))?;
         let stream: BoxedStream = Box::new(stream);
-        Ok(WebSocketStream::from_raw_socket(stream, Role::Client, Some(limits())).await)
+        Ok((WebSocketStream::from_raw_socket(stream, Role::Client, Some(limits())).await, ground))
     }
 
     /// Presents a newer token each time half of one is over, so that the line outlasts the one it began with. Ends when

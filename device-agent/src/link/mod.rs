@@ -16,11 +16,14 @@
 //! | [`followed`] | the keys that it announces before it shows them |
 //! | [`hosted`] | a WebSocket over the public address, with an account's token |
 //! | [`builtin`] | a byte stream to a gateway in the same process |
+//! | `dial` | one connection, over a line that may be away |
+//! | `network` | that this computer's network changed, and which addresses are its own |
 //! | `handshake` | from a byte stream to a welcomed session |
 //! | [`session`] | frames in, frames out, and noticing that the line is lost |
 //! | [`status`] | what `status` shows, and the hand that makes the link dial at once |
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,11 +38,13 @@ use tokio::time::{Instant, sleep};
 use crate::identity::DeviceKey;
 
 pub mod builtin;
+mod dial;
 mod error;
 pub mod followed;
 mod handshake;
 pub mod host_pin;
 pub mod hosted;
+mod network;
 pub mod session;
 pub mod ssh;
 pub mod status;
@@ -53,8 +58,12 @@ pub use ssh::Ssh;
 pub use status::{LinkHandle, LinkStatus};
 
 use handshake::Opened;
+use network::Network;
 use ssh::Reached;
 use status::Way;
+
+/// Between a change of this computer's network and the attempt that follows it.
+const SETTLING: Duration = Duration::from_millis(200);
 
 /// How the byte stream to the gateway comes about.
 #[derive(Clone, Debug)]
@@ -67,16 +76,31 @@ pub enum Connector {
     BuiltIn(BuiltIn),
 }
 
+/// What a connector opened.
+struct Open {
+    opened: Opened,
+    /// By which host key the server was recognised, where it has one.
+    shown: Option<PublicKey>,
+    /// Which of this computer's addresses it stands on.
+    ground: Option<IpAddr>,
+}
+
 impl Connector {
-    /// What was opened, and by which host key the server was recognised where it has one.
-    async fn open(&self, key: &DeviceKey) -> Result<(Opened, Option<PublicKey>), LinkError> {
+    async fn open(&self, key: &DeviceKey) -> Result<Open, LinkError> {
         Ok(match self {
             Self::Ssh(ssh) => {
-                let Reached { stream, shown } = ssh.reach(key).await?;
-                (Opened::Private(stream), Some(shown))
+                let Reached { stream, shown, ground } = ssh.reach(key).await?;
+                Open { opened: Opened::Private(stream), shown: Some(shown), ground }
             }
-            Self::Hosted(hosted) => (Opened::Account(Box::new(hosted.open().await?), hosted.device_name.clone()), None),
-            Self::BuiltIn(builtin) => (Opened::Private(builtin.open().await.map_err(LinkError::BuiltIn)?), None),
+            Self::Hosted(hosted) => {
+                let (socket, ground) = hosted.open().await?;
+                let opened = Opened::Account(Box::new(socket), hosted.device_name.clone());
+                Open { opened, shown: None, ground }
+            }
+            Self::BuiltIn(builtin) => {
+                let stream = builtin.open().await.map_err(LinkError::BuiltIn)?;
+                Open { opened: Opened::Private(stream), shown: None, ground: None }
+            }
         })
     }
 
@@ -114,6 +138,11 @@ pub struct Pace {
     pub first: Duration,
     /// The longest wait.
     pub longest: Duration,
+    /// The longest wait while the gateway was there [lately](Self::lately) and only the line to it fails: it may be back
+    /// at any moment.
+    pub brisk: Duration,
+    /// How long a gateway counts as having been there lately.
+    pub lately: Duration,
     /// A session shorter than this counts as a failure when it happens again: otherwise two
     /// devices with one key would replace each other without a pause.
     pub settled: Duration,
@@ -121,16 +150,23 @@ pub struct Pace {
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { first: Duration::from_millis(500), longest: Duration::from_secs(30), settled: Duration::from_secs(30) }
+        Self {
+            first: Duration::from_millis(500),
+            longest: Duration::from_secs(30),
+            brisk: Duration::from_millis(500),
+            lately: Duration::from_secs(600),
+            settled: Duration::from_secs(30),
+        }
     }
 }
 
 impl Pace {
     /// The wait after this many failures in a row: none after none, then doubling, with jitter so
     /// that devices that lost one gateway together do not return together.
-    fn wait(&self, failures: u32) -> Duration {
+    fn wait(&self, failures: u32, is_brisk: bool) -> Duration {
         let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
-        let whole = self.first.saturating_mul(2u32.saturating_pow(doublings)).min(self.longest);
+        let longest = if is_brisk { self.brisk.max(self.first) } else { self.longest };
+        let whole = self.first.saturating_mul(2u32.saturating_pow(doublings)).min(longest);
         whole.mul_f64(rand::rng().random_range(0.5..=1.0))
     }
 }
@@ -142,8 +178,13 @@ pub async fn connect_once(
     in_flight: Vec<InFlight>,
 ) -> Result<Session, LinkError> {
     // Boxed, because SSH and WebSocket set-up hold large states that nobody needs afterwards.
-    let (opened, shown) = Box::pin(connector.open(&credentials.key)).await?;
-    let mut session = Box::pin(handshake::open(opened, credentials, in_flight, &connector.address())).await?;
+    let Open { opened, shown, ground } = Box::pin(connector.open(&credentials.key)).await?;
+    let address = connector.address();
+    let handshake = Box::pin(handshake::open(opened, credentials, in_flight, &address));
+    let mut session = network::on(ground, handshake).await.unwrap_or_else(|| Err(LinkError::moved()))?;
+    if let Some(ground) = ground {
+        session.stand_on(ground);
+    }
     match (connector, shown) {
         (Connector::Hosted(hosted), _) => session.tend(hosted.clone().renew(session.sender())),
         (Connector::Ssh(ssh), Some(shown)) => {
@@ -165,13 +206,39 @@ pub struct Link {
     status: status::Board,
     last: Option<(Arc<session::Ending>, Instant)>,
     short_sessions: u32,
+    /// When the last session ended, or this was made.
+    seen: Instant,
+}
+
+/// What may end a wait before its time.
+#[derive(Default)]
+struct Helped<'a> {
+    news: Option<watch::Receiver<()>>,
+    network: Option<&'a mut Network>,
+}
+
+impl Helped<'_> {
+    async fn by_news(news: Option<watch::Receiver<()>>) {
+        let Some(mut news) = news else { return std::future::pending().await };
+        if news.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    async fn by_network(network: Option<&mut Network>) {
+        let Some(network) = network else { return std::future::pending().await };
+        network.changed().await;
+        // A network that comes back says so in several words: the cable, the address, the routes.
+        sleep(SETTLING).await;
+    }
 }
 
 impl Link {
     /// A link that has not dialled yet.
     pub fn new(connector: Connector, credentials: Credentials) -> Self {
         let status = status::Board::new(Way { connector, credentials });
-        Self { way: status.way(), pace: Pace::default(), status, last: None, short_sessions: 0 }
+        let pace = Pace::default();
+        Self { way: status.way(), pace, status, last: None, short_sessions: 0, seen: Instant::now() }
     }
 
     /// With other waits between attempts than usual.
@@ -188,6 +255,9 @@ impl Link {
     /// Connects: at once, then backed off with jitter to 30 s, until the gateway welcomes this
     /// device. `in_flight` is asked before each attempt for what the journal holds.
     ///
+    /// While only the line fails it is dialled at once when this computer's network changed, and every half second in
+    /// the first ten minutes: a line that is back is used again within two seconds.
+    ///
     /// When only a person can help (an unknown or changed host key, a refusal that says so), it
     /// waits for [`LinkHandle::kick`]. Dropping the future stops dialling and closes what was open.
     pub async fn connect<F, Fut>(&mut self, in_flight: F) -> Session
@@ -195,7 +265,8 @@ impl Link {
         F: Fn() -> Fut,
         Fut: Future<Output = Vec<InFlight>>,
     {
-        self.settle_last().await;
+        let mut network = Network::listen();
+        self.settle_last(&mut network).await;
         let mut failures = 0;
         loop {
             self.status.set(LinkStatus::Connecting);
@@ -216,7 +287,9 @@ impl Link {
                 }
             };
             failures += 1;
-            self.failed(error, failures, news).await;
+            if self.failed(error, failures, news, &mut network).await {
+                failures = 0;
+            }
         }
     }
 
@@ -244,33 +317,49 @@ impl Link {
     }
 
     /// Waits before dialling again if sessions keep breaking soon after they began.
-    async fn settle_last(&mut self) {
+    async fn settle_last(&mut self, network: &mut Network) {
         let Some((ending, since)) = self.last.take() else { return };
+        self.seen = Instant::now();
         let why = ending.why().unwrap_or(Lost::Dropped);
         tracing::warn!(address = %self.address(), %why, "the connection to the gateway was lost");
         if since.elapsed() >= self.pace.settled {
             self.short_sessions = 0;
         }
-        let wait = self.pace.wait(self.short_sessions);
+        let is_of_the_line = why.is_of_the_line();
+        let wait = self.pace.wait(self.short_sessions, is_of_the_line);
         self.short_sessions = self.short_sessions.saturating_add(1);
-        self.pause(LinkStatus::lost(&why, wait), Some(wait), None).await;
+        let helped = Helped { network: is_of_the_line.then_some(network), ..Helped::default() };
+        self.pause(LinkStatus::lost(&why, wait), Some(wait), helped).await;
     }
 
-    async fn failed(&self, error: LinkError, failures: u32, news: Option<watch::Receiver<()>>) {
-        tracing::warn!(address = %self.address(), attempt = failures, %error, "the gateway was not reached");
+    /// Waits for the next attempt. True if the network changed, so that what was before says nothing any more.
+    async fn failed(
+        &self,
+        error: LinkError,
+        failures: u32,
+        news: Option<watch::Receiver<()>>,
+        network: &mut Network,
+    ) -> bool {
+        // Often as they may be, nobody wants to read of them all.
+        if failures.is_power_of_two() {
+            tracing::warn!(address = %self.address(), attempt = failures, %error, "the gateway was not reached");
+        }
+        let is_of_the_line = error.is_of_the_line();
         let asked_for = match &error {
             LinkError::Refused(refused) => Duration::from_secs(refused.retry_after_s.unwrap_or(0).min(300)),
             _ => Duration::ZERO,
         };
-        let wait = (!error.is_blocked()).then(|| self.pace.wait(failures).max(asked_for));
+        let is_brisk = is_of_the_line && self.seen.elapsed() < self.pace.lately;
+        let wait = (!error.is_blocked()).then(|| self.pace.wait(failures, is_brisk).max(asked_for));
         let status = match error {
             LinkError::Refused(refused) => LinkStatus::refused(*refused, wait),
             error => LinkStatus::failed(&error, wait),
         };
-        self.pause(status, wait, news).await;
+        self.pause(status, wait, Helped { news, network: is_of_the_line.then_some(network) }).await
     }
 
-    async fn pause(&self, status: LinkStatus, wait: Option<Duration>, news: Option<watch::Receiver<()>>) {
+    /// True if it was the network that ended it.
+    async fn pause(&self, status: LinkStatus, wait: Option<Duration>, helped: Helped<'_>) -> bool {
         self.status.set(status);
         let waited = async {
             match wait {
@@ -278,16 +367,11 @@ impl Link {
                 None => std::future::pending().await,
             }
         };
-        let helped = async {
-            let Some(mut news) = news else { return std::future::pending().await };
-            if news.changed().await.is_err() {
-                std::future::pending().await
-            }
-        };
         tokio::select! {
-            () = self.status.kicked() => {}
-            () = helped => {}
-            () = waited => {}
+            () = self.status.kicked() => false,
+            () = Helped::by_news(helped.news) => false,
+            () = Helped::by_network(helped.network) => true,
+            () = waited => false,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! `ping` comes out of [`Session::next`] like any frame, so that `pong` proves that the loop which
 //! takes offers is alive.
 
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::builtin::BoxedStream;
 use super::error::Lost;
+use super::network;
 
 /// Frames that may wait in either direction.
 const QUEUE: usize = 64;
@@ -86,6 +88,16 @@ impl Session {
     /// Has something done for as long as the session lasts.
     pub(super) fn tend(&mut self, work: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(work);
+    }
+
+    /// Ends the session when the address that its line stands on is taken away: nobody else would say so, and
+    /// heartbeats find it out late.
+    pub(super) fn stand_on(&mut self, address: IpAddr) {
+        let ending = self.ending();
+        self.tend(async move {
+            network::gone(address).await;
+            ending.end(Lost::Moved);
+        });
     }
 
     pub(super) fn ending(&self) -> Arc<Ending> {

@@ -3,6 +3,7 @@
 //! Works with the gateway's own listener and with OpenSSH's sshd alike.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -22,9 +23,11 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::builtin::BoxedStream;
+use super::dial::dial;
 use super::error::{HostKeyError, LinkError};
 use super::followed;
 use super::host_pin::{self, HostPin};
+use super::network;
 use crate::identity::DeviceKey;
 
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
@@ -53,6 +56,8 @@ pub(super) struct Reached {
     pub(super) stream: BoxedStream,
     /// The host key by which it was.
     pub(super) shown: PublicKey,
+    /// Which of this computer's addresses it stands on.
+    pub(super) ground: Option<IpAddr>,
 }
 
 impl Ssh {
@@ -70,7 +75,10 @@ impl Ssh {
 
     pub(super) async fn reach(&self, key: &DeviceKey) -> Result<Reached, LinkError> {
         let socket = self.within(DIAL_LIMIT, "connecting", self.dial()).await?;
-        self.within(HANDSHAKE_LIMIT, "setting up SSH", self.handshake(socket, key)).await
+        let ground = socket.local_addr().ok().map(|address| address.ip());
+        let handshake = Box::pin(self.within(HANDSHAKE_LIMIT, "setting up SSH", self.handshake(socket, key)));
+        let reached = network::on(ground, handshake).await.unwrap_or_else(|| Err(LinkError::moved()))?;
+        Ok(Reached { ground, ..reached })
     }
 
     async fn within<T>(
@@ -85,7 +93,7 @@ impl Ssh {
 
     async fn dial(&self) -> Result<TcpStream, LinkError> {
         let connected = async {
-            let socket = TcpStream::connect((self.host.as_str(), self.port)).await?;
+            let socket = dial(&self.host, self.port).await?;
             socket.set_nodelay(true)?;
             Ok(socket)
         };
@@ -138,7 +146,7 @@ impl Ssh {
                     self.follow(&handle, &shown, announced).await;
                 }
                 let stream = Box::new(Tunnel { stream: channel.into_stream(), _handle: handle, _cut: guard });
-                Ok(Reached { stream, shown })
+                Ok(Reached { stream, shown, ground: None })
             }
             Err(russh::Error::ChannelOpenFailure(failure)) => Err(LinkError::ChannelRefused {
                 address: self.address(),

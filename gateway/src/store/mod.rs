@@ -73,6 +73,7 @@ pub(crate) use pool::{check_server, clock_skew};
 use std::time::Duration;
 
 use deadpool_postgres::{Object, Pool};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Statement};
 
@@ -149,12 +150,25 @@ async fn rows(pool: &Pool, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<
         let client = lend(pool).await?;
         let statement: Statement = client.prepare_cached(sql).await?;
         crash::before(crash::statement(sql));
-        let rows = client.query(&statement, params).await?;
+        let rows = match client.query(&statement, params).await {
+            Err(error) if is_of_an_older_schema(&error) => {
+                client.statement_cache.remove(sql, &[]);
+                client.query(&client.prepare_cached(sql).await?, params).await?
+            }
+            rows => rows?,
+        };
         crash::after(crash::statement(sql));
         client.give_back();
         Ok(rows)
     })
     .await
+}
+
+/// Whether a statement was prepared before a table had one more column, which it would return: a newer program migrates while
+/// this one goes on. PostgreSQL says so instead of executing anything, and has no code of its own for it.
+fn is_of_an_older_schema(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED)
+        && error.as_db_error().is_some_and(|answer| answer.routine() == Some("RevalidateCachedQuery"))
 }
 
 /// A pooled connection that goes back into the pool only when it is given back: one whose statement

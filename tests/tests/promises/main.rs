@@ -5,6 +5,7 @@ mod applications;
 mod approvals;
 mod asked;
 mod backups;
+mod bad_lines;
 mod callbacks;
 mod commands;
 mod conversations;

@@ -378,3 +378,14 @@ async fn every_statement_is_understood_by_the_database() {
     let missing: Vec<_> = written.difference(&executed).collect();
     assert!(missing.is_empty(), "a new statement needs a line here: {missing:?}");
 }
+
+#[tokio::test]
+async fn what_was_prepared_before_a_newer_program_added_columns_is_read_after_it() {
+    let shelf = Shelf::new().await;
+    let run_id = shelf.queue().await;
+    let read = async || shelf.store.run(shelf.desk.app.id, "anna", run_id).await.expect("read").map(|read| read.run);
+    let before = read().await;
+    assert!(before.is_some());
+    shelf.database.execute("ALTER TABLE runs ADD COLUMN of_a_newer_program text").await;
+    assert_eq!(read().await, before);
+}

@@ -1,0 +1,71 @@
+//! One connection to an address, over a line that may be away and come back at any moment.
+
+use std::io;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::net::TcpStream;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+/// Until another try begins beside those that nothing has come of yet. What a kernel repeats by itself, it repeats
+/// ever more rarely, so that a line that is back would be noticed seconds late.
+const AGAIN: Duration = Duration::from_millis(500);
+/// How long one of the later tries may take. They are for a line that is back; the first one, for a line that is slow,
+/// is given all the time there is. So there are few at a time.
+const LATER: Duration = Duration::from_millis(1500);
+
+/// Connects: the first try that comes to anything decides. Goes on for ever if none does; dropping the future ends all.
+pub(super) async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut first = Box::pin(TcpStream::connect((host, port)));
+    let mut later = FuturesUnordered::new();
+    let mut again = interval(AGAIN);
+    again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    again.reset();
+    loop {
+        tokio::select! {
+            connected = &mut first => return connected,
+            Some(tried) = later.next() => if let Ok(connected) = tried { return connected },
+            _ = again.tick() => later.push(timeout(LATER, TcpStream::connect((host, port)))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::{TcpListener, TcpSocket};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_answers_late_is_reached_by_a_later_try() {
+        // A queue of one that is full: the kernel drops what begins a connection, as a dead line does.
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(([127, 0, 0, 1], 0).into()).expect("a port");
+        let listener = socket.listen(0).expect("it is bound");
+        let port = listener.local_addr().expect("it is bound").port();
+        let mut filling = Vec::new();
+        while let Ok(Ok(stream)) = timeout(Duration::from_millis(100), TcpStream::connect(("127.0.0.1", port))).await {
+            filling.push(stream);
+        }
+        let began = std::time::Instant::now();
+        let (dialled, ()) = tokio::join!(dial("127.0.0.1", port), async {
+            tokio::time::sleep(AGAIN * 3 + AGAIN / 2).await;
+            for _ in &filling {
+                let _ = listener.accept().await;
+            }
+        });
+        dialled.expect("there is room now");
+        // The kernel's own next tries would have been after one, three and seven seconds.
+        assert!(began.elapsed() < AGAIN * 5, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_the_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("it is bound").port();
+        drop(listener);
+        let refused = dial("127.0.0.1", port).await.expect_err("nobody is there");
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+    }
+}
