@@ -243,9 +243,9 @@ impl GatewayProcess {
         .await
     }
 
-    /// Kills it without warning. Its private cluster, if it has one, is left as it is.
-    pub fn kill_9(&mut self) {
-        self.process.take().expect("the gateway runs").kill_9();
+    /// Kills it without warning. Its private cluster, if it has one, is left as it is. Returns how it ended.
+    pub fn kill_9(&mut self) -> ExitStatus {
+        self.process.take().expect("the gateway runs").kill_9()
     }
 
     /// Waits until it has ended, after it was told to.

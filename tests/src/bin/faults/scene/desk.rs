@@ -1,0 +1,69 @@
+//! A device at its desk: an agent behind a line of its own, a folder, one service, and a callback.
+
+use std::path::PathBuf;
+
+use deskgate_tests::gateway::Address;
+use deskgate_tests::{Device, Folder, GatewayProcess};
+use serde_json::Value;
+use tokio::sync::RwLock;
+
+use super::office::{HOST, Office};
+
+/// Runs that a device executes at once.
+const AT_ONCE: &str = "8";
+
+/// One device with its service.
+pub(crate) struct Desk {
+    /// Whoever kills the agent holds it alone; whoever asks it something shares it.
+    pub(crate) device: RwLock<Device>,
+    folder: Folder,
+    service: Service,
+}
+
+/// How a service is called.
+#[derive(Clone, Debug)]
+pub(crate) struct Service {
+    pub(crate) key: String,
+    pub(crate) endpoint_id: String,
+}
+
+impl Desk {
+    /// Pairs a device and publishes its service, whose model is at `model`.
+    pub(crate) async fn open(
+        name: &str,
+        gateway: &GatewayProcess,
+        ways: &[Address],
+        model: &str,
+        office: &Office,
+    ) -> Self {
+        let mut device = Device::for_remote().await;
+        let invitation = device.pair(gateway, &[]).await;
+        device.connect_to_one_of(ways.to_vec(), &invitation, &gateway.control_token_file()).await.ok();
+        device.connected().await;
+        let set = ["provider", "set", "work", "--kind", "openai", "--base-url", model, "--no-key"];
+        device.cli(&set).await.ok();
+        let folder = Folder::new();
+        let service = ["--provider", "work", "--model", "m-1", "--tools", "Bash", "--allow", "Bash"];
+        let backend =
+            device.publish(gateway, name, &folder, &[&service[..], &["--concurrency", AT_ONCE]].concat()).await;
+        let path = format!("/{name}");
+        let url = format!("https://{HOST}{path}");
+        let events = ["run.succeeded", "run.failed", "run.cancelled", "run.expired"];
+        let chosen = events.iter().flat_map(|event| ["--event", event]);
+        let set: Vec<_> = ["callback", "set", name, "--url", &url].into_iter().chain(chosen).collect();
+        let set: Value = device.cli(&set).await.ok();
+        office.expects(&path, set["secret"].as_str().expect("it is shown once"));
+        let service = Service { key: backend.key().to_owned(), endpoint_id: backend.endpoint_id().to_owned() };
+        Self { device: RwLock::new(device), folder, service }
+    }
+
+    /// How its service is called.
+    pub(crate) fn service(&self) -> &Service {
+        &self.service
+    }
+
+    /// Where its tools work.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.folder.path()
+    }
+}
