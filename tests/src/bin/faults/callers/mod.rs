@@ -142,7 +142,9 @@ impl Caller {
         let url = format!("http://{}/api/v1{}", self.business.scene.address(replica), request.path);
         let service = self.service(request.desk);
         let mut built = self.business.http.request(request.method.clone(), url);
-        built = built.bearer_auth(&service.key).header("X-Gateway-Subject", SUBJECT);
+        // Without it, events would come as a stream.
+        built =
+            built.bearer_auth(&service.key).header("X-Gateway-Subject", SUBJECT).header("Accept", "application/json");
         if let Some(key) = &request.key {
             built = built.header("Idempotency-Key", key);
         }
