@@ -55,6 +55,12 @@ bench: ## Measure; a table on screen and target/bench/results.json
 	@cargo build --release --workspace --bins
 	@cargo run --release --bin bench
 
+.PHONY: faults
+faults: ## Break everything on purpose, and judge by its witnesses; FAULTS=n SEED=s KINDS=F1,F5,… RUNS=n
+	@scripts/setup test
+	@$(BUILD)
+	@exec "$${CARGO_TARGET_DIR:-target}/debug/faults"
+
 .PHONY: docs
 docs: ## The documentation as a book in target/book, with every link checked
 	@scripts/docs

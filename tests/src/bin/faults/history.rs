@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -196,14 +196,24 @@ impl Event {
     }
 }
 
-/// What the owner of a device decided of a run that waited for that.
+/// What the owner of a device decided of what waited for that.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Decided {
     pub(crate) run_id: String,
     pub(crate) at: u64,
-    pub(crate) runs_again: bool,
-    /// Whether the device took the decision.
+    pub(crate) matter: Matter,
+    pub(crate) is_yes: bool,
+    /// Whether the device said that it took the decision.
     pub(crate) is_taken: bool,
+}
+
+/// What an owner is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Matter {
+    /// Whether a run of which nobody knows how it ended runs again.
+    RunAgain,
+    /// Whether a call of a tool may run.
+    Call,
 }
 
 /// A number for what a document says; the same in every build.
@@ -228,35 +238,44 @@ fn sorted(value: &Value) -> Value {
 #[derive(Clone, Debug)]
 pub(crate) struct Histories {
     folder: PathBuf,
-    records: Arc<Mutex<(Vec<Record>, BTreeMap<String, File>)>>,
+    written: Arc<Mutex<Written>>,
+}
+
+#[derive(Debug, Default)]
+struct Written {
+    records: Vec<Record>,
+    files: BTreeMap<String, File>,
 }
 
 impl Histories {
     /// In a folder that is there.
     pub(crate) fn within(folder: PathBuf) -> Self {
-        Self { folder, records: Arc::default() }
+        Self { folder, written: Arc::default() }
     }
 
     /// Writes down what a caller did.
     pub(crate) fn note(&self, caller: &str, record: Record) {
-        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
-        let (all, files) = &mut *records;
-        let file = files.entry(caller.to_owned()).or_insert_with(|| {
+        let mut written = self.lock();
+        let file = written.files.entry(caller.to_owned()).or_insert_with(|| {
             File::create(self.folder.join(format!("{caller}.jsonl"))).expect("the report's folder can be written")
         });
         let line = serde_json::to_string(&record).expect("a record is JSON") + "\n";
         file.write_all(line.as_bytes()).expect("the disk is not full");
-        all.push(record);
+        written.records.push(record);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Written> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Everything so far.
     pub(crate) fn all(&self) -> Vec<Record> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
+        self.lock().records.clone()
     }
 
     /// How many operations of a name succeeded so far.
     pub(crate) fn succeeded(&self, name: &str) -> usize {
         let is_one = |record: &&Record| matches!(record, Record::Done(done) if done.succeeded && done.name == name);
-        self.records.lock().unwrap_or_else(PoisonError::into_inner).0.iter().filter(is_one).count()
+        self.lock().records.iter().filter(is_one).count()
     }
 }

@@ -69,6 +69,7 @@ pub(crate) async fn run(seed: u64, plan: &[Planned], runs: usize, folder: &Path)
     Witnesses {
         turns: scene.model.journal(),
         effects: scene.effects(),
+        written: scene.written(),
         receipts: scene.office.journal(),
         strikes,
         evidence,

@@ -56,7 +56,7 @@ impl Kind {
         match self {
             Self::F1 => (200, 2500),
             Self::F5 => (50, 1500),
-            Self::F17 => (3500, 7000),
+            Self::F17 => (4500, 8000),
             Self::F24 => (800, 3500),
             Self::F26 => (500, 3500),
             Self::F9 | Self::F10 | Self::F19 | Self::F30 => (0, 0),

@@ -1,12 +1,13 @@
-//! The owner of a device, who decides of every run that waits for that.
+//! The owner of a device, who decides of every run and every request that waits for that.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::time::sleep;
 
 use super::{Business, Stage};
-use crate::history::{Decided, Record};
+use crate::history::{Decided, Matter, Record};
 use crate::seed::Dice;
 
 /// How often the owner looks.
@@ -23,16 +24,38 @@ pub(crate) async fn work(business: Arc<Business>, desk: usize) {
             () = sleep(LOOKS) => {}
         }
         let device = business.scene.desks[desk].device.read().await;
-        let said = device.cli(&["status"]).await;
-        let runs = said.value["work"]["runs"].as_array().cloned().unwrap_or_default();
-        for run in runs.iter().filter(|run| run["standing"] == "awaiting_reconciliation") {
-            let Some(run_id) = run["run_id"].as_str() else { continue };
-            let runs_again = dice.percent(50);
-            let how = if runs_again { "--run-again" } else { "--finished" };
-            let said = device.cli(&["runs", "reconcile", run_id, how]).await;
+        let mut decide = async |run_id: &str, matter: Matter, share: u64, yes: &[&str], no: &[&str]| {
+            let is_yes = dice.percent(share);
+            let said = device.cli(if is_yes { yes } else { no }).await;
             let at = business.scene.clock.now();
-            let decided = Decided { run_id: run_id.to_owned(), at, runs_again, is_taken: said.exit == 0 };
+            let decided = Decided { run_id: run_id.to_owned(), at, matter, is_yes, is_taken: said.exit == 0 };
             business.histories.note(&name, Record::Decided(decided));
+        };
+        let said = device.cli(&["status"]).await.value;
+        for run in rows(&said["work"]["runs"]).iter().filter(|run| run["standing"] == "awaiting_reconciliation") {
+            let id = text(run, "run_id");
+            let reconcile = ["runs", "reconcile", id];
+            let (again, finished) = ([&reconcile[..], &["--run-again"]], [&reconcile[..], &["--finished"]]);
+            decide(id, Matter::RunAgain, 50, &again.concat(), &finished.concat()).await;
+        }
+        for request in rows(&device.cli(&["approvals", "list"]).await.value["approvals"]) {
+            let id = text(request, "approval_id");
+            decide(
+                text(request, "run_id"),
+                Matter::Call,
+                80,
+                &["approvals", "approve", id],
+                &["approvals", "deny", id],
+            )
+            .await;
         }
     }
+}
+
+fn rows(list: &Value) -> &[Value] {
+    list.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn text<'a>(row: &'a Value, name: &str) -> &'a str {
+    row[name].as_str().unwrap_or_default()
 }

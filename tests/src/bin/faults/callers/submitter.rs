@@ -57,7 +57,8 @@ pub(crate) async fn work(business: Arc<Business>, name: String, desk: usize) {
 fn text(caller: &mut Caller, job: &str) -> String {
     let plan = match caller.dice.below(10) {
         0..=4 => "say",
-        5..=8 => "write",
+        5..=7 => "write",
+        8 => "ask",
         _ => "write-twice",
     };
     let delay = if caller.dice.percent(20) { caller.dice.within(400, 1500) } else { caller.dice.within(0, 60) };

@@ -116,7 +116,13 @@ mod tests {
         let mut twice = told(&[receipt(100, Some(204)), receipt(40_000_000, Some(204))]);
         assert!(texts(&check(&twice)).contains("without a reason"));
         let planned = Planned { number: 0, kind: Kind::F1, pause_ms: 0, lasts_ms: 0, target: 0, manner: 0 };
-        twice.strikes.push(Strike { planned, begun: 102, healed: 900, proof: Ok(String::new()) });
+        twice.strikes.push(Strike {
+            planned,
+            begun: 102,
+            healed: 900,
+            proof: Ok(String::new()),
+            noticed_ms: Vec::new(),
+        });
         assert_eq!(check(&twice), []);
         assert_eq!(check(&told(&[receipt(1, None), receipt(9, Some(204))])), []);
     }

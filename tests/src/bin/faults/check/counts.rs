@@ -59,7 +59,13 @@ mod tests {
         let planned = Planned { number: 0, kind: Kind::F1, pause_ms: 0, lasts_ms: 0, target: 0, manner: 0 };
         Witnesses {
             done: vec![done("run", 1, "r")],
-            strikes: vec![Strike { planned, begun: 1, healed: 2, proof: Ok("killed".to_owned()) }],
+            strikes: vec![Strike {
+                planned,
+                begun: 1,
+                healed: 2,
+                proof: Ok("killed".to_owned()),
+                noticed_ms: Vec::new(),
+            }],
             ..calls(&[call("a", 0, read("r"), run("r", "succeeded"))])
         }
     }

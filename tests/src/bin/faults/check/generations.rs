@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Violation, Witnesses, goes_back};
 use crate::history::{Asked, Call, Seen};
 
+/// By conversation and generation.
+type ByValue<'a, T> = BTreeMap<(&'a str, u64), T>;
+
 /// A generation as an answer showed it.
 #[derive(Debug)]
 struct Value<'a> {
@@ -18,7 +21,8 @@ struct Value<'a> {
 
 pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
     let mut violations = Vec::new();
-    let (mut values, mut asked): (BTreeMap<&str, Vec<Value<'_>>>, BTreeMap<(&str, u64), u64>) = Default::default();
+    let mut values: BTreeMap<&str, Vec<Value<'_>>> = BTreeMap::new();
+    let mut asked: ByValue<'_, u64> = BTreeMap::new();
     let mut resets: BTreeMap<&str, (&str, u64)> = BTreeMap::new();
     for call in &witnesses.calls {
         if let Some((conversation, generation)) = value(call) {
@@ -64,7 +68,7 @@ fn value(call: &Call) -> Option<(&str, u64)> {
 /// What completed resets made.
 fn made(witnesses: &Witnesses, resets: &BTreeMap<&str, (&str, u64)>) -> Vec<Violation> {
     let mut violations = Vec::new();
-    let mut by_value: BTreeMap<(&str, u64), BTreeSet<&str>> = BTreeMap::new();
+    let mut by_value: ByValue<'_, BTreeSet<&str>> = BTreeMap::new();
     for call in &witnesses.calls {
         let Seen::Operation { operation_id, new_generation: Some(made), .. } = &call.seen else { continue };
         let Some((conversation, from)) = resets.get(operation_id.as_str()) else { continue };

@@ -5,6 +5,7 @@
 //! What the product's tables say is compared with them and never believed against them.
 
 mod accepted;
+mod approvals;
 mod attempts;
 mod callbacks;
 pub(crate) mod counts;
@@ -14,6 +15,7 @@ mod honesty;
 mod keys;
 mod outcomes;
 mod progress;
+mod promised;
 mod stops;
 mod store;
 mod streams;
@@ -26,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::Evidence;
-use crate::history::{Asked, Call, Decided, Done, Followed, Record, Seen};
+use crate::history::{Asked, Call, Decided, Done, Followed, Matter, Record, Seen};
 use crate::scene::ledger::Effect;
 use crate::scene::model::Turn;
 use crate::scene::office::Receipt;
@@ -41,6 +43,8 @@ pub(crate) struct Witnesses {
     pub(crate) decided: Vec<Decided>,
     pub(crate) turns: Vec<Turn>,
     pub(crate) effects: Vec<Effect>,
+    /// The jobs that wrote what their owner was asked about.
+    pub(crate) written: BTreeSet<String>,
     pub(crate) receipts: Vec<Receipt>,
     pub(crate) strikes: Vec<Strike>,
     pub(crate) evidence: Evidence,
@@ -67,7 +71,7 @@ impl Violation {
 type Check = fn(&Witnesses) -> Vec<Violation>;
 
 /// The invariants that are judged, with what each says for people.
-pub(crate) const CHECKS: [(&str, &str, Check); 13] = [
+pub(crate) const CHECKS: [(&str, &str, Check); 16] = [
     ("I1", "every accepted run is readable from every replica", accepted::check),
     ("I2", "one final state, which never changes", outcomes::check),
     ("I3", "no effect twice without a decision", effects::check),
@@ -78,9 +82,12 @@ pub(crate) const CHECKS: [(&str, &str, Check); 13] = [
     ("I8", "events are dense, and each is seen once", streams::check),
     ("I9", "every selected event is delivered, signed", callbacks::check),
     ("I12", "no call begins behind a completed stop", stops::check),
+    ("I15", "no call runs that its owner did not approve", approvals::check),
     ("I18", "work goes on 10 s after the last fault", progress::check),
     ("I19", "the database is whole", store::check),
     ("I20", "refusals are honest", honesty::check),
+    ("F1", "the other gateways serve within a second", promised::others_serve),
+    ("F17", "both ends notice a silent line within three heartbeats", promised::silence_is_noticed),
 ];
 
 /// Judges everything.
@@ -95,6 +102,8 @@ impl Witnesses {
         for record in records {
             match record {
                 Record::Call(call) => witnesses.calls.push(call),
+                // Auditors begin when nothing is broken any more; that they succeed says nothing.
+                Record::Done(done) if done.caller.starts_with("auditor") => {}
                 Record::Done(done) => witnesses.done.push(done),
                 Record::Followed(followed) => witnesses.followed.push(followed),
                 Record::Decided(decided) => witnesses.decided.push(decided),
@@ -136,6 +145,13 @@ impl Witnesses {
         seen
     }
 
+    /// How often the owner decided that a run runs again. Whether that was taken is not always known.
+    fn count_again(&self, run_id: &str) -> usize {
+        let is_one =
+            |decided: &&Decided| decided.run_id == run_id && decided.matter == Matter::RunAgain && decided.is_yes;
+        self.decided.iter().filter(is_one).count()
+    }
+
     /// How often a kind of event is stored of a run.
     fn count_events(&self, run_id: &str, kind: &str) -> usize {
         let events = self.evidence.events.get(run_id);
@@ -159,12 +175,12 @@ struct Sight<'a> {
 }
 
 /// Pairs of sights of which the first was answered before the second was asked for, and for which `rank` went back.
-fn goes_back<'a, T>(
-    sights: &'a [T],
+fn goes_back<T>(
+    sights: &[T],
     begun: impl Fn(&T) -> u64,
     ended: impl Fn(&T) -> u64,
     rank: impl Fn(&T) -> u64,
-) -> Vec<(&'a T, &'a T)> {
+) -> Vec<(&T, &T)> {
     let mut by_begin: Vec<_> = sights.iter().collect();
     by_begin.sort_by_key(|sight| begun(sight));
     let mut by_end = by_begin.clone();

@@ -63,7 +63,14 @@ impl Report<'_> {
 
     /// The report as text.
     fn text(&self) -> String {
-        let mut text = format!("seed {}: {}\n\n", self.seed, self.verdict());
+        let last = self.witnesses.done.iter().map(|done| done.ended).max().unwrap_or_default();
+        let mut text = format!(
+            "seed {}, {} faults in {:.0} s: {}\n\n",
+            self.seed,
+            self.witnesses.strikes.len(),
+            last as f64 / 1e6,
+            self.verdict()
+        );
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,

@@ -16,6 +16,7 @@ const AT_ONCE: &str = "8";
 pub(crate) struct Desk {
     /// Whoever kills the agent holds it alone; whoever asks it something shares it.
     pub(crate) device: RwLock<Device>,
+    device_id: String,
     folder: Folder,
     service: Service,
 }
@@ -39,11 +40,11 @@ impl Desk {
         let mut device = Device::for_remote().await;
         let invitation = device.pair(gateway, &[]).await;
         device.connect_to_one_of(ways.to_vec(), &invitation, &gateway.control_token_file()).await.ok();
-        device.connected().await;
+        let device_id = device.device_id().await;
         let set = ["provider", "set", "work", "--kind", "openai", "--base-url", model, "--no-key"];
         device.cli(&set).await.ok();
         let folder = Folder::new();
-        let service = ["--provider", "work", "--model", "m-1", "--tools", "Bash", "--allow", "Bash"];
+        let service = ["--provider", "work", "--model", "m-1", "--tools", "Bash,Write", "--allow", "Bash"];
         let backend =
             device.publish(gateway, name, &folder, &[&service[..], &["--concurrency", AT_ONCE]].concat()).await;
         let path = format!("/{name}");
@@ -54,7 +55,12 @@ impl Desk {
         let set: Value = device.cli(&set).await.ok();
         office.expects(&path, set["secret"].as_str().expect("it is shown once"));
         let service = Service { key: backend.key().to_owned(), endpoint_id: backend.endpoint_id().to_owned() };
-        Self { device: RwLock::new(device), folder, service }
+        Self { device: RwLock::new(device), device_id, folder, service }
+    }
+
+    /// Its identifier at the gateways.
+    pub(crate) fn device_id(&self) -> &str {
+        &self.device_id
     }
 
     /// How its service is called.

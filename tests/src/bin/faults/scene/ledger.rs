@@ -1,5 +1,6 @@
-//! The ledgers: files that tools append to and nothing else reads or writes.
+//! The ledgers: files that tools append to and nothing else reads or writes; and the files of jobs whose owner is asked.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,18 @@ pub(crate) struct Effect {
 pub(crate) fn read(folder: &Path, clock: Clock) -> Vec<Effect> {
     let text = std::fs::read_to_string(folder.join(FILE)).unwrap_or_default();
     text.lines().map(|line| entry(line, clock).unwrap_or_else(|| panic!("the ledger says: {line}"))).collect()
+}
+
+/// The file that a job writes whose owner is asked first.
+pub(crate) fn asked(job: &str) -> String {
+    format!("{job}.asked")
+}
+
+/// The jobs that wrote such a file in a folder.
+pub(crate) fn read_asked(folder: &Path) -> BTreeSet<String> {
+    let files = std::fs::read_dir(folder).expect("the service's folder is there");
+    let names = files.filter_map(|file| file.ok()?.file_name().into_string().ok());
+    names.filter_map(|name| name.strip_suffix(".asked").map(str::to_owned)).collect()
 }
 
 fn entry(line: &str, clock: Clock) -> Option<Effect> {

@@ -6,6 +6,7 @@ pub(crate) mod ledger;
 pub(crate) mod model;
 pub(crate) mod office;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use deskgate_tests::gateway::{Address, SAME_SOCKET};
@@ -68,6 +69,11 @@ impl Scene {
     /// What the tools of all devices wrote.
     pub(crate) fn effects(&self) -> Vec<Effect> {
         self.desks.iter().flat_map(|desk| ledger::read(&desk.folder(), self.clock)).collect()
+    }
+
+    /// The jobs that wrote what their owner was asked about.
+    pub(crate) fn written(&self) -> BTreeSet<String> {
+        self.desks.iter().flat_map(|desk| ledger::read_asked(&desk.folder())).collect()
     }
 
     /// Copies the logs of everything to a folder, and returns what they say.

@@ -215,7 +215,7 @@ impl Question {
         // An answer with a call and its result are two messages.
         let calls = self.turn.place / 2;
         let planned = match self.plan.as_str() {
-            "write" => 1,
+            "write" | "ask" => 1,
             "write-twice" => 2,
             _ => 0,
         };
@@ -226,9 +226,14 @@ impl Question {
         let Some(token) = self.call() else {
             return (vec![json!({ "content": "done " }), json!({ "content": self.turn.job })], "stop");
         };
-        let command = format!("printf '%s %s\\n' {token} $(date +%s%N) >> {}", super::ledger::FILE);
-        let arguments = json!({ "command": command }).to_string();
-        let function = json!({ "name": "Bash", "arguments": arguments });
+        // One of them runs by itself, and the other asks the owner first.
+        let (name, arguments) = if self.plan == "ask" {
+            ("Write", json!({ "file_path": super::ledger::asked(&self.turn.job), "content": "as asked\n" }))
+        } else {
+            let command = format!("printf '%s %s\\n' {token} $(date +%s%N) >> {}", super::ledger::FILE);
+            ("Bash", json!({ "command": command }))
+        };
+        let function = json!({ "name": name, "arguments": arguments.to_string() });
         let call = json!({ "index": 0, "id": format!("call-{token}"), "type": "function", "function": function });
         (vec![json!({ "tool_calls": [call] })], "tool_calls")
     }

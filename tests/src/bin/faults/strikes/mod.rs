@@ -27,6 +27,20 @@ pub(crate) struct Strike {
     pub(crate) healed: u64,
     /// What exactly was done, and what shows it; or why it cannot be shown.
     pub(crate) proof: Result<String, String>,
+    /// After how many milliseconds each side noticed, where somebody must.
+    pub(crate) noticed_ms: Vec<u64>,
+}
+
+/// What a fault that struck has to show.
+struct Struck {
+    proof: String,
+    noticed_ms: Vec<u64>,
+}
+
+impl From<String> for Struck {
+    fn from(proof: String) -> Self {
+        Self { proof, noticed_ms: Vec::new() }
+    }
 }
 
 impl Strike {
@@ -41,23 +55,27 @@ pub(crate) async fn strike(caller: &mut Caller, planned: &Planned) -> Strike {
     let scene = caller.business.scene.clone();
     sleep(Duration::from_millis(planned.pause_ms)).await;
     let begun = scene.clock.now();
-    let struck = match planned.kind {
-        Kind::F1 => replica::kill(&scene, planned).await,
-        Kind::F5 => agent::kill(&scene, planned).await,
-        Kind::F9 => database::terminate_sessions(&scene, planned).await,
-        Kind::F10 => database::kill(&scene).await,
+    let struck: anyhow::Result<Struck> = match planned.kind {
+        Kind::F1 => replica::kill(&scene, planned).await.map(Struck::from),
+        Kind::F5 => agent::kill(&scene, planned).await.map(Struck::from),
+        Kind::F9 => database::terminate_sessions(&scene, planned).await.map(Struck::from),
+        Kind::F10 => database::kill(&scene).await.map(Struck::from),
         Kind::F17 => line::freeze(&scene, planned).await,
-        Kind::F19 => line::reset(&scene, planned).await,
-        Kind::F24 => model::disturb(&scene, planned).await,
-        Kind::F26 => receiver::disturb(&scene, planned).await,
-        Kind::F30 => caller::cut_off(caller, planned).await,
+        Kind::F19 => line::reset(&scene, planned).await.map(Struck::from),
+        Kind::F24 => model::disturb(&scene, planned).await.map(Struck::from),
+        Kind::F26 => receiver::disturb(&scene, planned).await.map(Struck::from),
+        Kind::F30 => caller::cut_off(caller, planned).await.map(Struck::from),
     };
-    let proof = struck.map_err(|error| format!("{error:#}"));
-    Strike { planned: planned.clone(), begun, healed: scene.clock.now(), proof }
+    let healed = scene.clock.now();
+    let (proof, noticed_ms) = match struck {
+        Ok(Struck { proof, noticed_ms }) => (Ok(proof), noticed_ms),
+        Err(error) => (Err(format!("{error:#}")), Vec::new()),
+    };
+    Strike { planned: planned.clone(), begun, healed, proof, noticed_ms }
 }
 
 /// The remainder of a planned number.
-fn one_of(number: u64, count: usize) -> usize {
+pub(crate) fn one_of(number: u64, count: usize) -> usize {
     usize::try_from(number % count as u64).expect("below a usize")
 }
 
