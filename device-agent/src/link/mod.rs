@@ -109,11 +109,19 @@ pub struct Pace {
     /// A session shorter than this counts as a failure when it happens again: otherwise two
     /// devices with one key would replace each other without a pause.
     pub settled: Duration,
+    /// The longest wait behind a session whose line broke, however short it was. A line that breaks often gets through
+    /// each time, and who waits for a run is not to pay for the breaks before.
+    pub broken: Duration,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { first: Duration::from_millis(500), longest: Duration::from_secs(30), settled: Duration::from_secs(30) }
+        Self {
+            first: Duration::from_millis(500),
+            longest: Duration::from_secs(30),
+            settled: Duration::from_secs(30),
+            broken: Duration::from_secs(2),
+        }
     }
 }
 
@@ -236,7 +244,8 @@ impl Link {
         if since.elapsed() >= self.pace.settled {
             self.short_sessions = 0;
         }
-        let wait = self.pace.wait(self.short_sessions);
+        let longest = if why.is_breakage() { self.pace.longest.min(self.pace.broken) } else { self.pace.longest };
+        let wait = Pace { longest, ..self.pace }.wait(self.short_sessions);
         self.short_sessions = self.short_sessions.saturating_add(1);
         self.pause(LinkStatus::lost(&why, wait), Some(wait), None).await;
     }

@@ -39,6 +39,8 @@ struct Job {
     key: String,
     desk: usize,
     run_id: Option<String>,
+    /// An event has no key that its run could be found by.
+    has_key: bool,
 }
 
 /// Gathers it. Whatever the auditors see is in their histories, too.
@@ -91,7 +93,7 @@ fn flaws(name: &str, log: &str) -> Vec<String> {
 /// Reads the runs of some jobs from every replica, and what else can be read of them.
 async fn audit(mut auditor: Caller, jobs: Vec<Job>) -> Evidence {
     let mut evidence = Evidence::default();
-    for Job { key, desk, run_id } in jobs {
+    for Job { key, desk, run_id, has_key } in jobs {
         if let Some(run_id) = run_id {
             for replica in 0..REPLICAS {
                 let operation = auditor.next_operation();
@@ -100,14 +102,16 @@ async fn audit(mut auditor: Caller, jobs: Vec<Job>) -> Evidence {
             let events = events(&mut auditor, desk, &run_id).await;
             evidence.events.insert(run_id, events);
         }
-        let found = found(&mut auditor, desk, &key).await;
-        evidence.found.insert(key, found);
+        if has_key {
+            let found = found(&mut auditor, desk, &key).await;
+            evidence.found.insert(key, found);
+        }
     }
     evidence
 }
 
 fn get(name: &'static str, desk: usize, path: String) -> Request {
-    Request { name, asked: Asked::Nothing, desk, method: Method::GET, path, key: None, body: None }
+    Request { name, asked: Asked::Nothing, desk, method: Method::GET, path, key: None, body: None, signed: None }
 }
 
 /// All stored events of a run, page by page.
@@ -137,9 +141,10 @@ async fn found(auditor: &mut Caller, desk: usize, key: &str) -> Vec<String> {
 fn jobs(records: &[Record]) -> Vec<Job> {
     let mut jobs = BTreeMap::new();
     for call in calls(records) {
-        let (Asked::Submit { job, changed: false } | Asked::Say { job, .. }) = &call.asked else { continue };
-        let known = jobs.entry(job).or_insert(Job { key: job.clone(), desk: call.desk, run_id: None });
-        if let Seen::Run { run_id, .. } = &call.seen {
+        let Some(job) = call.asked.job() else { continue };
+        let has_key = !matches!(call.asked, Asked::Event { .. });
+        let known = jobs.entry(job).or_insert(Job { key: job.to_owned(), desk: call.desk, run_id: None, has_key });
+        if let Seen::Run { run_id, .. } | Seen::Became { run_id } = &call.seen {
             known.run_id = Some(run_id.clone());
         }
     }

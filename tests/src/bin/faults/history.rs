@@ -86,6 +86,11 @@ pub(crate) enum Asked {
         conversation: String,
         generation: u64,
     },
+    /// An event of another system, signed; the job is its identifier. `forged` says that it must not count.
+    Event {
+        job: String,
+        forged: bool,
+    },
     Read {
         run_id: String,
     },
@@ -107,6 +112,18 @@ pub(crate) enum Asked {
     },
 }
 
+impl Asked {
+    /// The job that is to be accepted, if one is.
+    pub(crate) fn job(&self) -> Option<&str> {
+        match self {
+            Self::Submit { job, changed: false } | Self::Say { job, .. } | Self::Event { job, forged: false } => {
+                Some(job)
+            }
+            _ => None,
+        }
+    }
+}
+
 /// What an answer said.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "seen", rename_all = "snake_case")]
@@ -120,6 +137,10 @@ pub(crate) enum Seen {
         attempt: u64,
         /// Of what came of it: state, result, error and when it ended.
         digest: u64,
+    },
+    /// The run that an event became.
+    Became {
+        run_id: String,
     },
     Conversation {
         conversation: String,

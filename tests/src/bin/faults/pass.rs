@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::callers::{Business, Stage, owner, submitter, talker};
+use crate::callers::{Business, Stage, owner, sender, submitter, talker};
 use crate::check::Witnesses;
 use crate::evidence;
 use crate::history::{Clock, Histories};
@@ -26,8 +26,11 @@ const TALKS: usize = 2;
 const TALKERS: usize = 2;
 /// Between the last fault and the time from which on everything must go well.
 const RECOVERS: Duration = Duration::from_secs(10);
-/// How long it must go well.
-const CALM: Duration = Duration::from_secs(12);
+/// Faults after which it is calm for a while.
+const ROW: usize = 21;
+/// How long it then must go well, and how long in the end.
+const CALM: Duration = Duration::from_secs(6);
+const LAST_CALM: Duration = Duration::from_secs(12);
 /// How long missing runs are waited for.
 const MISSING: Duration = Duration::from_secs(120);
 /// How long what was begun may take to its end.
@@ -45,15 +48,15 @@ pub(crate) async fn run(seed: u64, plan: &[Planned], runs: usize, folder: &Path)
     let business = Arc::new(Business::new(scene.clone(), seed, histories.clone(), told));
     let (mut callers, mut owners) = employ(&business);
 
-    let strikes = strike_all(&business, plan).await;
+    let (strikes, mut calm) = strike_all(&business, plan).await;
     sleep(RECOVERS).await;
-    let calm = clock.now();
+    let from = clock.now();
     let deadline = Instant::now() + MISSING;
-    sleep(CALM).await;
+    sleep(LAST_CALM).await;
     while histories.succeeded("run") < runs && Instant::now() < deadline {
         sleep(Duration::from_millis(200)).await;
     }
-    let calm = (calm, clock.now());
+    calm.push((from, clock.now()));
 
     println!("faults: {:.0} s: waiting for what is under way", seconds(clock));
     stage.send_replace(Stage::Closing);
@@ -95,6 +98,7 @@ fn employ(business: &Arc<Business>) -> (JoinSet<()>, JoinSet<()>) {
                 callers.spawn(talker::work(business.clone(), name, desk, key));
             }
         }
+        callers.spawn(sender::work(business.clone(), format!("sender-{desk}"), desk));
         owners.spawn(owner::work(business.clone(), desk));
     }
     (callers, owners)
@@ -106,9 +110,11 @@ async fn join(workers: &mut JoinSet<()>) {
     }
 }
 
-/// Strikes one fault after the other. One that cannot be healed ends the row, and the pass then does not count.
-async fn strike_all(business: &Arc<Business>, plan: &[Planned]) -> Vec<Strike> {
-    let (mut caller, mut struck) = (business.caller("cut"), Vec::new());
+/// Strikes one fault after the other, and says when it was calm in between. One that cannot be healed ends the row, and
+/// the pass then does not count.
+async fn strike_all(business: &Arc<Business>, plan: &[Planned]) -> (Vec<Strike>, Vec<(u64, u64)>) {
+    let (mut caller, mut struck, mut calm) = (business.caller("cut"), Vec::new(), Vec::new());
+    let clock = business.scene.clock;
     let striking = async {
         for planned in plan {
             let strike = strikes::strike(&mut caller, planned).await;
@@ -118,13 +124,19 @@ async fn strike_all(business: &Arc<Business>, plan: &[Planned]) -> Vec<Strike> {
                 Err(why) => println!("faults: {begun:6.1} s: {number:>3} {kind:<3} did NOT strike: {why}"),
             }
             struck.push(strike);
+            if (number + 1) % ROW == 0 && number + 1 < plan.len() {
+                sleep(RECOVERS).await;
+                let from = clock.now();
+                sleep(CALM).await;
+                calm.push((from, clock.now()));
+            }
         }
     };
     // What it panics with has been printed, and must not end the pass before it is judged.
     if AssertUnwindSafe(striking).catch_unwind().await.is_err() {
         println!("faults: a fault could not be healed");
     }
-    struck
+    (struck, calm)
 }
 
 /// Waits until nothing is to be delivered any more. The schedule's later steps take minutes and hours; they are brought

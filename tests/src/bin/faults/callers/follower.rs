@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
-use super::{Caller, SUBJECT};
+use super::{Caller, SUBJECT, Stage};
 use crate::history::{Connection, Event, Followed, Record};
 use crate::scene::REPLICAS;
 
@@ -21,7 +21,11 @@ pub(crate) async fn follow(caller: &mut Caller, desk: usize, run_id: &str) {
     while !followed.is_whole && !caller.business.is_closed() {
         tries += 1;
         let mut connection = Connection { after, events: Vec::new() };
-        let was_closed = once(caller, desk, run_id, &mut connection).await.is_ok();
+        let mut stage = caller.business.stage.clone();
+        let was_closed = tokio::select! {
+            ended = once(caller, desk, run_id, &mut connection) => ended.is_ok(),
+            _ = stage.wait_for(|stage| *stage == Stage::Closed) => false,
+        };
         if let Some(last) = connection.events.last() {
             (after, is_over) = (last.sequence, last.is_final());
         }

@@ -54,7 +54,7 @@ pub(crate) async fn work(business: Arc<Business>, name: String, desk: usize) {
 }
 
 /// What a job is to do.
-fn text(caller: &mut Caller, job: &str) -> String {
+pub(crate) fn text(caller: &mut Caller, job: &str) -> String {
     let plan = match caller.dice.below(10) {
         0..=4 => "say",
         5..=7 => "write",

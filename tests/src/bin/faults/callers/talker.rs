@@ -43,6 +43,7 @@ async fn open(caller: &mut Caller, desk: usize, conversation_key: &str) -> Optio
         body: Some(json!({
             "endpoint_id": caller.service(desk).endpoint_id, "conversation_key": conversation_key,
         })),
+        signed: None,
     };
     match caller.insist(&request).await?.seen {
         Seen::Conversation { conversation, .. } => Some(conversation),
@@ -60,6 +61,7 @@ pub(crate) fn looks(desk: usize, conversation: &str) -> Request {
         path: format!("/conversations/{conversation}"),
         key: None,
         body: None,
+        signed: None,
     }
 }
 
@@ -77,6 +79,7 @@ async fn reset(caller: &mut Caller, desk: usize, conversation: &str, generation:
         path: format!("/conversations/{conversation}/reset"),
         key: Some(caller.business.fresh_job()),
         body: Some(json!({ "expected_generation": generation })),
+        signed: None,
     };
     match caller.insist(&request).await?.seen {
         Seen::Operation { operation_id, .. } => caller.completed(desk, &operation_id).await.map(|reply| reply.seen),
@@ -98,6 +101,7 @@ async fn say(caller: &mut Caller, desk: usize, conversation: &str, generation: u
         path: format!("/conversations/{conversation}/messages"),
         key: Some(job),
         body: Some(json!({ "expected_generation": generation, "input": { "text": text } })),
+        signed: None,
     };
     let reply = caller.insist(&request).await?;
     if let Some(run_id) = Reply::run_id(&reply).filter(|_| reply.is_good()) {

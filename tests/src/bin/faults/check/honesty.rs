@@ -1,7 +1,7 @@
 //! I20: a refusal is 409, or 429 or 503 with the time to come again, or a closed connection; never 500.
 
 use super::{Violation, Witnesses};
-use crate::history::Call;
+use crate::history::{Asked, Call};
 
 pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
     let told = |call: &Call| {
@@ -18,6 +18,7 @@ fn is_honest(call: &Call) -> bool {
     match call.status {
         None | Some(200..=299 | 409) => true,
         Some(429 | 503) => call.retry_after,
+        Some(401) => matches!(call.asked, Asked::Event { forged: true, .. }),
         Some(_) => false,
     }
 }
@@ -32,7 +33,9 @@ mod tests {
         let call = |status, retry_after| Call { status, retry_after, ..Call::default() };
         let good = [call(None, false), call(Some(202), false), call(Some(503), true), call(Some(409), false)];
         assert_eq!(check(&calls(&good)), []);
-        for bad in [call(Some(500), true), call(Some(503), false), call(Some(404), false)] {
+        let forged = Call { asked: Asked::Event { job: "j".to_owned(), forged: true }, ..call(Some(401), false) };
+        assert_eq!(check(&calls(&[forged])), []);
+        for bad in [call(Some(401), false), call(Some(500), true), call(Some(503), false), call(Some(404), false)] {
             assert!(texts(&check(&calls(&[bad]))).contains("was refused with"));
         }
     }

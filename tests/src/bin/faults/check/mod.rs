@@ -10,6 +10,7 @@ mod attempts;
 mod callbacks;
 pub(crate) mod counts;
 mod effects;
+mod events;
 mod generations;
 mod honesty;
 mod keys;
@@ -48,8 +49,8 @@ pub(crate) struct Witnesses {
     pub(crate) receipts: Vec<Receipt>,
     pub(crate) strikes: Vec<Strike>,
     pub(crate) evidence: Evidence,
-    /// From when to when nothing was broken any more, and work went on.
-    pub(crate) calm: (u64, u64),
+    /// From when to when nothing was broken, and work went on; the last one when nothing was broken any more.
+    pub(crate) calm: Vec<(u64, u64)>,
 }
 
 /// A place where an invariant does not hold.
@@ -71,7 +72,7 @@ impl Violation {
 type Check = fn(&Witnesses) -> Vec<Violation>;
 
 /// The invariants that are judged, with what each says for people.
-pub(crate) const CHECKS: [(&str, &str, Check); 16] = [
+pub(crate) const CHECKS: [(&str, &str, Check); 17] = [
     ("I1", "every accepted run is readable from every replica", accepted::check),
     ("I2", "one final state, which never changes", outcomes::check),
     ("I3", "no effect twice without a decision", effects::check),
@@ -81,6 +82,7 @@ pub(crate) const CHECKS: [(&str, &str, Check); 16] = [
     ("I7", "one unfinished run per conversation", talks::check),
     ("I8", "events are dense, and each is seen once", streams::check),
     ("I9", "every selected event is delivered, signed", callbacks::check),
+    ("I10", "one event, one run; forged and stale ones, none", events::check),
     ("I12", "no call begins behind a completed stop", stops::check),
     ("I15", "no call runs that its owner did not approve", approvals::check),
     ("I18", "work goes on 10 s after the last fault", progress::check),
@@ -116,12 +118,29 @@ impl Witnesses {
     fn runs_of_jobs(&self) -> BTreeMap<&str, BTreeSet<&str>> {
         let mut runs: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for call in &self.calls {
-            let (Asked::Submit { job, changed: false } | Asked::Say { job, .. }) = &call.asked else { continue };
-            if let Seen::Run { run_id, .. } = &call.seen {
+            let Some(job) = call.asked.job() else { continue };
+            if let Seen::Run { run_id, .. } | Seen::Became { run_id } = &call.seen {
                 runs.entry(job).or_default().insert(run_id);
             }
         }
         runs
+    }
+
+    /// The jobs that came as events.
+    fn events(&self) -> BTreeSet<&str> {
+        let events = self.calls.iter().filter(|call| matches!(&call.asked, Asked::Event { .. }));
+        events.filter_map(|call| call.asked.job()).collect()
+    }
+
+    /// The desk of each run.
+    fn desks_of_runs(&self) -> BTreeMap<&str, usize> {
+        let mut desks = BTreeMap::new();
+        for call in &self.calls {
+            if let Seen::Run { run_id, .. } = &call.seen {
+                desks.insert(run_id.as_str(), call.desk);
+            }
+        }
+        desks
     }
 
     /// The job of each accepted run.

@@ -6,7 +6,7 @@ pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
     let mut violations = Vec::new();
     let seen = witnesses.seen_of_runs();
     for run_id in witnesses.jobs_of_runs().into_keys() {
-        let sights = &seen[run_id];
+        let sights = seen.get(run_id).map(Vec::as_slice).unwrap_or_default();
         let ends: Vec<_> = sights.iter().filter(|sight| sight.phase == "final").collect();
         let Some(end) = ends.first() else {
             let state = sights.last().map_or("never seen", |sight| sight.state);

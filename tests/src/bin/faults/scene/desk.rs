@@ -8,6 +8,7 @@ use serde_json::Value;
 use tokio::sync::RwLock;
 
 use super::office::{HOST, Office};
+use crate::callers::SUBJECT;
 
 /// Runs that a device executes at once.
 const AT_ONCE: &str = "8";
@@ -26,6 +27,9 @@ pub(crate) struct Desk {
 pub(crate) struct Service {
     pub(crate) key: String,
     pub(crate) endpoint_id: String,
+    /// Its webhook, and what its events are signed with.
+    pub(crate) hook_id: String,
+    pub(crate) hook_secret: String,
 }
 
 impl Desk {
@@ -54,7 +58,16 @@ impl Desk {
         let set: Vec<_> = ["callback", "set", name, "--url", &url].into_iter().chain(chosen).collect();
         let set: Value = device.cli(&set).await.ok();
         office.expects(&path, set["secret"].as_str().expect("it is shown once"));
-        let service = Service { key: backend.key().to_owned(), endpoint_id: backend.endpoint_id().to_owned() };
+        let create =
+            ["hook", "create", name, "--app", name, "--service", backend.endpoint_id(), "--scheme", "standard"];
+        let mapping = ["--text", "{{ $.text }}", "--subject", SUBJECT, "--rate", "1000"];
+        let hook: Value = device.cli(&[&create[..], &mapping].concat()).await.ok();
+        let service = Service {
+            key: backend.key().to_owned(),
+            endpoint_id: backend.endpoint_id().to_owned(),
+            hook_id: hook["webhook"]["hook_id"].as_str().expect("made").to_owned(),
+            hook_secret: hook["secret"].as_str().expect("it is shown once").to_owned(),
+        };
         Self { device: RwLock::new(device), device_id, folder, service }
     }
 

@@ -5,6 +5,7 @@ pub(crate) mod desk;
 pub(crate) mod ledger;
 pub(crate) mod model;
 pub(crate) mod office;
+pub(crate) mod signing;
 
 use std::collections::BTreeSet;
 use std::path::Path;
