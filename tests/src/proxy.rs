@@ -1,4 +1,4 @@
-//! A network in between: it can be cut, frozen, muted, deafened and healed.
+//! A network in between: it can be cut, reset, frozen, muted, deafened and healed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,10 +23,12 @@ struct Weather {
     is_mute: bool,
     /// What the side that dialled is told is held back; the other direction passes.
     is_deaf: bool,
-    /// New connections are reset at once.
+    /// New connections are closed at once.
     is_cut: bool,
-    /// How often it was cut. Connections of before are reset, even if it was healed again already.
+    /// How often it was cut. Connections of before are closed, even if it was healed again already.
     cuts: u64,
+    /// They are not closed in good order, but reset.
+    resets: bool,
 }
 
 /// What was done to connections so far.
@@ -98,11 +100,20 @@ impl Proxy {
         self.weather.send_modify(|weather| weather.is_deaf = true);
     }
 
-    /// Resets all connections and every new one. What was under way is lost.
+    /// Closes all connections and every new one. What was under way is lost.
     pub fn cut(&self) {
         self.weather.send_modify(|weather| {
             weather.is_cut = true;
             weather.cuts += 1;
+            weather.resets = false;
+        });
+    }
+
+    /// Resets all connections, with a packet that says so to both ends. New ones pass.
+    pub fn reset(&self) {
+        self.weather.send_modify(|weather| {
+            weather.cuts += 1;
+            weather.resets = true;
         });
     }
 
@@ -138,12 +149,14 @@ async fn pass(mut near: TcpStream, targets: Vec<SocketAddr>, weather: watch::Rec
         let told = copy(far_in, near_out, weather, &counts, |weather| weather.is_frozen || weather.is_deaf);
         tokio::try_join!(said, told)
     };
-    let is_cut = tokio::select! {
-        _ = until_cut.wait_for(|weather| weather.is_cut || weather.cuts != cuts) => true,
+    let is_reset = tokio::select! {
+        weather = until_cut.wait_for(|weather| weather.is_cut || weather.cuts != cuts) => {
+            weather.is_ok_and(|weather| weather.resets)
+        }
         // Either side may end; then both are dropped.
         _ = passing => false,
     };
-    if is_cut {
+    if is_reset {
         counts.resets.fetch_add(1, Ordering::SeqCst);
         for stream in std::iter::once(&near).chain(&far) {
             // Closed without lingering, a connection is reset instead of ended.

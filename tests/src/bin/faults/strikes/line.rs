@@ -82,8 +82,7 @@ pub(crate) async fn reset(scene: &Scene, planned: &Planned) -> anyhow::Result<St
     let device = desk.device.read().await;
     device.connected().await;
     let before = device.line().resets();
-    device.line().cut();
-    device.line().heal();
+    device.line().reset();
     deskgate_tests::until("the connection to be reset", async || {
         if device.line().resets() > before { Ok(()) } else { Err("no connection was reset".to_owned()) }
     })
