@@ -71,6 +71,12 @@ upgrade-trial: ## From an earlier commit's programs (COMMIT=…) to these and ba
 	@$(BUILD)
 	@scripts/upgrade-trial $(COMMIT)
 
+.PHONY: faults
+faults: ## Break everything on purpose, and judge by its witnesses; FAULTS=n SEED=s KINDS=F1,F5,… RUNS=n
+	@scripts/setup test
+	@$(BUILD)
+	@exec "$${CARGO_TARGET_DIR:-target}/debug/faults"
+
 .PHONY: docs
 docs: ## The documentation as a book in target/book, with every link checked
 	@scripts/docs

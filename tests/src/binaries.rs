@@ -43,14 +43,16 @@ pub fn of_version(program: &Path, version: &str) -> PathBuf {
     copy
 }
 
-/// Where they are: beside the folder of the test's own program. Under cargo they are brought up to
+/// Where they are: beside the program that asks, or the folder of the test's own program. Under cargo they are brought up to
 /// date, so that no test judges yesterday's program; who did so for all tests says it in
 /// `DESKGATE_PROGRAMS_ARE_BUILT`.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let own = std::env::current_exe().expect("a running program has a path");
-        let folder = own.ancestors().nth(2).expect("tests are in target/<profile>/deps").to_owned();
+        let folder = own.parent().expect("a program is in a folder");
+        let folder = if folder.ends_with("deps") { folder.parent().expect("target/<profile>/deps") } else { folder };
+        let folder = folder.to_owned();
         let are_built = std::env::var_os("DESKGATE_PROGRAMS_ARE_BUILT").is_some();
         if let Some(cargo) = std::env::var_os("CARGO").filter(|_| !are_built) {
             build(Path::new(&cargo), folder.ends_with("release"));

@@ -270,7 +270,12 @@ impl Device {
 
     /// Saves the connection that an invitation describes, with a [`Proxy`] to `target` as the address.
     pub async fn connect(&mut self, target: Address, paired: &Value, token_file: &Path) -> Said {
-        let line = Proxy::to(target).await;
+        self.connect_to_one_of(vec![target], paired, token_file).await
+    }
+
+    /// As [`Device::connect`], to whichever of these gateways takes each connection.
+    pub async fn connect_to_one_of(&mut self, targets: Vec<Address>, paired: &Value, token_file: &Path) -> Said {
+        let line = Proxy::to_one_of(targets).await;
         let address = line.address();
         self.line = Some(line);
         self.connect_straight(address, paired, token_file).await
@@ -388,9 +393,9 @@ impl Device {
         self.process.as_ref().expect("the agent runs")
     }
 
-    /// Kills the agent without warning.
-    pub fn kill_9(&mut self) {
-        self.process.take().expect("the agent runs").kill_9();
+    /// Kills the agent without warning. Returns how it ended.
+    pub fn kill_9(&mut self) -> ExitStatus {
+        self.process.take().expect("the agent runs").kill_9()
     }
 
     /// Waits until the agent has ended, of which somebody told it.

@@ -40,6 +40,7 @@ impl Address {
 /// own, and is another one for each.
 pub const SAME_SOCKET: &str = "control.socket=/proc/self/cwd/run/control.sock";
 const HOST_KEY: &str = "ssh_host_ed25519_key";
+const SEAL: &str = "seal";
 
 /// A gateway: its state outlives its process.
 #[derive(Debug)]
@@ -71,11 +72,11 @@ impl GatewayProcess {
         Self::begin(None, settings, environment, None).await
     }
 
-    /// Starts one more gateway on the same database and with the same settings and host key, so
+    /// Starts one more gateway on the same database and with the same settings, host key and sealing key, so
     /// that devices find either behind one address. Both need [`SAME_SOCKET`] among the settings.
     pub async fn replica(&self) -> Self {
         let settings: Vec<_> = self.settings.iter().map(String::as_str).collect();
-        Self::begin(self.database.clone(), &settings, &self.environment, Some(&self.state_dir().join(HOST_KEY))).await
+        Self::begin(self.database.clone(), &settings, &self.environment, Some(&self.state_dir())).await
     }
 
     /// Starts a gateway with a private cluster of its own.
@@ -87,7 +88,7 @@ impl GatewayProcess {
         database: Option<String>,
         settings: &[&str],
         environment: &[(String, String)],
-        host_key: Option<&Path>,
+        same_keys: Option<&Path>,
     ) -> Self {
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
         let mut gateway = Self {
@@ -101,9 +102,11 @@ impl GatewayProcess {
             ssh: Address::new(nowhere),
             ops: Address::new(nowhere),
         };
-        if let Some(host_key) = host_key {
+        if let Some(first) = same_keys {
             std::fs::DirBuilder::new().mode(0o700).create(gateway.state_dir()).expect("a fresh folder");
-            std::fs::copy(host_key, gateway.state_dir().join(HOST_KEY)).expect("the first one made it");
+            for key in [HOST_KEY, SEAL] {
+                std::fs::copy(first.join(key), gateway.state_dir().join(key)).expect("the first one made it");
+            }
         }
         gateway.restart().await;
         gateway
@@ -243,9 +246,9 @@ impl GatewayProcess {
         .await
     }
 
-    /// Kills it without warning. Its private cluster, if it has one, is left as it is.
-    pub fn kill_9(&mut self) {
-        self.process.take().expect("the gateway runs").kill_9();
+    /// Kills it without warning. Its private cluster, if it has one, is left as it is. Returns how it ended.
+    pub fn kill_9(&mut self) -> ExitStatus {
+        self.process.take().expect("the gateway runs").kill_9()
     }
 
     /// Waits until it has ended, after it was told to.

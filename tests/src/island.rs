@@ -87,7 +87,10 @@ pub fn arrange() {
     for arguments in ["link set lo up", "route add local default dev lo", "-6 route add local default dev lo"] {
         run("ip", &arguments.split(' ').collect::<Vec<_>>());
     }
+    // Files in memory of the island's own: they are there until the last mount of them is gone, without a name elsewhere.
+    // A file that was removed could not be mounted again, as a sandbox in here does.
     let folder = tempfile::tempdir().expect("a temporary folder");
+    run("mount", &["-t", "tmpfs", "tmpfs", &folder.path().display().to_string()]);
     for (path, content) in [
         ("/etc/resolv.conf", "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"),
         ("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"),
@@ -97,6 +100,7 @@ pub fn arrange() {
         std::fs::write(&own, content).expect("written");
         run("mount", &["--bind", &own.display().to_string(), path]);
     }
+    run("umount", &["--lazy", &folder.path().display().to_string()]);
 }
 
 /// Runs a command that must work, and returns what it printed.

@@ -107,6 +107,11 @@ impl Postgres {
         client.execute(statement, &[]).await.expect("a valid statement")
     }
 
+    /// Runs statements that may fail, whatever they return.
+    pub async fn try_run(&self, statements: &str) -> Result<(), tokio_postgres::Error> {
+        run(&self.url, statements).await
+    }
+
     /// The rows of a query, each as one line of JSON.
     pub async fn rows(&self, query: &str) -> Vec<serde_json::Value> {
         let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await.expect("the database answers");

@@ -48,9 +48,10 @@ impl Process {
         kill_process(pid(self.id()), signal).expect("it is a child that was not reaped yet");
     }
 
-    /// Kills it and everything in its group, now.
-    pub fn kill_9(mut self) {
+    /// Kills it and everything in its group, now. Returns how it ended.
+    pub fn kill_9(mut self) -> ExitStatus {
         self.end();
+        self.child.wait().expect("it is a child")
     }
 
     /// How it ended, if it has.

@@ -1,10 +1,13 @@
-//! A network in between: it can be cut, frozen, muted, deafened and healed, and it can be a long way.
+//! A network in between: it can be cut, reset, frozen, muted, deafened and healed, and it can be a long way.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::net::sockopt::set_socket_linger;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -21,35 +24,56 @@ struct Weather {
     is_mute: bool,
     /// What the side that dialled is told is held back; the other direction passes.
     is_deaf: bool,
-    /// New connections are reset at once.
+    /// New connections are closed at once.
     is_cut: bool,
-    /// How often it was cut. Connections of before are reset, even if it was healed again already.
+    /// How often it was cut. Connections of before are closed, even if it was healed again already.
     cuts: u64,
+    /// They are not closed in good order, but reset.
+    resets: bool,
+}
+
+/// What was done to connections so far.
+#[derive(Debug, Default)]
+struct Counts {
+    resets: AtomicU64,
+    held_back: AtomicU64,
 }
 
 /// A listener on loopback that passes everything on to a target.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
-    target: Address,
+    targets: Vec<Address>,
     weather: watch::Sender<Weather>,
+    counts: Arc<Counts>,
     _tasks: JoinSet<()>,
 }
 
 impl Proxy {
     /// Listens, and passes on to wherever the target is at the time of each connection.
     pub async fn to(target: Address) -> Self {
-        Self::long_way(SocketAddr::from(([127, 0, 0, 1], 0)), target, Duration::ZERO).await
+        Self::to_one_of(vec![target]).await
     }
 
     /// As [`Proxy::to`], listening somewhere else, and everything is under way for so long in either direction.
     pub async fn long_way(listen: SocketAddr, target: Address, lag: Duration) -> Self {
+        Self::between(listen, vec![target], lag).await
+    }
+
+    /// As [`Proxy::to`], for several targets in turn, as what stands before replicas does: each connection goes to the
+    /// next one that takes it.
+    pub async fn to_one_of(targets: Vec<Address>) -> Self {
+        Self::between(SocketAddr::from(([127, 0, 0, 1], 0)), targets, Duration::ZERO).await
+    }
+
+    async fn between(listen: SocketAddr, targets: Vec<Address>, lag: Duration) -> Self {
         let listener = TcpListener::bind(listen).await.expect("ports are left");
         let address = listener.local_addr().expect("it is bound");
         let (weather, forecast) = watch::channel(Weather::default());
-        let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, target.clone(), forecast, lag));
-        Self { address, target, weather, _tasks: tasks }
+        let (mut tasks, counts) = (JoinSet::new(), Arc::<Counts>::default());
+        let way = Way { targets: targets.clone(), weather: forecast, counts: counts.clone(), lag };
+        tasks.spawn(accept(listener, way));
+        Self { address, targets, weather, counts, _tasks: tasks }
     }
 
     /// Where it listens.
@@ -59,7 +83,17 @@ impl Proxy {
 
     /// Passes new connections on to another target.
     pub fn lead_to(&self, target: SocketAddr) {
-        self.target.set(target);
+        self.targets.iter().for_each(|known| known.set(target));
+    }
+
+    /// How many connections it has reset.
+    pub fn resets(&self) -> u64 {
+        self.counts.resets.load(Ordering::SeqCst)
+    }
+
+    /// How many bytes came while nothing passed in their direction.
+    pub fn held_back(&self) -> u64 {
+        self.counts.held_back.load(Ordering::SeqCst)
     }
 
     /// Lets nothing pass; what was sent meanwhile arrives after [`Proxy::heal`].
@@ -77,11 +111,20 @@ impl Proxy {
         self.weather.send_modify(|weather| weather.is_deaf = true);
     }
 
-    /// Resets all connections and every new one. What was under way is lost.
+    /// Closes all connections and every new one. What was under way is lost.
     pub fn cut(&self) {
         self.weather.send_modify(|weather| {
             weather.is_cut = true;
             weather.cuts += 1;
+            weather.resets = false;
+        });
+    }
+
+    /// Resets all connections, with a packet that says so to both ends. New ones pass.
+    pub fn reset(&self) {
+        self.weather.send_modify(|weather| {
+            weather.cuts += 1;
+            weather.resets = true;
         });
     }
 
@@ -91,38 +134,59 @@ impl Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, target: Address, weather: watch::Receiver<Weather>, lag: Duration) {
+/// What every connection goes through.
+#[derive(Clone)]
+struct Way {
+    targets: Vec<Address>,
+    weather: watch::Receiver<Weather>,
+    counts: Arc<Counts>,
+    lag: Duration,
+}
+
+async fn accept(listener: TcpListener, way: Way) {
     let mut connections = JoinSet::new();
-    loop {
+    let targets = &way.targets;
+    for turn in 0.. {
         tokio::select! {
             accepted = listener.accept() => if let Ok((stream, _)) = accepted {
-                connections.spawn(pass(stream, target.get(), weather.clone(), lag));
+                let in_turn = (0..targets.len()).map(|place| targets[(turn + place) % targets.len()].get()).collect();
+                connections.spawn(pass(stream, in_turn, way.clone()));
             },
             Some(_) = connections.join_next() => {}
         }
     }
 }
 
-async fn pass(near: TcpStream, target: SocketAddr, weather: watch::Receiver<Weather>, lag: Duration) {
+async fn pass(mut near: TcpStream, targets: Vec<SocketAddr>, way: Way) {
+    let Way { weather, counts, lag, .. } = way;
     let mut until_cut = weather.clone();
     let cuts = until_cut.borrow().cuts;
+    let mut far = None;
     let passing = async {
-        let far = TcpStream::connect(target).await?;
+        let far = far.insert(first_of(&targets).await?);
         near.set_nodelay(true)?;
         far.set_nodelay(true)?;
-        let (near_in, near_out) = near.into_split();
-        let (far_in, far_out) = far.into_split();
+        let ((near_in, near_out), (far_in, far_out)) = (near.split(), far.split());
         if !lag.is_zero() {
             return tokio::try_join!(carry(near_in, far_out, lag), carry(far_in, near_out, lag));
         }
-        let said = copy(near_in, far_out, weather.clone(), |weather| weather.is_frozen || weather.is_mute);
-        let told = copy(far_in, near_out, weather, |weather| weather.is_frozen || weather.is_deaf);
+        let said = copy(near_in, far_out, weather.clone(), &counts, |weather| weather.is_frozen || weather.is_mute);
+        let told = copy(far_in, near_out, weather, &counts, |weather| weather.is_frozen || weather.is_deaf);
         tokio::try_join!(said, told)
     };
-    tokio::select! {
-        _ = until_cut.wait_for(|weather| weather.is_cut || weather.cuts != cuts) => {}
+    let is_reset = tokio::select! {
+        weather = until_cut.wait_for(|weather| weather.is_cut || weather.cuts != cuts) => {
+            weather.is_ok_and(|weather| weather.resets)
+        }
         // Either side may end; then both are dropped.
-        _ = passing => {}
+        _ = passing => false,
+    };
+    if is_reset {
+        counts.resets.fetch_add(1, Ordering::SeqCst);
+        for stream in std::iter::once(&near).chain(&far) {
+            // Closed without lingering, a connection is reset instead of ended.
+            let _ = set_socket_linger(stream, Some(Duration::ZERO));
+        }
     }
 }
 
@@ -130,7 +194,7 @@ async fn pass(near: TcpStream, target: SocketAddr, weather: watch::Receiver<Weat
 const UNDER_WAY: usize = 256;
 
 /// Passes on what it reads, each piece so much later.
-async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, lag: Duration) -> std::io::Result<()> {
+async fn carry(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, lag: Duration) -> std::io::Result<()> {
     let (leaving, mut arriving) = mpsc::channel::<(Instant, Vec<u8>)>(UNDER_WAY);
     let read = async {
         let mut buffer = vec![0; 16 * 1024];
@@ -155,15 +219,31 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, lag: Duration) -
     tokio::try_join!(read, write).map(drop)
 }
 
+/// Connects to the first that takes it.
+async fn first_of(targets: &[SocketAddr]) -> std::io::Result<TcpStream> {
+    let mut refusal = std::io::ErrorKind::NotFound.into();
+    for target in targets {
+        match TcpStream::connect(target).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => refusal = error,
+        }
+    }
+    Err(refusal)
+}
+
 async fn copy(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
+    mut from: ReadHalf<'_>,
+    mut to: WriteHalf<'_>,
     mut weather: watch::Receiver<Weather>,
+    counts: &Counts,
     holds_back: fn(&Weather) -> bool,
 ) -> std::io::Result<()> {
     let mut buffer = vec![0; 64 * 1024];
     loop {
         let length = from.read(&mut buffer).await?;
+        if holds_back(&weather.borrow()) {
+            counts.held_back.fetch_add(length as u64, Ordering::SeqCst);
+        }
         // What was read while nothing passes is held back until it does.
         let _ = weather.wait_for(|weather| !holds_back(weather)).await;
         if length == 0 {

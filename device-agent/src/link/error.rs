@@ -333,6 +333,9 @@ pub enum Lost {
     /// The gateway or the network closed the line.
     #[error("the line was closed ({0})")]
     Closed(String),
+    /// The gateway ended the session for a reason that the next one would share, such as another device with the same key.
+    #[error("the line was closed ({0})")]
+    Dismissed(String),
     /// Nothing came for three heartbeats.
     #[error("nothing was heard from the gateway for {} s", .0.as_secs_f32())]
     Silent(Duration),
@@ -370,7 +373,13 @@ impl Lost {
 
     /// The gateway said why it ends the session.
     pub(super) fn said(code: ByeCode, message: &str) -> Self {
-        let code = serde_json::to_value(code).ok().and_then(|word| word.as_str().map(str::to_owned));
-        Self::Closed(format!("by the gateway, {}: {message}", code.unwrap_or_default()))
+        let word = serde_json::to_value(code).ok().and_then(|word| word.as_str().map(str::to_owned));
+        let why = format!("by the gateway, {}: {message}", word.unwrap_or_default());
+        if code == ByeCode::Unavailable { Self::Closed(why) } else { Self::Dismissed(why) }
+    }
+
+    /// Whether it says nothing of the next session: the line or the gateway broke.
+    pub(super) fn is_breakage(&self) -> bool {
+        self.is_of_the_line() || matches!(self, Self::Closed(_))
     }
 }

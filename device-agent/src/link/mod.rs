@@ -146,6 +146,9 @@ pub struct Pace {
     /// A session shorter than this counts as a failure when it happens again: otherwise two
     /// devices with one key would replace each other without a pause.
     pub settled: Duration,
+    /// The longest wait behind a session whose line broke, however short it was. A line that breaks often gets through
+    /// each time, and who waits for a run is not to pay for the breaks before.
+    pub broken: Duration,
 }
 
 impl Default for Pace {
@@ -156,6 +159,7 @@ impl Default for Pace {
             brisk: Duration::from_millis(500),
             lately: Duration::from_secs(600),
             settled: Duration::from_secs(30),
+            broken: Duration::from_secs(2),
         }
     }
 }
@@ -163,9 +167,8 @@ impl Default for Pace {
 impl Pace {
     /// The wait after this many failures in a row: none after none, then doubling, with jitter so
     /// that devices that lost one gateway together do not return together.
-    fn wait(&self, failures: u32, is_brisk: bool) -> Duration {
+    fn wait(&self, failures: u32, longest: Duration) -> Duration {
         let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
-        let longest = if is_brisk { self.brisk.max(self.first) } else { self.longest };
         let whole = self.first.saturating_mul(2u32.saturating_pow(doublings)).min(longest);
         whole.mul_f64(rand::rng().random_range(0.5..=1.0))
     }
@@ -326,7 +329,12 @@ impl Link {
             self.short_sessions = 0;
         }
         let is_of_the_line = why.is_of_the_line();
-        let wait = self.pace.wait(self.short_sessions, is_of_the_line);
+        let longest = match (is_of_the_line, why.is_breakage()) {
+            (true, _) => self.pace.brisk.max(self.pace.first),
+            (false, true) => self.pace.broken.min(self.pace.longest),
+            (false, false) => self.pace.longest,
+        };
+        let wait = self.pace.wait(self.short_sessions, longest);
         self.short_sessions = self.short_sessions.saturating_add(1);
         let helped = Helped { network: is_of_the_line.then_some(network), ..Helped::default() };
         self.pause(LinkStatus::lost(&why, wait), Some(wait), helped).await;
@@ -350,7 +358,8 @@ impl Link {
             _ => Duration::ZERO,
         };
         let is_brisk = is_of_the_line && self.seen.elapsed() < self.pace.lately;
-        let wait = (!error.is_blocked()).then(|| self.pace.wait(failures, is_brisk).max(asked_for));
+        let longest = if is_brisk { self.pace.brisk.max(self.pace.first) } else { self.pace.longest };
+        let wait = (!error.is_blocked()).then(|| self.pace.wait(failures, longest).max(asked_for));
         let status = match error {
             LinkError::Refused(refused) => LinkStatus::refused(*refused, wait),
             error => LinkStatus::failed(&error, wait),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use deskgate::link::{Connector, Link, LinkStatus, Lost, Pace, Ssh};
-use deskgate_protocol::VERSION;
-use deskgate_protocol::control::{Refused, RefusedCode};
+use deskgate_protocol::control::{ByeCode, GatewayFrame, Refused, RefusedCode};
+use deskgate_protocol::{Timestamp, VERSION};
 use tokio::sync::watch;
 
 use crate::session::{pipe, somebody};
@@ -38,6 +38,31 @@ async fn after_a_cut_line_it_connects_again_at_once() {
         drop(side);
         assert_eq!(soon("the line is lost", session.next()).await, None);
     }
+}
+
+#[tokio::test]
+async fn a_line_that_breaks_again_and_again_is_dialled_soon_and_one_that_was_taken_over_is_not() {
+    let gateway = Gateway::new();
+    let (connector, mut streams) = pipe();
+    let long = Duration::from_secs(3600);
+    let pace = Pace { first: long, longest: long, broken: Duration::from_millis(1), ..Pace::default() };
+    let mut link = Link::new(connector, somebody(&gateway)).with_pace(pace);
+    let mut status = link.handle().status();
+    for round in 0..5 {
+        let dialled = async { gateway.greet(streams.recv().await.expect("dialled")).await.expect("let in") };
+        let (mut session, mut side) = soon("welcomed", async { tokio::join!(link.connect(nothing), dialled) }).await;
+        if round == 4 {
+            side.send(&GatewayFrame::Bye { code: ByeCode::Replaced, message: "a newer session".to_owned() }).await;
+        }
+        drop(side);
+        while soon("the line is lost", session.next()).await.is_some() {}
+    }
+    let waiting = tokio::spawn(async move { link.connect(nothing).await });
+    let shown =
+        until(&mut status, |now| matches!(now, LinkStatus::Disconnected { why, .. } if why.contains("replaced"))).await;
+    let LinkStatus::Disconnected { next_attempt_at: Some(next), .. } = shown else { panic!("{shown:?}") };
+    assert!(next.0.duration_since(Timestamp::now().0).as_secs() > 1000, "{next:?}");
+    waiting.abort();
 }
 
 #[tokio::test]

@@ -120,6 +120,10 @@ async fn admit(door: &Door, challenged: &Challenged, way: &Way, hello: Hello) ->
             None => refuse_key(known.as_ref(), &hello),
         }));
     };
+    let claimed: Vec<_> = hello.in_flight.iter().map(|entry| (entry.run_id, entry.attempt)).collect();
+    if !claimed.is_empty() {
+        door.store.pass_over_lost_claims(session, &claimed).await.map_err(for_now)?;
+    }
     let settlements = settle(&held, &hello.in_flight);
     let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let policy = Policy {

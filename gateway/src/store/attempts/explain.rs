@@ -1,16 +1,32 @@
 //! Why a record changed nothing: it was written before, numbers are missing, or the attempt is another's.
 
+use std::time::Duration;
+
 use deskgate_protocol::control::RevokeCode;
 use deskgate_protocol::run::{EventType, RunState};
 
-use super::{Record, Recorded, What};
+use super::{Record, Recorded, What, write};
 use crate::store::devices::SessionKey;
 use crate::store::runs::word;
 use crate::store::{Error, Store};
 
 impl Store {
+    /// Writes a start down that could not be written a moment ago. Whether it can be now.
+    async fn start_after_all(&self, session: SessionKey, record: &Record) -> Result<bool, Error> {
+        let client = self.client().await?;
+        let written = write(&*client, session, record, Duration::ZERO).await?;
+        client.give_back();
+        if let Some(row) = &written {
+            self.count(&record.what, row)?;
+        }
+        Ok(written.is_some())
+    }
+
     /// Why a record changed nothing.
     pub(super) async fn explain(&self, session: SessionKey, record: &Record) -> Result<Recorded, Error> {
+        if matches!(record.what, What::Start) {
+            self.pass_over_lost_claims(session, &[(record.run_id, record.attempt)]).await?;
+        }
         let sql = "-- attempts::explain
             SELECT attempt, epoch, state, device_seq, unknown_attempt = $3 FROM runs WHERE run_id = $1 AND device_id = $2";
         let said = i32::try_from(record.attempt).unwrap_or(i32::MAX);
@@ -42,6 +58,8 @@ impl Store {
         }
         Ok(match &record.what {
             What::Start if matches!(state, RunState::Running | RunState::Cancelling) => Recorded::Done,
+            // It was claimed anew in between, under the number that a lost claim had: the device holds just that.
+            What::Start if state == RunState::Queued && self.start_after_all(session, record).await? => Recorded::Done,
             What::Events { first, events } if device_seq + 1 >= first.saturating_add(events.len() as u64) => {
                 Recorded::Done
             }

@@ -70,6 +70,27 @@ impl Store {
         Ok(offers.into_iter().map(|(_, offer)| offer).collect())
     }
 
+    /// Passes over attempts that the device holds and no row remembers: a claim is not durable before its start is, and a
+    /// crash of the database can undo it. The next one gets a number that the device never had, so that what is said
+    /// of the old attempt cannot be taken for the new one.
+    pub async fn pass_over_lost_claims(&self, session: SessionKey, attempts: &[(RunId, u32)]) -> Result<(), Error> {
+        // So many claims are not lost at once; whoever says so cannot use the numbers up.
+        let sql = "-- attempts::pass_over_lost_claims
+            UPDATE runs r SET attempt = lost.attempt FROM unnest($3::uuid[], $4::integer[]) AS lost (run_id, attempt)
+            WHERE r.run_id = lost.run_id AND r.device_id = $1 AND r.state = 'queued' AND r.offered_until IS NULL
+                AND lost.attempt > r.attempt AND lost.attempt - 1000 < r.attempt
+                AND EXISTS (SELECT FROM devices WHERE device_id = $1 AND epoch = $2)
+            RETURNING r.run_id";
+        let runs: Vec<_> = attempts.iter().map(|(run_id, _)| run_id.uuid()).collect();
+        let said: Vec<_> = attempts.iter().map(|(_, attempt)| i32::try_from(*attempt).unwrap_or(i32::MAX)).collect();
+        let params: [&(dyn ToSql + Sync); 4] = [&session.device_id.uuid(), &session.epoch_column(), &runs, &said];
+        for row in self.durable_rows(sql, &params).await? {
+            let run_id = RunId::from(row.try_get::<_, uuid::Uuid>(0)?);
+            tracing::info!(%run_id, device_id = %session.device_id, "the database had lost that the device was offered this run");
+        }
+        Ok(())
+    }
+
     /// The offer of an attempt that the session holds already; none if its run has ended.
     pub async fn offer(&self, session: SessionKey, run_id: RunId) -> Result<Option<Offer>, Error> {
         let sql = "-- attempts::offer

@@ -3,8 +3,10 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use deskgate_gateway::store::attempts::What;
+use deskgate_gateway::store::attempts::{Recorded, What};
+use deskgate_gateway::store::devices::SessionKey;
 use deskgate_protocol::RunId;
+use deskgate_protocol::control::RevokeCode;
 use tokio::task::JoinSet;
 
 use super::{Shelf, quoted};
@@ -132,4 +134,64 @@ async fn an_offer_nobody_took_is_queued_again_and_its_late_acceptance_refused() 
         deskgate_gateway::store::attempts::Recorded::Revoked(deskgate_protocol::control::RevokeCode::StaleAttempt)
     );
     assert_eq!(shelf.desk.claim(session, 1).await[0].attempt, 2);
+}
+
+/// What a crash of the database does to a claim, which is not durable before its start is.
+async fn lose_the_claim(shelf: &Shelf, run_id: RunId) {
+    let sql = "UPDATE runs SET attempt = 0, epoch = 0, offered_until = NULL WHERE run_id = ";
+    shelf.database.execute(&format!("{sql}'{}'", run_id.uuid())).await;
+}
+
+#[tokio::test]
+async fn the_number_of_an_attempt_whose_claim_was_lost_is_not_given_to_another_one() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let (in_session, in_journal) = (shelf.queue().await, shelf.queue().await);
+    assert_eq!(shelf.desk.claim(session, 2).await.iter().map(|offer| offer.attempt).collect::<Vec<_>>(), [1, 1]);
+    for run_id in [in_session, in_journal] {
+        lose_the_claim(&shelf, run_id).await;
+    }
+    // The device accepts what it was offered, or comes back with it.
+    let stale = Recorded::Revoked(RevokeCode::StaleAttempt);
+    assert_eq!(shelf.one(session, in_session, 1, What::Start).await, stale);
+    let (session, held) = shelf.desk.connect().await;
+    assert_eq!(held, []);
+    shelf.store.pass_over_lost_claims(session, &[(in_journal, 1), (RunId::new(), 1)]).await.expect("written");
+    assert_eq!(shelf.desk.claim(session, 2).await.iter().map(|offer| offer.attempt).collect::<Vec<_>>(), [2, 2]);
+    for run_id in [in_session, in_journal] {
+        assert_eq!(shelf.one(session, run_id, 1, What::Start).await, stale, "what is revoked is not started");
+        assert_eq!(shelf.one(session, run_id, 2, What::Start).await, Recorded::Done);
+    }
+}
+
+#[tokio::test]
+async fn a_claim_anew_before_the_lost_one_is_accepted_is_what_the_device_holds() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let run_id = shelf.queue().await;
+    shelf.desk.claim(session, 1).await;
+    lose_the_claim(&shelf, run_id).await;
+    assert_eq!(shelf.desk.claim(session, 1).await[0].attempt, 1);
+    assert_eq!(shelf.one(session, run_id, 1, What::Start).await, Recorded::Done);
+}
+
+#[tokio::test]
+async fn no_device_uses_up_the_numbers_of_attempts_or_passes_over_those_of_others() {
+    let shelf = Shelf::new().await;
+    let (session, _) = shelf.desk.connect().await;
+    let started = shelf.started(session).await;
+    let queued = shelf.queue().await;
+    let stranger = Desk::pair(&shelf.store).await;
+    let (foreign, _) = stranger.connect().await;
+    let older = SessionKey { epoch: session.epoch - 1, ..session };
+    for (session, run_id, attempt) in [
+        (session, queued, u32::MAX),
+        (session, queued, 5000),
+        (session, started, 7),
+        (foreign, queued, 7),
+        (older, queued, 7),
+    ] {
+        shelf.store.pass_over_lost_claims(session, &[(run_id, attempt)]).await.expect("written");
+    }
+    assert_eq!((shelf.row(queued).await.1, shelf.row(started).await.1), (0, 1));
 }

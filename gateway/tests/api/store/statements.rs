@@ -207,7 +207,9 @@ async fn every_statement_is_understood_by_the_database() {
     shelf.one(session, run_id, 1, What::Mismatch).await;
     shelf.one(session, RunId::new(), 1, succeeded(1)).await;
     store.claim(session, 1, &[desk.endpoint], LEASE).await.expect("claim_but");
+    store.pass_over_lost_claims(session, &[(run_id, 1)]).await.expect("pass_over_lost_claims");
     done(&[
+        "attempts::pass_over_lost_claims",
         "attempts::claim",
         "attempts::claim_but",
         "attempts::offer",

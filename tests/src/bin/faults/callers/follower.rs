@@ -1,0 +1,83 @@
+//! Follows a run by its stream, and goes on behind the last event whenever the line breaks.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::{sleep, timeout};
+
+use super::{Caller, SUBJECT, Stage};
+use crate::history::{Connection, Event, Followed, Record};
+use crate::scene::REPLICAS;
+
+/// A comment comes every 15 seconds, so a longer silence is a broken line.
+const SILENCE: Duration = Duration::from_secs(20);
+
+/// Follows a run to its end, which is an operation.
+pub(crate) async fn follow(caller: &mut Caller, desk: usize, run_id: &str) {
+    let operation = caller.next_operation();
+    let begun = caller.business.scene.clock.now();
+    let mut followed = Followed { caller: caller.name.clone(), run_id: run_id.to_owned(), ..Followed::default() };
+    let (mut after, mut tries, mut is_over) = (0, 0, false);
+    while !followed.is_whole && !caller.business.is_closed() {
+        tries += 1;
+        let mut connection = Connection { after, events: Vec::new() };
+        let mut stage = caller.business.stage.clone();
+        let was_closed = tokio::select! {
+            ended = once(caller, desk, run_id, &mut connection) => ended.is_ok(),
+            _ = stage.wait_for(|stage| *stage == Stage::Closed) => false,
+        };
+        if let Some(last) = connection.events.last() {
+            (after, is_over) = (last.sequence, last.is_final());
+        }
+        followed.is_whole = was_closed && is_over;
+        followed.connections.push(connection);
+        if !followed.is_whole {
+            sleep(Duration::from_millis(caller.dice.within(30, 200))).await;
+        }
+    }
+    caller.done("follow", operation, begun, tries, followed.is_whole, Some(run_id.to_owned()));
+    caller.business.histories.note(&caller.name, Record::Followed(followed));
+}
+
+/// One connection, until the gateway closes it; whatever broke it is an error. Some are left by the caller itself.
+async fn once(caller: &mut Caller, desk: usize, run_id: &str, connection: &mut Connection) -> anyhow::Result<()> {
+    let leaves_behind = caller.dice.percent(20).then(|| caller.dice.below(3) + 1);
+    let address = caller.business.scene.address(caller.dice.below(REPLICAS));
+    let url = format!("http://{address}/api/v1/runs/{run_id}/events");
+    let request = caller.business.http.get(url).bearer_auth(&caller.service(desk).key);
+    let request = request.header("X-Gateway-Subject", SUBJECT).header("Accept", "text/event-stream");
+    // A stream has no end that could be waited for.
+    let request = request.header("Last-Event-ID", connection.after.to_string()).timeout(SILENCE * 30);
+    let mut response = timeout(SILENCE, request.send()).await??.error_for_status()?;
+    let mut text = String::new();
+    while let Some(piece) = timeout(SILENCE, response.chunk()).await?? {
+        text.push_str(std::str::from_utf8(&piece)?);
+        while let Some((block, rest)) = text.split_once("\n\n") {
+            connection.events.extend(stored(block));
+            text = rest.to_owned();
+            anyhow::ensure!(leaves_behind != Some(connection.events.len()), "enough for this time");
+        }
+    }
+    Ok(())
+}
+
+/// The stored event of a block, if it is one.
+fn stored(block: &str) -> Option<Event> {
+    let line = |name: &str| block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    let id: u64 = line("id")?.parse().ok()?;
+    let event = Event::read(&serde_json::from_str::<Value>(line("data")?).ok()?)?;
+    (event.sequence == id).then_some(event)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_stored_event_has_a_number() {
+        let event = stored("id: 2\nevent: run.started\ndata: {\"sequence\":2,\"type\":\"run.started\"}");
+        assert_eq!(event.map(|event| (event.sequence, event.kind)), Some((2, "run.started".to_owned())));
+        assert_eq!(stored("event: run.snapshot\ndata: {\"run_id\":\"x\"}"), None);
+        assert_eq!(stored(": a sign of life"), None);
+    }
+}

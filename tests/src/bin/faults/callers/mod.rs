@@ -1,0 +1,363 @@
+//! The callers: each a business system with choices of its own, that repeats what failed and writes down all of it.
+
+pub(crate) mod cut;
+pub(crate) mod follower;
+pub(crate) mod owner;
+pub(crate) mod sender;
+pub(crate) mod submitter;
+pub(crate) mod talker;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use reqwest::header::RETRY_AFTER;
+use reqwest::{Client, Method, RequestBuilder};
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use crate::history::{Asked, Call, Done, Histories, Record, Seen, digest};
+use crate::scene::desk::Service;
+use crate::scene::{REPLICAS, Scene};
+use crate::seed::Dice;
+
+/// How long one operation is repeated.
+const INSISTS: Duration = Duration::from_secs(60);
+/// How long one try may take: longer than any wait that is asked for.
+const ONE_TRY: Duration = Duration::from_secs(12);
+/// How long a read waits for a change, in seconds.
+pub(crate) const WAIT: u32 = 5;
+/// On whose behalf all of it is asked.
+pub(crate) const SUBJECT: &str = "customer-1";
+
+/// How far the pass is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// New operations are begun.
+    Open,
+    /// What was begun is brought to its end.
+    Closing,
+    /// Whatever is not done now is given up.
+    Closed,
+}
+
+/// What all callers share.
+pub(crate) struct Business {
+    pub(crate) scene: Arc<Scene>,
+    pub(crate) seed: u64,
+    pub(crate) histories: Histories,
+    pub(crate) stage: watch::Receiver<Stage>,
+    http: Client,
+    jobs: AtomicU64,
+}
+
+impl Business {
+    pub(crate) fn new(scene: Arc<Scene>, seed: u64, histories: Histories, stage: watch::Receiver<Stage>) -> Self {
+        let http = deskgate_tests::backend::client().timeout(ONE_TRY).build().expect("a client without TLS");
+        Self { scene, seed, histories, stage, http, jobs: AtomicU64::new(1) }
+    }
+
+    /// Whether new operations are begun.
+    pub(crate) fn is_open(&self) -> bool {
+        *self.stage.borrow() == Stage::Open
+    }
+
+    /// Whether everything is to be given up.
+    pub(crate) fn is_closed(&self) -> bool {
+        *self.stage.borrow() == Stage::Closed
+    }
+
+    /// The name of a job that nobody has used before.
+    pub(crate) fn fresh_job(&self) -> String {
+        format!("job-{}", self.jobs.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A caller with choices and a history of its own.
+    pub(crate) fn caller(self: &Arc<Self>, name: &str) -> Caller {
+        let dice = Dice::of(self.seed, name);
+        Caller { name: name.to_owned(), dice, operations: 0, business: self.clone() }
+    }
+}
+
+/// One caller.
+pub(crate) struct Caller {
+    pub(crate) name: String,
+    pub(crate) dice: Dice,
+    operations: u64,
+    pub(crate) business: Arc<Business>,
+}
+
+/// A request that may be made several times.
+#[derive(Clone)]
+pub(crate) struct Request {
+    pub(crate) name: &'static str,
+    pub(crate) asked: Asked,
+    pub(crate) desk: usize,
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) key: Option<String>,
+    pub(crate) body: Option<Value>,
+    /// What signs it, where no application key does.
+    pub(crate) signed: Option<[(&'static str, String); 3]>,
+}
+
+/// A whole answer.
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) body: Value,
+    pub(crate) seen: Seen,
+}
+
+impl Reply {
+    pub(crate) fn is_good(&self) -> bool {
+        self.status < 300
+    }
+
+    /// The run it names.
+    pub(crate) fn run_id(&self) -> Option<String> {
+        match &self.seen {
+            Seen::Run { run_id, .. } | Seen::Became { run_id } => Some(run_id.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl Caller {
+    /// A caller who goes on beside this one.
+    pub(crate) fn beside(&mut self, what: &str) -> Caller {
+        self.operations += 1;
+        let dice = Dice::of(self.dice.any(), what);
+        // It writes into a history with its like, and its operations are told apart by what they are about.
+        Caller { name: format!("{}-{what}", self.name), dice, operations: self.operations << 20, ..self.with_same() }
+    }
+
+    fn with_same(&self) -> Caller {
+        Caller { name: String::new(), dice: self.dice.clone(), operations: 0, business: self.business.clone() }
+    }
+
+    /// The service of a desk.
+    pub(crate) fn service(&self, desk: usize) -> &Service {
+        self.business.scene.desks[desk].service()
+    }
+
+    fn build(&self, request: &Request, replica: usize) -> RequestBuilder {
+        let url = format!("http://{}/api/v1{}", self.business.scene.address(replica), request.path);
+        let service = self.service(request.desk);
+        let mut built = self.business.http.request(request.method.clone(), url);
+        // Without it, events would come as a stream.
+        built = built.header("Accept", "application/json");
+        built = match &request.signed {
+            None => built.bearer_auth(&service.key).header("X-Gateway-Subject", SUBJECT),
+            Some(headers) => headers.iter().fold(built, |built, (name, value)| built.header(*name, value)),
+        };
+        if let Some(key) = &request.key {
+            built = built.header("Idempotency-Key", key);
+        }
+        match &request.body {
+            Some(body) => built.json(body),
+            None => built,
+        }
+    }
+
+    /// Asks one replica once, and writes it down. None when no whole answer came.
+    pub(crate) async fn ask(&self, operation: u64, request: &Request, replica: usize) -> Option<Reply> {
+        let clock = self.business.scene.clock;
+        let begun = clock.now();
+        let answered = async {
+            let response = self.build(request, replica).send().await?;
+            let (status, retry_after) = (response.status().as_u16(), response.headers().contains_key(RETRY_AFTER));
+            Ok::<_, reqwest::Error>((status, retry_after, response.bytes().await?))
+        };
+        let answered = answered.await.ok();
+        let mut call = Call {
+            caller: self.name.clone(),
+            operation,
+            asked: request.asked.clone(),
+            desk: request.desk,
+            replica,
+            begun,
+            ended: clock.now(),
+            ..Call::default()
+        };
+        let reply = answered.map(|(status, retry_after, body)| {
+            let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let seen = see(&request.asked, status, &body);
+            body["code"].as_str().unwrap_or_default().clone_into(&mut call.code);
+            (call.status, call.retry_after, call.seen) = (Some(status), retry_after, seen.clone());
+            Reply { status, body, seen }
+        });
+        self.business.histories.note(&self.name, Record::Call(call));
+        reply
+    }
+
+    /// The number of the next operation.
+    pub(crate) fn next_operation(&mut self) -> u64 {
+        self.operations += 1;
+        self.operations
+    }
+
+    /// Asks until there is an answer that repeating would not change, each time at some replica, and writes down what
+    /// came of it. None if there was none.
+    pub(crate) async fn insist(&mut self, request: &Request) -> Option<Reply> {
+        let operation = self.next_operation();
+        let clock = self.business.scene.clock;
+        let (begun, deadline, mut tries) = (clock.now(), Instant::now() + INSISTS, 0);
+        let reply = loop {
+            let replica = self.dice.below(REPLICAS);
+            tries += 1;
+            let reply = self.ask(operation, request, replica).await;
+            match reply {
+                Some(reply) if reply.status != 429 && reply.status < 500 => break Some(reply),
+                _ if Instant::now() > deadline || self.business.is_closed() => break None,
+                // A backend that repeats does not do it without a pause.
+                _ => sleep(Duration::from_millis(self.dice.within(30, 250))).await,
+            }
+        };
+        // A refusal that names the state of things is an answer, and what is forged is to be refused.
+        let wanted = if matches!(request.asked, Asked::Event { forged: true, .. }) { 401 } else { 409 };
+        let succeeded = reply.as_ref().is_some_and(|reply| reply.is_good() || reply.status == wanted);
+        let run_id = reply.as_ref().and_then(Reply::run_id);
+        self.done(request.name, operation, begun, tries, succeeded, run_id);
+        reply
+    }
+
+    /// Writes down what came of an operation.
+    pub(crate) fn done(
+        &self,
+        name: &str,
+        operation: u64,
+        begun: u64,
+        tries: u32,
+        succeeded: bool,
+        run_id: Option<String>,
+    ) {
+        let ended = self.business.scene.clock.now();
+        let (caller, name) = (self.name.clone(), name.to_owned());
+        let done = Done { caller, operation, name, begun, ended, tries, succeeded, run_id };
+        self.business.histories.note(&self.name, Record::Done(done));
+    }
+
+    /// Reads a run once, at some replica; with `wait`, when something changed.
+    pub(crate) async fn read(&mut self, operation: u64, desk: usize, run_id: &str, wait: u32) -> Option<Reply> {
+        let replica = self.dice.below(REPLICAS);
+        self.ask(operation, &read(desk, run_id, wait), replica).await
+    }
+
+    /// Asks for a run's stop.
+    pub(crate) async fn stop(&mut self, desk: usize, run_id: &str) -> Option<Reply> {
+        let request = Request {
+            name: "stop",
+            asked: Asked::Stop { run_id: run_id.to_owned() },
+            desk,
+            method: Method::POST,
+            path: format!("/runs/{run_id}/stop"),
+            key: Some(self.business.fresh_job()),
+            body: Some(serde_json::json!({})),
+            signed: None,
+        };
+        self.insist(&request).await
+    }
+
+    /// Waits until an operation is completed or failed, which is an operation itself.
+    pub(crate) async fn completed(&mut self, desk: usize, operation_id: &str) -> Option<Reply> {
+        let number = self.next_operation();
+        let clock = self.business.scene.clock;
+        let (begun, mut tries) = (clock.now(), 0);
+        let request = Request {
+            name: "complete",
+            asked: Asked::Operation { operation_id: operation_id.to_owned() },
+            desk,
+            method: Method::GET,
+            path: format!("/control-operations/{operation_id}"),
+            key: None,
+            body: None,
+            signed: None,
+        };
+        let reply = loop {
+            tries += 1;
+            let replica = self.dice.below(REPLICAS);
+            let reply = self.ask(number, &request, replica).await;
+            let is_over = |reply: &Reply| matches!(&reply.seen, Seen::Operation { state, .. } if state == "completed" || state == "failed");
+            match reply {
+                Some(reply) if is_over(&reply) => break Some(reply),
+                _ if self.business.is_closed() => break None,
+                _ => sleep(Duration::from_millis(100)).await,
+            }
+        };
+        self.done(request.name, number, begun, tries, reply.is_some(), None);
+        reply
+    }
+}
+
+/// A read of a run.
+pub(crate) fn read(desk: usize, run_id: &str, wait: u32) -> Request {
+    Request {
+        name: "read",
+        asked: Asked::Read { run_id: run_id.to_owned() },
+        desk,
+        method: Method::GET,
+        path: format!("/runs/{run_id}?wait={wait}"),
+        key: None,
+        body: None,
+        signed: None,
+    }
+}
+
+/// A submission of a job to the service of a desk.
+pub(crate) fn submission(caller: &Caller, desk: usize, job: &str, text: &str, changed: bool) -> Request {
+    Request {
+        name: "submit",
+        asked: Asked::Submit { job: job.to_owned(), changed },
+        desk,
+        method: Method::POST,
+        path: format!("/agent-endpoints/{}/runs", caller.service(desk).endpoint_id),
+        key: Some(job.to_owned()),
+        body: Some(serde_json::json!({ "input": { "text": text } })),
+        signed: None,
+    }
+}
+
+/// What an answer says of things that can be judged.
+fn see(asked: &Asked, status: u16, body: &Value) -> Seen {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    if let (Asked::Say { conversation, .. } | Asked::Reset { conversation, .. }, Some(generation)) =
+        (asked, body["current_generation"].as_u64())
+    {
+        return Seen::Generation { conversation: conversation.clone(), generation };
+    }
+    if status >= 300 {
+        return Seen::Nothing;
+    }
+    if body["operation_id"].is_string() {
+        return Seen::Operation {
+            operation_id: text(&body["operation_id"]),
+            state: text(&body["state"]),
+            code: text(&body["outcome"]["code"]),
+            new_generation: body["outcome"]["new_generation"].as_u64(),
+        };
+    }
+    if matches!(asked, Asked::Event { .. }) {
+        return body["run_id"].as_str().map_or(Seen::Nothing, |run_id| Seen::Became { run_id: run_id.to_owned() });
+    }
+    if body["run_id"].is_string() {
+        let outcome: Value =
+            ["state", "result", "error", "finished_at"].iter().map(|name| body[*name].clone()).collect();
+        return Seen::Run {
+            run_id: text(&body["run_id"]),
+            phase: text(&body["phase"]),
+            state: text(&body["state"]),
+            attempt: body["attempt"].as_u64().unwrap_or_default(),
+            digest: digest(&outcome),
+        };
+    }
+    match body["conversation_id"].as_str() {
+        Some(conversation) => Seen::Conversation {
+            conversation: conversation.to_owned(),
+            generation: body["generation"].as_u64().unwrap_or_default(),
+            state: text(&body["state"]),
+            active: body["active_run_id"].as_str().map(str::to_owned),
+        },
+        None => Seen::Nothing,
+    }
+}

@@ -1,0 +1,110 @@
+//! Submits jobs under keys, some twice at once, some again with another body; follows, waits for or stops what it got.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::{Business, Caller, Reply, WAIT, follower, submission};
+use crate::history::Seen;
+use crate::scene::REPLICAS;
+
+/// Runs of one submitter that are under way at once.
+const UNDER_WAY: usize = 6;
+
+/// Submits while the business is open, and returns when everything it began is over.
+pub(crate) async fn work(business: Arc<Business>, name: String, desk: usize) {
+    let mut caller = business.caller(&name);
+    let room = Arc::new(Semaphore::new(UNDER_WAY));
+    let mut runs = JoinSet::new();
+    while business.is_open() {
+        let permit = room.clone().acquire_owned().await.expect("nobody closes it");
+        while let Some(ended) = runs.try_join_next() {
+            ended.expect("a caller does not panic");
+        }
+        let job = business.fresh_job();
+        let text = text(&mut caller, &job);
+        let Some(run_id) = submit(&mut caller, desk, &job, &text).await else { continue };
+        let is_stopped = caller.dice.percent(8);
+        let is_followed = caller.dice.percent(35);
+        let (mut stream, mut stopping, mut wait) =
+            (caller.beside("stream"), caller.beside("stop"), caller.beside("wait"));
+        runs.spawn(async move {
+            tokio::join!(
+                async {
+                    if is_followed {
+                        follower::follow(&mut stream, desk, &run_id).await;
+                    }
+                },
+                async {
+                    if is_stopped {
+                        stop(&mut stopping, desk, &run_id).await;
+                    }
+                },
+                ends(&mut wait, desk, &run_id, is_stopped),
+            );
+            drop(permit);
+        });
+    }
+    while let Some(ended) = runs.join_next().await {
+        ended.expect("a caller does not panic");
+    }
+}
+
+/// What a job is to do.
+pub(crate) fn text(caller: &mut Caller, job: &str) -> String {
+    let plan = match caller.dice.below(10) {
+        0..=4 => "say",
+        5..=7 => "write",
+        8 => "ask",
+        _ => "write-twice",
+    };
+    let delay = if caller.dice.percent(20) { caller.dice.within(400, 1500) } else { caller.dice.within(0, 60) };
+    format!("job={job} plan={plan} delay={delay}")
+}
+
+/// Submits one job until it is accepted. Returns its run.
+async fn submit(caller: &mut Caller, desk: usize, job: &str, text: &str) -> Option<String> {
+    let request = submission(caller, desk, job, text, false);
+    if caller.dice.percent(15) {
+        // Two at once under one key, as a backend does whose own callers are impatient.
+        let operation = caller.next_operation();
+        let (one, other) = (caller.dice.below(REPLICAS), caller.dice.below(REPLICAS));
+        tokio::join!(caller.ask(operation, &request, one), caller.ask(operation, &request, other));
+    }
+    let run_id = caller.insist(&request).await.as_ref().and_then(Reply::run_id);
+    if run_id.is_some() && caller.dice.percent(8) {
+        let other = submission(caller, desk, job, &format!("{text} and more"), true);
+        caller.insist(&other).await;
+    }
+    run_id
+}
+
+/// Waits for the end of a run, which is an operation itself. A stopped one may end as it likes.
+pub(crate) async fn ends(caller: &mut Caller, desk: usize, run_id: &str, is_stopped: bool) {
+    let operation = caller.next_operation();
+    let (begun, mut tries) = (caller.business.scene.clock.now(), 0);
+    let state = loop {
+        tries += 1;
+        let reply = caller.read(operation, desk, run_id, WAIT).await;
+        match reply.map(|reply| reply.seen) {
+            Some(Seen::Run { phase, state, .. }) if phase == "final" => break Some(state),
+            _ if caller.business.is_closed() => break None,
+            Some(Seen::Run { .. }) => {}
+            _ => sleep(Duration::from_millis(150)).await,
+        }
+    };
+    let succeeded = state.is_some_and(|state| state == "succeeded" || is_stopped);
+    caller.done("run", operation, begun, tries, succeeded, Some(run_id.to_owned()));
+}
+
+/// Stops a run after a moment, and waits until that is completed.
+pub(crate) async fn stop(caller: &mut Caller, desk: usize, run_id: &str) {
+    sleep(Duration::from_millis(caller.dice.within(0, 600))).await;
+    let asked = caller.stop(desk, run_id).await;
+    if let Some(Seen::Operation { operation_id, .. }) = asked.map(|reply| reply.seen) {
+        caller.completed(desk, &operation_id).await;
+    }
+}

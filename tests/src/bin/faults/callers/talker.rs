@@ -1,0 +1,115 @@
+//! Several callers in one conversation: they look, speak, stop and reset, each in the belief it has.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::{Business, Caller, Reply, Request, submitter};
+use crate::history::{Asked, Seen};
+
+/// Talks in the conversation with this key while the business is open.
+pub(crate) async fn work(business: Arc<Business>, name: String, desk: usize, conversation_key: String) {
+    let mut caller = business.caller(&name);
+    let Some(conversation) = open(&mut caller, desk, &conversation_key).await else { return };
+    let mut generation = 1;
+    while business.is_open() {
+        let heard = match caller.dice.below(10) {
+            0..=2 => look(&mut caller, desk, &conversation).await,
+            3 => reset(&mut caller, desk, &conversation, generation).await,
+            _ => say(&mut caller, desk, &conversation, generation).await,
+        };
+        match heard {
+            Some(Seen::Conversation { generation: now, .. } | Seen::Generation { generation: now, .. }) => {
+                generation = now;
+            }
+            Some(Seen::Operation { new_generation: Some(now), .. }) => generation = now,
+            _ => {}
+        }
+        sleep(Duration::from_millis(caller.dice.within(20, 400))).await;
+    }
+}
+
+async fn open(caller: &mut Caller, desk: usize, conversation_key: &str) -> Option<String> {
+    let request = Request {
+        name: "open",
+        asked: Asked::Open { conversation_key: conversation_key.to_owned() },
+        desk,
+        method: Method::POST,
+        path: "/conversations".to_owned(),
+        key: Some(caller.business.fresh_job()),
+        body: Some(json!({
+            "endpoint_id": caller.service(desk).endpoint_id, "conversation_key": conversation_key,
+        })),
+        signed: None,
+    };
+    match caller.insist(&request).await?.seen {
+        Seen::Conversation { conversation, .. } => Some(conversation),
+        _ => None,
+    }
+}
+
+/// A look at a conversation.
+pub(crate) fn looks(desk: usize, conversation: &str) -> Request {
+    Request {
+        name: "look",
+        asked: Asked::Look { conversation: conversation.to_owned() },
+        desk,
+        method: Method::GET,
+        path: format!("/conversations/{conversation}"),
+        key: None,
+        body: None,
+        signed: None,
+    }
+}
+
+async fn look(caller: &mut Caller, desk: usize, conversation: &str) -> Option<Seen> {
+    caller.insist(&looks(desk, conversation)).await.map(|reply| reply.seen)
+}
+
+/// Resets the conversation, and waits until that is completed.
+async fn reset(caller: &mut Caller, desk: usize, conversation: &str, generation: u64) -> Option<Seen> {
+    let request = Request {
+        name: "reset",
+        asked: Asked::Reset { conversation: conversation.to_owned(), generation },
+        desk,
+        method: Method::POST,
+        path: format!("/conversations/{conversation}/reset"),
+        key: Some(caller.business.fresh_job()),
+        body: Some(json!({ "expected_generation": generation })),
+        signed: None,
+    };
+    match caller.insist(&request).await?.seen {
+        Seen::Operation { operation_id, .. } => caller.completed(desk, &operation_id).await.map(|reply| reply.seen),
+        seen => Some(seen),
+    }
+}
+
+/// Says something, and waits for the answer, or stops it.
+async fn say(caller: &mut Caller, desk: usize, conversation: &str, generation: u64) -> Option<Seen> {
+    let job = caller.business.fresh_job();
+    let plan = if caller.dice.percent(25) { "write" } else { "say" };
+    let delay = caller.dice.within(0, 500);
+    let text = format!("job={job} plan={plan} delay={delay} talk={conversation} generation={generation}");
+    let request = Request {
+        name: "say",
+        asked: Asked::Say { job: job.clone(), conversation: conversation.to_owned(), generation },
+        desk,
+        method: Method::POST,
+        path: format!("/conversations/{conversation}/messages"),
+        key: Some(job),
+        body: Some(json!({ "expected_generation": generation, "input": { "text": text } })),
+        signed: None,
+    };
+    let reply = caller.insist(&request).await?;
+    if let Some(run_id) = Reply::run_id(&reply).filter(|_| reply.is_good()) {
+        let is_stopped = caller.dice.percent(12);
+        if is_stopped {
+            submitter::stop(&mut caller.beside("stop"), desk, &run_id).await;
+        }
+        submitter::ends(&mut caller.beside("wait"), desk, &run_id, is_stopped).await;
+    }
+    Some(reply.seen)
+}

@@ -1,0 +1,87 @@
+//! Whether a pass counts: one in which nothing worked, or nothing was broken, shows nothing.
+
+use super::Witnesses;
+
+/// What a pass must have had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Faults that were planned.
+    pub(crate) faults: usize,
+    /// Runs that ended.
+    pub(crate) runs: usize,
+}
+
+/// Of a hundred operations, those that must have succeeded after their repetitions.
+const SUCCEEDED: usize = 90;
+
+/// Why a pass does not count; nothing if it does.
+pub(crate) fn why_not(witnesses: &Witnesses, wanted: Wanted) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let ended = ended(witnesses);
+    if ended < wanted.runs {
+        reasons.push(format!("{ended} runs ended; {} are needed", wanted.runs));
+    }
+    let (succeeded, all) = succeeded(witnesses);
+    if succeeded * 100 < all * SUCCEEDED || all == 0 {
+        reasons.push(format!("{succeeded} of {all} operations succeeded; {SUCCEEDED} of 100 are needed"));
+    }
+    if witnesses.strikes.len() < wanted.faults {
+        reasons.push(format!("{} of {} faults were struck", witnesses.strikes.len(), wanted.faults));
+    }
+    for strike in &witnesses.strikes {
+        if let Err(why) = &strike.proof {
+            let (number, kind) = (strike.planned.number, strike.kind());
+            reasons.push(format!("fault {number}, {kind}, cannot be shown to have struck: {why}"));
+        }
+    }
+    reasons
+}
+
+/// How many runs ended.
+pub(crate) fn ended(witnesses: &Witnesses) -> usize {
+    let seen = witnesses.seen_of_runs();
+    seen.values().filter(|sights| sights.iter().any(|sight| sight.phase == "final")).count()
+}
+
+/// How many operations succeeded, of how many.
+pub(crate) fn succeeded(witnesses: &Witnesses) -> (usize, usize) {
+    (witnesses.done.iter().filter(|done| done.succeeded).count(), witnesses.done.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::told::{call, calls, done, read, run};
+    use super::*;
+    use crate::plan::{Kind, Planned};
+    use crate::strikes::Strike;
+
+    fn told() -> Witnesses {
+        let planned = Planned { number: 0, kind: Kind::F1, pause_ms: 0, lasts_ms: 0, target: 0, manner: 0 };
+        Witnesses {
+            done: vec![done("run", 1, "r")],
+            strikes: vec![Strike {
+                planned,
+                begun: 1,
+                healed: 2,
+                proof: Ok("killed".to_owned()),
+                noticed_ms: Vec::new(),
+            }],
+            ..calls(&[call("a", 0, read("r"), run("r", "succeeded"))])
+        }
+    }
+
+    #[test]
+    fn a_pass_counts_only_with_enough_runs_successes_and_faults_that_struck() {
+        let wanted = Wanted { faults: 1, runs: 1 };
+        assert_eq!(why_not(&told(), wanted), Vec::<String>::new());
+        let one = |witnesses: &Witnesses, wanted| why_not(witnesses, wanted).join("\n");
+        assert_eq!(one(&told(), Wanted { runs: 2, ..wanted }), "1 runs ended; 2 are needed");
+        assert_eq!(one(&told(), Wanted { faults: 2, ..wanted }), "1 of 2 faults were struck");
+        let mut failed = told();
+        failed.done[0].succeeded = false;
+        assert_eq!(one(&failed, wanted), "0 of 1 operations succeeded; 90 of 100 are needed");
+        let mut missed = told();
+        missed.strikes[0].proof = Err("nobody came".to_owned());
+        assert_eq!(one(&missed, wanted), "fault 0, F1, cannot be shown to have struck: nobody came");
+    }
+}

@@ -1,0 +1,63 @@
+//! I10: one valid event is one run, however often it comes; one that is forged or stale is none.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Violation, Witnesses};
+use crate::history::{Asked, Seen};
+
+pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let mut became: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut forged = BTreeSet::new();
+    for call in &witnesses.calls {
+        match (&call.asked, &call.seen) {
+            (Asked::Event { job, forged: false }, Seen::Became { run_id }) => {
+                became.entry(job).or_default().insert(run_id);
+            }
+            (Asked::Event { job, forged: true }, _) => {
+                forged.insert(job.as_str());
+                if call.status.is_some_and(|status| status < 300) {
+                    violations.push(Violation::of("I10", call.begun, format!("{job} was forged, and accepted")));
+                }
+            }
+            _ => {}
+        }
+    }
+    for (job, runs) in became.iter().filter(|(_, runs)| runs.len() > 1) {
+        violations.push(Violation::of("I10", None, format!("event {job} became {runs:?}")));
+    }
+    // The model would be asked about a run of it, whatever was answered.
+    for turn in witnesses.turns.iter().filter(|turn| forged.contains(turn.job.as_str())) {
+        violations.push(Violation::of("I10", turn.begun, format!("{} was forged, and ran", turn.job)));
+    }
+    violations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::told::{call, calls, texts};
+    use super::*;
+    use crate::history::Call;
+    use crate::scene::model::Turn;
+
+    fn event(forged: bool, run_id: &str) -> Call {
+        let asked = Asked::Event { job: "j".to_owned(), forged };
+        call("a", 0, asked, Seen::Became { run_id: run_id.to_owned() })
+    }
+
+    #[test]
+    fn an_event_that_becomes_two_runs_is_found() {
+        assert_eq!(check(&calls(&[event(false, "r1"), event(false, "r1")])), []);
+        assert!(texts(&check(&calls(&[event(false, "r1"), event(false, "r2")]))).contains("event j became"));
+    }
+
+    #[test]
+    fn a_forged_event_that_is_accepted_or_runs_is_found() {
+        let refused = Call { status: Some(401), seen: Seen::Nothing, ..event(true, "") };
+        let mut witnesses = calls(&[refused]);
+        assert_eq!(check(&witnesses), []);
+        witnesses.turns.push(Turn { job: "j".to_owned(), ..Turn::default() });
+        assert!(texts(&check(&witnesses)).contains("j was forged, and ran"));
+        assert!(texts(&check(&calls(&[event(true, "r1")]))).contains("j was forged, and accepted"));
+    }
+}

@@ -1,0 +1,42 @@
+//! I20: a refusal is 409, or 429 or 503 with the time to come again, or a closed connection; never 500.
+
+use super::{Violation, Witnesses};
+use crate::history::{Asked, Call};
+
+pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
+    let told = |call: &Call| {
+        let status = call.status.unwrap_or_default();
+        let how = if call.retry_after { "with" } else { "without" };
+        let text =
+            format!("{} {:?} was refused with {status} {} {how} Retry-After", call.caller, call.asked, call.code);
+        Violation::of("I20", call.begun, text)
+    };
+    witnesses.calls.iter().filter(|call| !is_honest(call)).map(told).collect()
+}
+
+fn is_honest(call: &Call) -> bool {
+    match call.status {
+        None | Some(200..=299 | 409) => true,
+        Some(429 | 503) => call.retry_after,
+        Some(401) => matches!(call.asked, Asked::Event { forged: true, .. }),
+        Some(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::told::{calls, texts};
+    use super::*;
+
+    #[test]
+    fn a_500_and_a_503_that_says_nothing_are_found() {
+        let call = |status, retry_after| Call { status, retry_after, ..Call::default() };
+        let good = [call(None, false), call(Some(202), false), call(Some(503), true), call(Some(409), false)];
+        assert_eq!(check(&calls(&good)), []);
+        let forged = Call { asked: Asked::Event { job: "j".to_owned(), forged: true }, ..call(Some(401), false) };
+        assert_eq!(check(&calls(&[forged])), []);
+        for bad in [call(Some(401), false), call(Some(500), true), call(Some(503), false), call(Some(404), false)] {
+            assert!(texts(&check(&calls(&[bad]))).contains("was refused with"));
+        }
+    }
+}

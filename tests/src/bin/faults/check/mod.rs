@@ -1,0 +1,233 @@
+//! The checker: pure functions over what the witnesses wrote down. Each file is one invariant, or two that are one
+//! thought, and returns every place where it does not hold.
+//!
+//! The witnesses are the callers' histories, the model's journal, the ledgers of the tools and the receiver's journal.
+//! What the product's tables say is compared with them and never believed against them.
+
+mod accepted;
+mod approvals;
+mod attempts;
+mod callbacks;
+pub(crate) mod counts;
+mod effects;
+mod events;
+mod generations;
+mod honesty;
+mod keys;
+mod outcomes;
+mod progress;
+mod promised;
+mod stops;
+mod store;
+mod streams;
+mod talks;
+#[cfg(test)]
+mod told;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::evidence::Evidence;
+use crate::history::{Asked, Call, Decided, Done, Followed, Matter, Record, Seen};
+use crate::scene::ledger::Effect;
+use crate::scene::model::Turn;
+use crate::scene::office::Receipt;
+use crate::strikes::Strike;
+
+/// Everything that is judged.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Witnesses {
+    pub(crate) calls: Vec<Call>,
+    pub(crate) done: Vec<Done>,
+    pub(crate) followed: Vec<Followed>,
+    pub(crate) decided: Vec<Decided>,
+    pub(crate) turns: Vec<Turn>,
+    pub(crate) effects: Vec<Effect>,
+    /// The jobs that wrote what their owner was asked about.
+    pub(crate) written: BTreeSet<String>,
+    pub(crate) receipts: Vec<Receipt>,
+    pub(crate) strikes: Vec<Strike>,
+    pub(crate) evidence: Evidence,
+    /// From when to when nothing was broken, and work went on; the last one when nothing was broken any more.
+    pub(crate) calm: Vec<(u64, u64)>,
+}
+
+/// A place where an invariant does not hold.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Violation {
+    pub(crate) invariant: String,
+    /// When, as far as that can be said.
+    pub(crate) at: Option<u64>,
+    pub(crate) text: String,
+}
+
+impl Violation {
+    fn of(invariant: &str, at: impl Into<Option<u64>>, text: String) -> Self {
+        Self { invariant: invariant.to_owned(), at: at.into(), text }
+    }
+}
+
+/// One invariant, or a part of one.
+type Check = fn(&Witnesses) -> Vec<Violation>;
+
+/// The invariants that are judged, with what each says for people.
+pub(crate) const CHECKS: [(&str, &str, Check); 17] = [
+    ("I1", "every accepted run is readable from every replica", accepted::check),
+    ("I2", "one final state, which never changes", outcomes::check),
+    ("I3", "no effect twice without a decision", effects::check),
+    ("I4", "one key, one run", keys::check),
+    ("I5", "one live attempt", attempts::check),
+    ("I6", "a generation is a register with compare-and-set", generations::check),
+    ("I7", "one unfinished run per conversation", talks::check),
+    ("I8", "events are dense, and each is seen once", streams::check),
+    ("I9", "every selected event is delivered, signed", callbacks::check),
+    ("I10", "one event, one run; forged and stale ones, none", events::check),
+    ("I12", "no call begins behind a completed stop", stops::check),
+    ("I15", "no call runs that its owner did not approve", approvals::check),
+    ("I18", "work goes on 10 s after the last fault", progress::check),
+    ("I19", "the database is whole", store::check),
+    ("I20", "refusals are honest", honesty::check),
+    ("F1", "the other gateways serve within a second", promised::others_serve),
+    ("F17", "both ends notice a silent line within three heartbeats", promised::silence_is_noticed),
+];
+
+/// Judges everything.
+pub(crate) fn judge(witnesses: &Witnesses) -> Vec<Violation> {
+    CHECKS.iter().flat_map(|(_, _, check)| check(witnesses)).collect()
+}
+
+impl Witnesses {
+    /// Takes the histories apart.
+    pub(crate) fn of_histories(records: Vec<Record>) -> Self {
+        let mut witnesses = Self::default();
+        for record in records {
+            match record {
+                Record::Call(call) => witnesses.calls.push(call),
+                // Auditors begin when nothing is broken any more; that they succeed says nothing.
+                Record::Done(done) if done.caller.starts_with("auditor") => {}
+                Record::Done(done) => witnesses.done.push(done),
+                Record::Followed(followed) => witnesses.followed.push(followed),
+                Record::Decided(decided) => witnesses.decided.push(decided),
+            }
+        }
+        witnesses
+    }
+
+    /// The runs that acceptances named, by job.
+    fn runs_of_jobs(&self) -> BTreeMap<&str, BTreeSet<&str>> {
+        let mut runs: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for call in &self.calls {
+            let Some(job) = call.asked.job() else { continue };
+            if let Seen::Run { run_id, .. } | Seen::Became { run_id } = &call.seen {
+                runs.entry(job).or_default().insert(run_id);
+            }
+        }
+        runs
+    }
+
+    /// The jobs that came as events.
+    fn events(&self) -> BTreeSet<&str> {
+        let events = self.calls.iter().filter(|call| matches!(&call.asked, Asked::Event { .. }));
+        events.filter_map(|call| call.asked.job()).collect()
+    }
+
+    /// The desk of each run.
+    fn desks_of_runs(&self) -> BTreeMap<&str, usize> {
+        let mut desks = BTreeMap::new();
+        for call in &self.calls {
+            if let Seen::Run { run_id, .. } = &call.seen {
+                desks.insert(run_id.as_str(), call.desk);
+            }
+        }
+        desks
+    }
+
+    /// The job of each accepted run.
+    fn jobs_of_runs(&self) -> BTreeMap<&str, &str> {
+        let runs = self.runs_of_jobs();
+        runs.into_iter().flat_map(|(job, runs)| runs.into_iter().map(move |run| (run, job))).collect()
+    }
+
+    /// Everything that was seen of each run, by the time at which it was asked for.
+    fn seen_of_runs(&self) -> BTreeMap<&str, Vec<Sight<'_>>> {
+        let mut seen: BTreeMap<&str, Vec<Sight<'_>>> = BTreeMap::new();
+        for call in &self.calls {
+            if let Seen::Run { run_id, phase, state, attempt, digest } = &call.seen {
+                let sight = Sight { call, phase, state, attempt: *attempt, digest: *digest };
+                seen.entry(run_id).or_default().push(sight);
+            }
+        }
+        for sights in seen.values_mut() {
+            sights.sort_by_key(|sight| sight.call.begun);
+        }
+        seen
+    }
+
+    /// How often the owner decided that a run runs again. Whether that was taken is not always known.
+    fn count_again(&self, run_id: &str) -> usize {
+        let is_one =
+            |decided: &&Decided| decided.run_id == run_id && decided.matter == Matter::RunAgain && decided.is_yes;
+        self.decided.iter().filter(is_one).count()
+    }
+
+    /// How often a kind of event is stored of a run.
+    fn count_events(&self, run_id: &str, kind: &str) -> usize {
+        let events = self.evidence.events.get(run_id);
+        events.into_iter().flatten().filter(|event| event.kind == kind).count()
+    }
+
+    /// Whether one of these kinds of faults was at work at some time between two.
+    fn was_disturbed(&self, kinds: &[crate::plan::Kind], from: u64, to: u64) -> bool {
+        self.strikes.iter().any(|strike| kinds.contains(&strike.kind()) && strike.begun <= to && strike.healed >= from)
+    }
+}
+
+/// A run as somebody saw it.
+#[derive(Clone, Copy, Debug)]
+struct Sight<'a> {
+    call: &'a Call,
+    phase: &'a str,
+    state: &'a str,
+    attempt: u64,
+    digest: u64,
+}
+
+/// Pairs of sights of which the first was answered before the second was asked for, and for which `rank` went back.
+fn goes_back<T>(
+    sights: &[T],
+    begun: impl Fn(&T) -> u64,
+    ended: impl Fn(&T) -> u64,
+    rank: impl Fn(&T) -> u64,
+) -> Vec<(&T, &T)> {
+    let mut by_begin: Vec<_> = sights.iter().collect();
+    by_begin.sort_by_key(|sight| begun(sight));
+    let mut by_end = by_begin.clone();
+    by_end.sort_by_key(|sight| ended(sight));
+    let (mut back, mut highest, mut earlier) = (Vec::new(), None::<&T>, by_end.into_iter().peekable());
+    for sight in by_begin {
+        while let Some(over) = earlier.next_if(|over| ended(over) < begun(sight)) {
+            if highest.is_none_or(|highest| rank(over) > rank(highest)) {
+                highest = Some(over);
+            }
+        }
+        if let Some(highest) = highest.filter(|highest| rank(highest) > rank(sight)) {
+            back.push((highest, sight));
+        }
+    }
+    back
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_answered_before_can_go_back() {
+        // (begun, ended, rank)
+        let together = [(0, 10, 2), (5, 20, 1)];
+        let after = [(0, 10, 2), (11, 20, 1)];
+        let back = |sights: &[(u64, u64, u64)]| goes_back(sights, |s| s.0, |s| s.1, |s| s.2).len();
+        assert_eq!((back(&together), back(&after)), (0, 1));
+    }
+}

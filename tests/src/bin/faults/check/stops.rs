@@ -1,0 +1,82 @@
+//! I12: behind a stop that is completed with `stopped` no call of that run's tools begins, and a cancelled run has no later
+//! effect.
+
+use std::collections::BTreeMap;
+
+use super::{Violation, Witnesses};
+use crate::history::{Asked, Seen};
+
+pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
+    let stops: BTreeMap<&str, &str> = witnesses.calls.iter().filter_map(stop).collect();
+    // From when on each run was known to do nothing any more.
+    let mut quiet: BTreeMap<&str, u64> = BTreeMap::new();
+    for call in &witnesses.calls {
+        let run_id = match &call.seen {
+            Seen::Operation { operation_id, code, .. } if code == "stopped" => {
+                stops.get(operation_id.as_str()).copied()
+            }
+            Seen::Run { run_id, state, .. } if state == "cancelled" => Some(run_id.as_str()),
+            _ => None,
+        };
+        if let Some(run_id) = run_id {
+            let since = quiet.entry(run_id).or_insert(call.ended);
+            *since = call.ended.min(*since);
+        }
+    }
+    let runs = witnesses.runs_of_jobs();
+    let mut violations = Vec::new();
+    for effect in &witnesses.effects {
+        for run_id in runs.get(effect.job.as_str()).into_iter().flatten() {
+            if quiet.get(run_id).is_some_and(|since| effect.at > *since) {
+                let text = format!("call {} of {} began behind the stop of {run_id}", effect.call, effect.job);
+                violations.push(Violation::of("I12", effect.at, text));
+            }
+        }
+    }
+    violations
+}
+
+/// The operation of a stop, and the run that it is to stop.
+fn stop(call: &crate::history::Call) -> Option<(&str, &str)> {
+    match (&call.asked, &call.seen) {
+        (Asked::Stop { run_id }, Seen::Operation { operation_id, .. }) => Some((operation_id, run_id)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::told::{call, calls, read, run, submit, texts};
+    use super::*;
+    use crate::scene::ledger::Effect;
+
+    fn stopped(effect_at: u64, code: &str) -> Witnesses {
+        let operation = |code: &str| Seen::Operation {
+            operation_id: "o".to_owned(),
+            state: "completed".to_owned(),
+            code: code.to_owned(),
+            new_generation: None,
+        };
+        let mut witnesses = calls(&[
+            call("a", 0, submit("j"), run("r", "queued")),
+            call("a", 10, Asked::Stop { run_id: "r".to_owned() }, operation("")),
+            call("a", 20, Asked::Operation { operation_id: "o".to_owned() }, operation(code)),
+        ]);
+        witnesses.effects.push(Effect { job: "j".to_owned(), call: 0, at: effect_at });
+        witnesses
+    }
+
+    #[test]
+    fn an_effect_behind_a_completed_stop_is_found() {
+        assert_eq!(check(&stopped(15, "stopped")), []);
+        assert!(texts(&check(&stopped(30, "stopped"))).contains("began behind the stop of r"));
+        assert_eq!(check(&stopped(30, "already_final")), []);
+    }
+
+    #[test]
+    fn an_effect_of_a_cancelled_run_is_found() {
+        let mut witnesses = stopped(30, "already_final");
+        witnesses.calls.push(call("a", 25, read("r"), run("r", "cancelled")));
+        assert!(texts(&check(&witnesses)).contains("began behind"));
+    }
+}

@@ -1,0 +1,178 @@
+//! What is gathered when everything is over: each run as every replica shows it, its events, what keys lead to, and what
+//! stands in the tables and in the logs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use reqwest::Method;
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+
+use crate::callers::{Business, Caller, Request, read, talker};
+use crate::database;
+use crate::history::{Asked, Call, Event, Record, Seen};
+use crate::scene::REPLICAS;
+
+/// Auditors who read beside each other.
+const AUDITORS: usize = 4;
+
+/// Evidence that no caller's history has.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Evidence {
+    /// The stored events of each run, as the JSON form shows them.
+    pub(crate) events: BTreeMap<String, Vec<Event>>,
+    /// The runs that each job's key leads to.
+    pub(crate) found: BTreeMap<String, Vec<String>>,
+    /// The runs in the table.
+    pub(crate) rows: BTreeSet<String>,
+    /// Events whose delivery stands there as delivered.
+    pub(crate) delivered: BTreeSet<String>,
+    /// What is wrong with the database, in words.
+    pub(crate) database: Vec<String>,
+    /// Lines of logs that must not be there.
+    pub(crate) logged: Vec<String>,
+}
+
+/// A job, and what became of its acceptance.
+#[derive(Clone)]
+struct Job {
+    key: String,
+    desk: usize,
+    run_id: Option<String>,
+    /// An event has no key that its run could be found by.
+    has_key: bool,
+}
+
+/// Gathers it. Whatever the auditors see is in their histories, too.
+pub(crate) async fn gather(business: &Arc<Business>, logs: &[(String, String)]) -> Evidence {
+    let records = business.histories.all();
+    let (jobs, conversations) = (jobs(&records), conversations(&records));
+    let mut auditing = JoinSet::new();
+    for (number, some) in jobs.chunks(jobs.len().div_ceil(AUDITORS).max(1)).enumerate() {
+        auditing.spawn(audit(business.caller(&format!("auditor-{number}")), some.to_vec()));
+    }
+    let mut evidence = Evidence::default();
+    while let Some(audited) = auditing.join_next().await {
+        let Evidence { events, found, .. } = audited.expect("an auditor does not panic");
+        evidence.events.extend(events);
+        evidence.found.extend(found);
+    }
+    let mut auditor = business.caller("auditor");
+    for (conversation, desk) in conversations {
+        for replica in 0..REPLICAS {
+            let operation = auditor.next_operation();
+            auditor.ask(operation, &talker::looks(desk, &conversation), replica).await;
+        }
+    }
+    let postgres = &business.scene.postgres;
+    evidence.rows = column(&postgres.rows("SELECT run_id AS id FROM runs").await);
+    evidence.delivered =
+        column(&postgres.rows("SELECT event_id AS id FROM deliveries WHERE state = 'delivered'").await);
+    evidence.database = database::flaws(postgres).await;
+    evidence.logged = logs.iter().flat_map(|(name, text)| flaws(name, text)).collect();
+    evidence
+}
+
+/// Identifiers of a table, as [`bare`] writes them.
+fn column(rows: &[serde_json::Value]) -> BTreeSet<String> {
+    rows.iter().filter_map(|row| row["id"].as_str()).map(bare).collect()
+}
+
+/// The digits of an identifier: tables and documents write them differently.
+pub(crate) fn bare(id: &str) -> String {
+    let digits = id.rsplit_once('_').map_or(id, |(_, digits)| digits);
+    digits.chars().filter(|letter| *letter != '-').collect::<String>().to_lowercase()
+}
+
+/// Lines that say that the program met what cannot be.
+fn flaws(name: &str, log: &str) -> Vec<String> {
+    let is_one = |line: &&str| line.contains("panicked at") || line.contains("invariant");
+    log.lines().filter(is_one).map(|line| format!("{name}: {line}")).collect()
+}
+
+/// Reads the runs of some jobs from every replica, and what else can be read of them.
+async fn audit(mut auditor: Caller, jobs: Vec<Job>) -> Evidence {
+    let mut evidence = Evidence::default();
+    for Job { key, desk, run_id, has_key } in jobs {
+        if let Some(run_id) = run_id {
+            for replica in 0..REPLICAS {
+                let operation = auditor.next_operation();
+                auditor.ask(operation, &read(desk, &run_id, 0), replica).await;
+            }
+            let events = events(&mut auditor, desk, &run_id).await;
+            evidence.events.insert(run_id, events);
+        }
+        if has_key {
+            let found = found(&mut auditor, desk, &key).await;
+            evidence.found.insert(key, found);
+        }
+    }
+    evidence
+}
+
+fn get(name: &'static str, desk: usize, path: String) -> Request {
+    Request { name, asked: Asked::Nothing, desk, method: Method::GET, path, key: None, body: None, signed: None }
+}
+
+/// All stored events of a run, page by page.
+async fn events(auditor: &mut Caller, desk: usize, run_id: &str) -> Vec<Event> {
+    let mut events: Vec<Event> = Vec::new();
+    loop {
+        let after = events.last().map_or(0, |event| event.sequence);
+        let request = get("events", desk, format!("/runs/{run_id}/events?limit=7&after={after}"));
+        let Some(reply) = auditor.insist(&request).await else { return events };
+        let page: Vec<_> = reply.body["data"].as_array().into_iter().flatten().filter_map(Event::read).collect();
+        if page.is_empty() {
+            return events;
+        }
+        events.extend(page);
+    }
+}
+
+/// The runs that a key leads to.
+async fn found(auditor: &mut Caller, desk: usize, key: &str) -> Vec<String> {
+    let request = get("find", desk, format!("/runs?idempotency_key={key}"));
+    let Some(reply) = auditor.insist(&request).await else { return Vec::new() };
+    let runs = reply.body["data"].as_array().into_iter().flatten();
+    runs.filter_map(|run| run["run_id"].as_str()).map(str::to_owned).collect()
+}
+
+/// Every job that was asked for.
+fn jobs(records: &[Record]) -> Vec<Job> {
+    let mut jobs = BTreeMap::new();
+    for call in calls(records) {
+        let Some(job) = call.asked.job() else { continue };
+        let has_key = !matches!(call.asked, Asked::Event { .. });
+        let known = jobs.entry(job).or_insert(Job { key: job.to_owned(), desk: call.desk, run_id: None, has_key });
+        if let Seen::Run { run_id, .. } | Seen::Became { run_id } = &call.seen {
+            known.run_id = Some(run_id.clone());
+        }
+    }
+    jobs.into_values().collect()
+}
+
+/// Every conversation that was seen, and at which desk.
+fn conversations(records: &[Record]) -> BTreeMap<String, usize> {
+    let seen = calls(records).filter_map(|call| match &call.seen {
+        Seen::Conversation { conversation, .. } => Some((conversation.clone(), call.desk)),
+        _ => None,
+    });
+    seen.collect()
+}
+
+fn calls(records: &[Record]) -> impl Iterator<Item = &Call> {
+    records.iter().filter_map(|record| match record {
+        Record::Call(call) => Some(call),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identifier_of_a_table_and_of_a_document_are_the_same() {
+        assert_eq!(bare("run_0199A1b2C3"), bare("0199a1b2-c3"));
+    }
+}

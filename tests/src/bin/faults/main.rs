@@ -1,0 +1,124 @@
+//! `make faults`: breaks the whole product on purpose, and judges by what its witnesses saw.
+//!
+//! Three gateways of the real program share one PostgreSQL; two devices are connected over SSH; callers of several kinds
+//! submit, talk, reset, stop and follow. One fault after the other is struck and healed, in an order that one number
+//! decides. Then everything is asked what it saw, and the checker says where an invariant did not hold.
+//!
+//! | part | what it does |
+//! |---|---|
+//! | [`plan`] [`seed`] | decide beforehand what is broken, when and for how long |
+//! | [`scene`] | what is broken, and the witnesses: the model's journal, the ledgers, the receiver's journal |
+//! | [`callers`] | what works meanwhile, each with a [`history`] of its own |
+//! | [`strikes`] | the faults: strike, show that they struck, heal |
+//! | [`pass`] | all of it in its order |
+//! | [`evidence`] [`database`] | what is looked at when everything is over |
+//! | [`check`] | the invariants, as pure functions over what the witnesses wrote down |
+//! | [`report`] | the text and the page |
+//!
+//! It runs on an island, because callbacks go to public addresses only. Everything it starts listens there, lives in
+//! temporary folders, and is stopped at the end, on an error and on Ctrl-C.
+
+mod callers;
+mod check;
+mod database;
+mod evidence;
+mod history;
+mod pass;
+mod plan;
+mod report;
+mod scene;
+mod seed;
+mod strikes;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use anyhow::Context;
+use clap::Parser;
+use deskgate_tests::island;
+use rustix::process::{Signal, set_parent_process_death_signal};
+use tokio::signal::unix::{SignalKind, signal};
+
+use check::counts::{self, Wanted};
+use plan::Kind;
+use report::Report;
+
+/// Set inside of the island, to the folder of the reports.
+const INSIDE: &str = "DESKGATE_FAULTS_INSIDE";
+
+/// Breaks Deskgate on purpose; the report also goes to target/faults.
+#[derive(Debug, Parser)]
+struct Options {
+    /// How many faults are struck
+    #[arg(long, env = "FAULTS", default_value_t = 63)]
+    faults: usize,
+    /// Decides everything that is left to chance; without it one is chosen, and shown
+    #[arg(long, env = "SEED")]
+    seed: Option<u64>,
+    /// Kinds of faults, with commas
+    #[arg(long, env = "KINDS", value_delimiter = ',', default_values_t = Kind::ALL)]
+    kinds: Vec<Kind>,
+    /// Runs that must have ended for the pass to count; without it 1000, or 16 for each fault where there are fewer
+    #[arg(long, env = "RUNS")]
+    runs: Option<usize>,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let done = match std::env::var_os(INSIDE) {
+        Some(folder) => inside(&options, folder.into()),
+        None => outside(&options),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("faults: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Starts this program again on an island.
+fn outside(options: &Options) -> anyhow::Result<ExitCode> {
+    let program = std::env::current_exe()?;
+    let target = program.ancestors().nth(2).context("the program stands in no target folder")?;
+    let own = u64::try_from(SystemTime::UNIX_EPOCH.elapsed()?.as_millis())?;
+    let seed = options.seed.unwrap_or(own % 1_000_000);
+    let mut again = island::command(&program);
+    again.args(std::env::args_os().skip(1)).env(INSIDE, target.join("faults")).env("SEED", seed.to_string());
+    let status = again.status().context("util-linux's unshare")?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+fn inside(options: &Options, folder: PathBuf) -> anyhow::Result<ExitCode> {
+    // Whoever ends the program outside ends this one.
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    island::arrange();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        tokio::select! {
+            done = judged(options, folder) => done,
+            _ = interrupt.recv() => anyhow::bail!("interrupted; everything that was started is stopped"),
+            _ = terminate.recv() => anyhow::bail!("told to stop; everything that was started is stopped"),
+        }
+    })
+}
+
+/// A pass and its judgement.
+async fn judged(options: &Options, folder: PathBuf) -> anyhow::Result<ExitCode> {
+    let seed = options.seed.context("the one outside passes it on")?;
+    let wanted = Wanted { faults: options.faults, runs: options.runs.unwrap_or((options.faults * 16).min(1000)) };
+    let plan = plan::plan(seed, &options.kinds, options.faults);
+    let own = folder.join(format!("seed-{seed}"));
+    let _ = std::fs::remove_dir_all(&own);
+    std::fs::create_dir_all(&own).with_context(|| own.display().to_string())?;
+    println!("faults: seed {seed}, {} faults", plan.len());
+    let witnesses = Box::pin(pass::run(seed, &plan, wanted.runs, &own)).await;
+    let report = Report {
+        seed,
+        violations: check::judge(&witnesses),
+        reasons: counts::why_not(&witnesses, wanted),
+        witnesses: &witnesses,
+    };
+    report.write(&own, &folder)?;
+    Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,149 @@
+//! What is broken, when, and for how long: decided by the seed before anything starts.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::seed::Dice;
+
+/// A kind of fault, by its number in the list of faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Kind {
+    /// kill -9 of one gateway.
+    F1,
+    /// kill -9 of a device's agent.
+    F5,
+    /// Database sessions are terminated.
+    F9,
+    /// kill -9 of PostgreSQL and everything it started.
+    F10,
+    /// The line between a device and its gateway passes nothing, and says nothing.
+    F17,
+    /// That line is reset.
+    F19,
+    /// The model answers as it should not, or not at all.
+    F24,
+    /// The receiver of callbacks does.
+    F26,
+    /// A caller is cut off in the middle of its request or of the answer.
+    F30,
+}
+
+impl Kind {
+    /// Every kind that can be struck.
+    pub(crate) const ALL: [Self; 9] =
+        [Self::F1, Self::F5, Self::F9, Self::F10, Self::F17, Self::F19, Self::F24, Self::F26, Self::F30];
+
+    /// What it is, for people.
+    pub(crate) const fn about(self) -> &'static str {
+        match self {
+            Self::F1 => "kill -9 of a gateway",
+            Self::F5 => "kill -9 of an agent",
+            Self::F9 => "database sessions terminated",
+            Self::F10 => "kill -9 of PostgreSQL",
+            Self::F17 => "line silently cut",
+            Self::F19 => "line reset",
+            Self::F24 => "model out of order",
+            Self::F26 => "receiver out of order",
+            Self::F30 => "caller cut off",
+        }
+    }
+
+    /// How long it lasts, from and to, in milliseconds. Longer than three heartbeats of a second where silence is to
+    /// be noticed; shorter than what an agent's repetitions of a model's call endure.
+    const fn lasts(self) -> (u64, u64) {
+        match self {
+            Self::F1 => (200, 2500),
+            Self::F5 => (50, 1500),
+            Self::F17 => (4500, 8000),
+            Self::F24 => (800, 3500),
+            Self::F26 => (500, 3500),
+            Self::F9 | Self::F10 | Self::F19 | Self::F30 => (0, 0),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, formatter)
+    }
+}
+
+/// Kinds that have their place here and cannot be struck yet, with what they need.
+const NOT_YET: [(&str, &str); 2] =
+    [("F2", "named crash points in the gateway"), ("F6", "named crash points in the agent")];
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        if let Some((name, needs)) = NOT_YET.iter().find(|(known, _)| *known == name) {
+            return Err(format!("{name} cannot be struck yet: it needs {needs}"));
+        }
+        let known = Self::ALL.into_iter().find(|kind| kind.to_string() == name);
+        known.ok_or_else(|| format!("{name} is none of {}", Self::ALL.map(|kind| kind.to_string()).join(", ")))
+    }
+}
+
+/// One fault to be struck.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Planned {
+    /// Its place in the plan.
+    pub(crate) number: usize,
+    /// What it is.
+    pub(crate) kind: Kind,
+    /// Milliseconds of quiet before it.
+    pub(crate) pause_ms: u64,
+    /// Milliseconds it lasts, where it lasts.
+    pub(crate) lasts_ms: u64,
+    /// Which replica, device or session; a number that whoever strikes takes the remainder of.
+    pub(crate) target: u64,
+    /// Which variant of it, in the same way.
+    pub(crate) manner: u64,
+}
+
+/// The whole plan of a pass. Every kind comes equally often, in an order that the seed decides.
+pub(crate) fn plan(seed: u64, kinds: &[Kind], faults: usize) -> Vec<Planned> {
+    let mut dice = Dice::of(seed, "plan");
+    let mut order = Vec::new();
+    while order.len() < faults {
+        let mut round = kinds.to_vec();
+        dice.shuffle(&mut round);
+        order.extend(round);
+    }
+    let planned = |(number, kind): (usize, Kind)| {
+        let (least, most) = kind.lasts();
+        Planned {
+            number,
+            kind,
+            pause_ms: dice.within(300, 2500),
+            lasts_ms: dice.within(least, most),
+            target: dice.any(),
+            manner: dice.any(),
+        }
+    };
+    order.into_iter().take(faults).enumerate().map(planned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_seed_makes_one_plan_in_which_every_kind_comes_equally_often() {
+        let made = plan(42, &Kind::ALL, 63);
+        assert_eq!(made, plan(42, &Kind::ALL, 63));
+        assert_ne!(made, plan(43, &Kind::ALL, 63));
+        for kind in Kind::ALL {
+            assert_eq!(made.iter().filter(|planned| planned.kind == kind).count(), 7, "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_kind_that_cannot_be_struck_yet_is_refused_with_what_it_needs() {
+        assert_eq!("F17".parse(), Ok(Kind::F17));
+        assert!("F2".parse::<Kind>().unwrap_err().contains("crash points in the gateway"));
+        assert!("F99".parse::<Kind>().unwrap_err().contains("none of F1, F5"));
+    }
+}

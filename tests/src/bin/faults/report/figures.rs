@@ -1,0 +1,66 @@
+//! Numbers of a pass: operations by name with their latencies, faults by kind.
+
+use std::collections::BTreeMap;
+
+use crate::check::Witnesses;
+use crate::plan::Kind;
+
+/// Of operations of one name; times in milliseconds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Figures {
+    pub(super) all: usize,
+    pub(super) succeeded: usize,
+    pub(super) p50: f64,
+    pub(super) p99: f64,
+    pub(super) most: f64,
+}
+
+/// The figures of each name.
+pub(super) fn by_name(witnesses: &Witnesses) -> BTreeMap<&str, Figures> {
+    let mut took: BTreeMap<&str, (usize, Vec<u64>)> = BTreeMap::new();
+    for done in &witnesses.done {
+        let (succeeded, times) = took.entry(&done.name).or_default();
+        *succeeded += usize::from(done.succeeded);
+        times.push(done.ended - done.begun);
+    }
+    let figures = |(succeeded, mut times): (usize, Vec<u64>)| {
+        times.sort_unstable();
+        let share = |of_hundred: usize| times[(times.len() * of_hundred).div_ceil(100).saturating_sub(1)] as f64 / 1e3;
+        Figures { all: times.len(), succeeded, p50: share(50), p99: share(99), most: share(100) }
+    };
+    took.into_iter().map(|(name, took)| (name, figures(took))).collect()
+}
+
+/// Of each kind of fault, how many were shown to have struck, and how many were tried.
+pub(super) fn by_kind(witnesses: &Witnesses) -> BTreeMap<Kind, (usize, usize)> {
+    let mut kinds: BTreeMap<Kind, (usize, usize)> = BTreeMap::new();
+    for strike in &witnesses.strikes {
+        let (struck, all) = kinds.entry(strike.kind()).or_default();
+        *struck += usize::from(strike.proof.is_ok());
+        *all += 1;
+    }
+    kinds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::Done;
+
+    #[test]
+    fn the_middle_and_the_slowest_of_some_operations() {
+        let done = |took: u64| Done {
+            caller: String::new(),
+            operation: took,
+            name: "submit".to_owned(),
+            begun: 0,
+            ended: took * 1000,
+            tries: 1,
+            succeeded: took != 3,
+            run_id: None,
+        };
+        let witnesses = Witnesses { done: (1..=5).map(done).collect(), ..Witnesses::default() };
+        let figures = Figures { all: 5, succeeded: 4, p50: 3.0, p99: 5.0, most: 5.0 };
+        assert_eq!(by_name(&witnesses).get("submit"), Some(&figures));
+    }
+}

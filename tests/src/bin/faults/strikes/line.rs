@@ -1,0 +1,91 @@
+//! F17 and F19: the line between a device and its gateways falls silent, or is reset.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::ensure;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{Struck, one_of};
+use crate::plan::Planned;
+use crate::scene::Scene;
+
+/// Lets nothing pass for as long as planned, in either direction, and says nothing of it. Both ends must notice.
+pub(crate) async fn freeze(scene: &Scene, planned: &Planned) -> anyhow::Result<Struck> {
+    let number = one_of(planned.target, scene.desks.len());
+    let desk = &scene.desks[number];
+    let device = desk.device.read().await;
+    // What is not there cannot be cut.
+    device.connected().await;
+    let before = device.line().held_back();
+    let agent = News::from_now_on(vec![device.folder().join("agent.log")], "the connection to the gateway was lost");
+    let mut logs = Vec::new();
+    for replica in &scene.replicas {
+        logs.push(replica.read().await.folder().join("gateway.log"));
+    }
+    let gateway = News::from_now_on(logs, &format!(r#""device disconnected","device_id":"{}""#, desk.device_id()));
+    let began = Instant::now();
+    device.line().freeze();
+    let ends = Duration::from_millis(planned.lasts_ms);
+    let heard = async |news: News| match timeout(ends, news.comes()).await {
+        Ok(()) => began.elapsed(),
+        Err(_) => Duration::MAX,
+    };
+    let ((), agent, gateway) = tokio::join!(sleep(ends), heard(agent), heard(gateway));
+    let held = device.line().held_back() - before;
+    device.line().heal();
+    ensure!(held > 0, "nothing came that could have been held back");
+    let noticed_ms: Vec<_> =
+        [agent, gateway].map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)).into_iter().collect();
+    let proof = format!(
+        "line {number}: {held} bytes were held back for {} ms; noticed after {noticed_ms:?} ms by agent and gateway",
+        planned.lasts_ms
+    );
+    Ok(Struck { proof, noticed_ms })
+}
+
+/// A line that is to come in one of some logs.
+struct News {
+    logs: Vec<(PathBuf, u64)>,
+    text: String,
+}
+
+impl News {
+    /// What stands there already is none.
+    fn from_now_on(logs: Vec<PathBuf>, text: &str) -> Self {
+        let length = |log: &PathBuf| std::fs::metadata(log).map_or(0, |file| file.len());
+        Self { logs: logs.into_iter().map(|log| (log.clone(), length(&log))).collect(), text: text.to_owned() }
+    }
+
+    async fn comes(&self) {
+        while !self.logs.iter().any(|(log, from)| has(log, *from, &self.text).unwrap_or(false)) {
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// Whether a file has a text behind a place.
+fn has(log: &Path, from: u64, text: &str) -> std::io::Result<bool> {
+    let mut file = File::open(log)?;
+    file.seek(SeekFrom::Start(from))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).contains(text))
+}
+
+/// Resets every connection of a line, once.
+pub(crate) async fn reset(scene: &Scene, planned: &Planned) -> anyhow::Result<String> {
+    let number = one_of(planned.target, scene.desks.len());
+    let desk = &scene.desks[number];
+    let device = desk.device.read().await;
+    device.connected().await;
+    let before = device.line().resets();
+    device.line().reset();
+    deskgate_tests::until("the connection to be reset", async || {
+        if device.line().resets() > before { Ok(()) } else { Err("no connection was reset".to_owned()) }
+    })
+    .await;
+    Ok(format!("line {number}: {} connections were reset", device.line().resets() - before))
+}

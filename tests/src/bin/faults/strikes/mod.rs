@@ -1,0 +1,91 @@
+//! The faults: each strikes, says by what it can be seen that it struck, and heals what it broke.
+
+mod agent;
+mod caller;
+mod database;
+mod line;
+mod model;
+mod receiver;
+mod replica;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep};
+
+use crate::callers::Caller;
+use crate::plan::{Kind, Planned};
+
+/// How long a fault that waits for a victim waits.
+const VICTIM: Duration = Duration::from_secs(12);
+
+/// A fault that was struck.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Strike {
+    pub(crate) planned: Planned,
+    pub(crate) begun: u64,
+    pub(crate) healed: u64,
+    /// What exactly was done, and what shows it; or why it cannot be shown.
+    pub(crate) proof: Result<String, String>,
+    /// After how many milliseconds each side noticed, where somebody must.
+    pub(crate) noticed_ms: Vec<u64>,
+}
+
+/// What a fault that struck has to show.
+struct Struck {
+    proof: String,
+    noticed_ms: Vec<u64>,
+}
+
+impl From<String> for Struck {
+    fn from(proof: String) -> Self {
+        Self { proof, noticed_ms: Vec::new() }
+    }
+}
+
+impl Strike {
+    /// What it is.
+    pub(crate) fn kind(&self) -> Kind {
+        self.planned.kind
+    }
+}
+
+/// Strikes a fault, and returns when it is healed. `caller` is the one who is cut off where a caller is.
+pub(crate) async fn strike(caller: &mut Caller, planned: &Planned) -> Strike {
+    let scene = caller.business.scene.clone();
+    sleep(Duration::from_millis(planned.pause_ms)).await;
+    let begun = scene.clock.now();
+    let struck: anyhow::Result<Struck> = match planned.kind {
+        Kind::F1 => replica::kill(&scene, planned).await.map(Struck::from),
+        Kind::F5 => agent::kill(&scene, planned).await.map(Struck::from),
+        Kind::F9 => database::terminate_sessions(&scene, planned).await.map(Struck::from),
+        Kind::F10 => database::kill(&scene).await.map(Struck::from),
+        Kind::F17 => line::freeze(&scene, planned).await,
+        Kind::F19 => line::reset(&scene, planned).await.map(Struck::from),
+        Kind::F24 => model::disturb(&scene, planned).await.map(Struck::from),
+        Kind::F26 => receiver::disturb(&scene, planned).await.map(Struck::from),
+        Kind::F30 => caller::cut_off(caller, planned).await.map(Struck::from),
+    };
+    let healed = scene.clock.now();
+    let (proof, noticed_ms) = match struck {
+        Ok(Struck { proof, noticed_ms }) => (Ok(proof), noticed_ms),
+        Err(error) => (Err(format!("{error:#}")), Vec::new()),
+    };
+    Strike { planned: planned.clone(), begun, healed, proof, noticed_ms }
+}
+
+/// The remainder of a planned number.
+pub(crate) fn one_of(number: u64, count: usize) -> usize {
+    usize::try_from(number % count as u64).expect("below a usize")
+}
+
+/// Keeps something out of order for as long as planned, and then until it had a victim. Returns how many.
+async fn until_it_hit(lasts_ms: u64, victims: impl Fn() -> usize) -> anyhow::Result<usize> {
+    let (before, deadline) = (victims(), Instant::now() + VICTIM);
+    sleep(Duration::from_millis(lasts_ms)).await;
+    while victims() == before {
+        anyhow::ensure!(Instant::now() < deadline, "nobody came while it was out of order");
+        sleep(Duration::from_millis(20)).await;
+    }
+    Ok(victims() - before)
+}
