@@ -74,7 +74,7 @@ upgrade-trial: ## From an earlier commit's programs (COMMIT=…) to these and ba
 .PHONY: faults
 faults: ## Break everything on purpose, and judge by its witnesses; FAULTS=n SEED=s KINDS=F1,F5,… RUNS=n
 	@scripts/setup test
-	@$(BUILD)
+	@cargo build --workspace --bins --features deskgate/crash-points
 	@exec "$${CARGO_TARGET_DIR:-target}/debug/faults"
 
 .PHONY: docs

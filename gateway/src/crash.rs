@@ -1,9 +1,9 @@
 //! Where a test can have a program die: right before and right after what must be neither lost nor done twice.
 //!
-//! Only with the feature `crash-points`, with which nobody but the fault harness builds. There `DESKGATE_CRASH_AT` names a
-//! point and the how-manieth time it is passed, as in `after attempts::record 3`: the process kills itself then and there, as
-//! by `kill -9`. In the file that `DESKGATE_CRASH_LOG` names stands each point that was passed, once, and the one that
-//! struck. Without the feature nothing of this is in a program.
+//! Only with the feature `crash-points`, with which nobody but the fault harness builds. There, in the folder that
+//! `CRASH_POINTS_DIR` names, a process notes each point once, when it first passes it, in `PID.passed`; and whichever stands in
+//! `PID.armed`, as in `after attempts::record`, is where it kills itself the next time it comes by, as by `kill -9`. The file is
+//! called `PID.struck` then. Without the feature nothing of this is in a program.
 
 /// What follows is not done yet.
 #[inline]
@@ -53,28 +53,24 @@ fn pass(_: &str, _: &str) {}
 
 #[cfg(feature = "crash-points")]
 fn pass(when: &str, what: &str) {
-    use std::collections::BTreeMap;
+    use std::collections::BTreeSet;
     use std::io::Write;
-    use std::sync::Mutex;
+    use std::path::PathBuf;
+    use std::sync::{LazyLock, Mutex, PoisonError};
 
-    static PASSED: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
-    if what.is_empty() {
-        return;
-    }
+    static FOLDER: LazyLock<Option<PathBuf>> =
+        LazyLock::new(|| std::env::var_os("CRASH_POINTS_DIR").map(PathBuf::from));
+    static PASSED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let Some(folder) = FOLDER.as_ref().filter(|_| !what.is_empty()) else { return };
     let point = format!("{when} {what}");
-    let mut passed = PASSED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let times = passed.entry(point.clone()).or_default();
-    *times += 1;
-    let strikes = std::env::var("DESKGATE_CRASH_AT").is_ok_and(|at| at == format!("{point} {times}"));
-    if (*times == 1 || strikes)
-        && let Ok(log) = std::env::var("DESKGATE_CRASH_LOG")
-    {
-        let word = if strikes { "struck" } else { "passed" };
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(log);
-        // A harness that cannot read what struck does not count it.
-        let _ = file.and_then(|mut file| writeln!(file, "{word} {point}"));
+    let own = |ending: &str| folder.join(format!("{}.{ending}", std::process::id()));
+    if PASSED.lock().unwrap_or_else(PoisonError::into_inner).insert(point.clone()) {
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(own("passed"));
+        // A point that is not noted is not armed.
+        let _ = file.and_then(|mut file| writeln!(file, "{point}"));
     }
-    if strikes {
+    let is_armed = std::fs::read_to_string(own("armed")).is_ok_and(|armed| armed.trim() == point);
+    if is_armed && std::fs::rename(own("armed"), own("struck")).is_ok() {
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
         loop {
             std::thread::park();

@@ -7,12 +7,17 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_p
 
 use crate::wait::until;
 
+/// Where programs that were built with crash points look for the one to die at.
+pub const CRASH_DIR: &str = "CRASH_POINTS_DIR";
+
 /// A program's environment: what every program needs, and nothing of the person's who runs the tests.
 pub fn command(program: &Path, home: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("HOME", home).env("LC_ALL", "C.UTF-8");
-    if let Some(path) = std::env::var_os("PATH") {
-        command.env("PATH", path);
+    for name in ["PATH", CRASH_DIR] {
+        if let Some(value) = std::env::var_os(name) {
+            command.env(name, value);
+        }
     }
     command
 }

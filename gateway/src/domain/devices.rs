@@ -281,7 +281,7 @@ mod tests {
             state,
             device_seq: 0,
             stopping: false,
-            is_reoffered: attempt > 1,
+            is_reoffered: attempt > 1 && state != RunState::Queued,
         }
     }
 

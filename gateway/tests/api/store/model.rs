@@ -385,6 +385,11 @@ impl History<'_> {
         let attempt = run.attempt + attempt_off;
         let fenced = session.epoch == run.holder && attempt_off == 0;
         let changes = fenced && run.report(&what);
+        let is_newest = self.sessions.last().is_some_and(|newest| newest.epoch == session.epoch);
+        if matches!(what, What::Start) && is_newest && run.state == RunState::Queued && !run.offered {
+            // What the device accepted was claimed once, and the claim was lost: its number is not given again.
+            run.attempt = attempt.max(run.attempt);
+        }
         let answer = self.shelf.one(session, run.id, attempt, what.clone()).await;
         if changes {
             assert_eq!(answer, Recorded::Done, "{what:?}");
@@ -393,7 +398,7 @@ impl History<'_> {
         } else if !fenced && self.runs[place].state.phase() != Phase::Final {
             // A restart that was written down before is found again.
             let again = matches!(what, What::Restart | What::RunAgain) && answer == Recorded::Done;
-            assert!(again || matches!(answer, Recorded::Revoked(_)), "{what:?}: {answer:?}");
+            assert!(again || matches!(answer, Recorded::Revoked(_) | Recorded::Replaced), "{what:?}: {answer:?}");
         }
     }
 

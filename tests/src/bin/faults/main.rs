@@ -37,6 +37,7 @@ use std::time::SystemTime;
 use anyhow::Context;
 use clap::Parser;
 use deskgate_tests::island;
+use deskgate_tests::process::CRASH_DIR;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -51,7 +52,7 @@ const INSIDE: &str = "DESKGATE_FAULTS_INSIDE";
 #[derive(Debug, Parser)]
 struct Options {
     /// How many faults are struck
-    #[arg(long, env = "FAULTS", default_value_t = 63)]
+    #[arg(long, env = "FAULTS", default_value_t = 66)]
     faults: usize,
     /// Decides everything that is left to chance; without it one is chosen, and shown
     #[arg(long, env = "SEED")]
@@ -82,7 +83,11 @@ fn outside(options: &Options) -> anyhow::Result<ExitCode> {
     let target = program.ancestors().nth(2).context("the program stands in no target folder")?;
     let own = u64::try_from(SystemTime::UNIX_EPOCH.elapsed()?.as_millis())?;
     let seed = options.seed.unwrap_or(own % 1_000_000);
+    let points = target.join("faults/points");
+    let _ = std::fs::remove_dir_all(&points);
+    std::fs::create_dir_all(&points).with_context(|| points.display().to_string())?;
     let mut again = island::command(&program);
+    again.env(CRASH_DIR, points);
     again.args(std::env::args_os().skip(1)).env(INSIDE, target.join("faults")).env("SEED", seed.to_string());
     let status = again.status().context("util-linux's unshare")?;
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))

@@ -2,6 +2,7 @@
 
 mod agent;
 mod caller;
+mod crash;
 mod database;
 mod line;
 mod model;
@@ -57,6 +58,8 @@ pub(crate) async fn strike(caller: &mut Caller, planned: &Planned) -> Strike {
     let begun = scene.clock.now();
     let struck: anyhow::Result<Struck> = match planned.kind {
         Kind::F1 => replica::kill(&scene, planned).await.map(Struck::from),
+        Kind::F2 => crash::gateway(&scene, planned).await.map(Struck::from),
+        Kind::F6 => crash::agent(&scene, planned).await.map(Struck::from),
         Kind::F5 => agent::kill(&scene, planned).await.map(Struck::from),
         Kind::F9 => database::terminate_sessions(&scene, planned).await.map(Struck::from),
         Kind::F10 => database::kill(&scene).await.map(Struck::from),
