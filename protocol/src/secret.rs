@@ -119,6 +119,11 @@ fn body(text: &str, expected: SecretKind) -> Result<&str, InvalidSecret> {
     body.strip_prefix(expected.prefix()).ok_or(damaged)
 }
 
+/// Whether a text can be the random part of a secret. Whoever wants to can compute a checksum for any other one.
+fn is_random(text: &str) -> bool {
+    text.len() == 2 * RANDOM_BYTES && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 /// An application key, `dgk_<key id>_<secret>_<checksum>`, as the business backend sends it.
 ///
 /// `Debug` shows the key's identifier only; the text is wiped from memory on drop.
@@ -163,7 +168,8 @@ impl FromStr for ApplicationKey {
 
     fn from_str(text: &str) -> Result<Self, InvalidSecret> {
         let damaged = InvalidSecret::Damaged { expected: SecretKind::ApplicationKey };
-        let (id, _) = body(text, SecretKind::ApplicationKey)?.split_once('_').ok_or(damaged.clone())?;
+        let parts = body(text, SecretKind::ApplicationKey)?.split_once('_').filter(|(_, random)| is_random(random));
+        let (id, _) = parts.ok_or(damaged.clone())?;
         let id = format!("{}{id}", KeyId::PREFIX).parse().map_err(|_| damaged)?;
         Ok(Self { text: Zeroizing::new(text.to_owned()), id })
     }
@@ -203,7 +209,9 @@ impl FromStr for ControlToken {
     type Err = InvalidSecret;
 
     fn from_str(text: &str) -> Result<Self, InvalidSecret> {
-        body(text, SecretKind::ControlToken).map(|_| Self(Zeroizing::new(text.to_owned())))
+        let expected = SecretKind::ControlToken;
+        let random = body(text, expected)?;
+        is_random(random).then(|| Self(Zeroizing::new(text.to_owned()))).ok_or(InvalidSecret::Damaged { expected })
     }
 }
 
@@ -266,6 +274,16 @@ mod tests {
         assert_eq!(error.to_string(), "this is a model provider's key; a private control token starts with \"dgt_\"");
         let error = "hello".parse::<ControlToken>().expect_err("nothing we know");
         assert_eq!(error.to_string(), "this is not a private control token, which starts with \"dgt_\"");
+    }
+
+    #[test]
+    fn only_what_can_have_been_made_is_read_though_its_checksum_fits() {
+        let key = format!("dgk_{}", KeyId::new().uuid().simple());
+        for random in ["", "short", "é☺", &"g".repeat(48), &"0".repeat(47), &format!("0_{}", "0".repeat(46))] {
+            let summed = |body: String| format!("{body}_{}", checksum(&body));
+            assert!(summed(format!("{key}_{random}")).parse::<ApplicationKey>().is_err(), "{random:?}");
+            assert!(summed(format!("dgt_{random}")).parse::<ControlToken>().is_err(), "{random:?}");
+        }
     }
 
     proptest! {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use jiff::{RoundMode, TimestampRound, Unit};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A moment, written like `2026-11-21T09:14:50.123Z`.
@@ -32,7 +33,10 @@ impl FromStr for Timestamp {
     type Err = jiff::Error;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().map(Self)
+        let moment: jiff::Timestamp = text.parse()?;
+        // What is finer is never written, so that a moment is the same after it was said.
+        let milliseconds = TimestampRound::new().smallest(Unit::Millisecond).mode(RoundMode::Floor);
+        moment.round(milliseconds).map(Self)
     }
 }
 
@@ -59,5 +63,10 @@ mod tests {
         assert_eq!(whole.to_string(), "2026-11-21T09:14:50.000Z");
         let fine: Timestamp = "2026-11-21T09:14:50.123456Z".parse().expect("valid");
         assert_eq!(fine.to_string(), "2026-11-21T09:14:50.123Z");
+        assert_eq!(fine.to_string().parse::<Timestamp>().expect("valid"), fine, "said again it is the same moment");
+        for text in ["1969-12-31T23:59:59.9999Z", "-009999-01-02T01:59:59.0009Z", "9999-12-30T22:00:00.999999999Z"] {
+            let far: Timestamp = text.parse().expect("valid");
+            assert_eq!(far.to_string().parse::<Timestamp>().expect("valid"), far, "{text}");
+        }
     }
 }

@@ -54,7 +54,10 @@ impl std::fmt::Display for PinnedFingerprint {
 pub struct InvalidFingerprint;
 
 /// Decides whether `key` is the one to expect at `host` and `port`.
-pub(super) fn verify(pin: &HostPin, host: &str, port: u16, key: &PublicKey) -> Result<(), HostKeyError> {
+///
+/// # Errors
+/// It is not, or nobody can say so.
+pub fn verify(pin: &HostPin, host: &str, port: u16, key: &PublicKey) -> Result<(), HostKeyError> {
     let address = super::address(host, port);
     let presented = key.fingerprint(HashAlg::Sha256);
     match pin {

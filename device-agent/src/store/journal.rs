@@ -219,6 +219,7 @@ impl Journal {
     pub async fn recover(&self) -> Result<Vec<Entry>, Error> {
         self.store
             .durably(|tx| {
+                sound(tx)?;
                 tx.execute(
                     "UPDATE run_journal SET status = 'unknown' WHERE status = 'running' AND EXISTS
                          (SELECT 1 FROM intent i WHERE i.run_id = run_journal.run_id AND i.attempt = run_journal.attempt)",
@@ -287,7 +288,7 @@ fn take(tx: &Transaction<'_>, run_id: RunId, attempt: u32, offer: &str) -> Resul
         match known {
             Known { attempt: same, outcome: Some(json), finish_seq: Some(seq), .. } if same == attempt => {
                 let outcome = read(&json, "an outcome")?;
-                return Ok(Taken::Ended(Ended { seq: seq as u64, outcome, events: Vec::new() }));
+                return Ok(Taken::Ended(Ended { seq: number(seq, 0)?, outcome, events: Vec::new() }));
             }
             Known { attempt: newest, .. } if newest >= attempt => return Ok(Taken::Stale),
             // What an earlier attempt left behind decides about this one.
@@ -365,13 +366,17 @@ fn forget(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<(), Error
 fn entries(tx: &Transaction<'_>) -> Result<Vec<Entry>, Error> {
     let mut statement = tx.prepare_cached(
         "SELECT offer, status, finish_seq, outcome, events, EXISTS
-             (SELECT 1 FROM intent i WHERE i.run_id = j.run_id AND i.attempt = j.attempt)
+             (SELECT 1 FROM intent i WHERE i.run_id = j.run_id AND i.attempt = j.attempt), run_id, attempt
          FROM run_journal j ORDER BY run_id",
     )?;
     let mut rows = statement.query([])?;
     let mut entries = Vec::new();
     while let Some(row) = rows.next()? {
-        let offer = read(&row.get::<_, String>(0)?, "an offer")?;
+        let offer: Offer = read(&row.get::<_, String>(0)?, "an offer")?;
+        // What is known of a run lies under the one name; what is executed and reported goes by the other.
+        if (offer.run_id.to_string(), offer.attempt) != (row.get(6)?, row.get(7)?) {
+            return Err(Error::damaged("an offer")("it is of another run or attempt than its entry".to_owned()));
+        }
         let (status, wrote): (String, bool) = (row.get(1)?, row.get(5)?);
         let runs_again = status == "interrupted" && wrote;
         let status = match status.as_str() {
@@ -381,14 +386,15 @@ fn entries(tx: &Transaction<'_>) -> Result<Vec<Entry>, Error> {
             _ if runs_again => InFlightStatus::Unknown,
             "interrupted" => InFlightStatus::Interrupted,
             "unknown" => InFlightStatus::Unknown,
-            _ => InFlightStatus::Finished,
+            "finished" => InFlightStatus::Finished,
+            other => return Err(Error::damaged("where a run stands")(other.to_owned())),
         };
         let ended = match status {
-            InFlightStatus::Finished => Some(Ended {
-                seq: row.get::<_, i64>(2)? as u64,
-                outcome: read(&row.get::<_, String>(3)?, "an outcome")?,
-                events: read(&row.get::<_, String>(4)?, "the events of a run")?,
-            }),
+            InFlightStatus::Finished => {
+                let events: Vec<_> = read(&row.get::<_, String>(4)?, "the events of a run")?;
+                let seq = number(row.get(2)?, events.len())?;
+                Some(Ended { seq, outcome: read(&row.get::<_, String>(3)?, "an outcome")?, events })
+            }
             _ => None,
         };
         let settled = match (status, row.get::<_, Option<String>>(3)?) {
@@ -399,6 +405,24 @@ fn entries(tx: &Transaction<'_>) -> Result<Vec<Entry>, Error> {
         entries.push(Entry { offer, status, ended, settled });
     }
     Ok(entries)
+}
+
+/// Whether SQLite finds nothing wrong with what decides about runs: with an index that lost a row, a run that ended here
+/// would be taken as a new one.
+fn sound(tx: &Transaction<'_>) -> Result<(), Error> {
+    for table in ["run_journal", "past_run", "intent"] {
+        let found: String = tx.query_row(&format!("PRAGMA integrity_check({table})"), [], |row| row.get(0))?;
+        if found != "ok" {
+            return Err(Error::damaged("the journal")(found));
+        }
+    }
+    Ok(())
+}
+
+/// The number of a `finish`, which so many events come before.
+fn number(seq: i64, events: usize) -> Result<u64, Error> {
+    let number = u64::try_from(seq).ok().filter(|number| *number > events as u64);
+    number.ok_or_else(|| Error::damaged("the number of an end")(seq.to_string()))
 }
 
 fn found(changed: usize, run_id: RunId, attempt: u32, wanted: &'static str) -> Result<(), Error> {

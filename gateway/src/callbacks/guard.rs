@@ -55,7 +55,7 @@ const SPECIAL_V6: [(Ipv6Addr, u32); 5] = [
 ];
 
 /// Whether an address belongs to the public Internet.
-fn is_public(address: IpAddr) -> bool {
+pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
             let within = |(range, bits): &(Ipv4Addr, u32)| (range.to_bits() ^ address.to_bits()) >> (32 - bits) == 0;
@@ -69,7 +69,10 @@ fn is_public(address: IpAddr) -> bool {
 }
 
 /// The addresses of a host that may be connected to, in the resolver's order.
-fn checked(found: impl IntoIterator<Item = SocketAddr>) -> Result<Vec<SocketAddr>, DeliveryErrorCode> {
+///
+/// # Errors
+/// There is none, or one of them is not public.
+pub fn checked(found: impl IntoIterator<Item = SocketAddr>) -> Result<Vec<SocketAddr>, DeliveryErrorCode> {
     let found: Vec<_> = found.into_iter().collect();
     if found.is_empty() {
         return Err(DeliveryErrorCode::DnsFailed);

@@ -34,12 +34,19 @@ impl Config {
     }
 }
 
-/// Whether a database's URL holds a password, in any place where one can stand.
+/// Whether a database's URL holds a password, in any place where whoever connects by it would find one: before the first `@`,
+/// whatever stands there, in a parameter, however it is written, or behind a keyword, with blanks before its `=`.
 pub(super) fn has_password(url: &str) -> bool {
-    let authority = url.split_once("://").map_or("", |(_, rest)| rest.split(['/', '?']).next().unwrap_or_default());
-    let in_authority = authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'));
-    in_authority || url.contains("password=")
+    let before = url.split_once("://").and_then(|(_, rest)| rest.split_once('@'));
+    let mut parameters = url.split('?').skip(1).flat_map(|query| url::form_urlencoded::parse(query.as_bytes()));
+    let mut keywords = url.match_indices(PASSWORD).map(|(place, word)| &url[place + word.len()..]);
+    before.is_some_and(|(user, _)| user.contains(':'))
+        || parameters.any(|(name, _)| name == PASSWORD)
+        || keywords.any(|rest| rest.trim_start().starts_with('='))
 }
+
+/// What a parameter or a keyword with a password is called.
+const PASSWORD: &str = "password";
 
 /// The setting that names a credential's file, and the credential that stands in for it.
 const CREDENTIALS: [(&str, &str); 2] = [("database.url_file", "database_url"), ("control.token_file", "control_token")];
@@ -83,6 +90,18 @@ mod tests {
         let config = load("", &[("DATABASE_URL", "postgres://me:hunter2@db/x")], &[]).unwrap();
         assert!(!format!("{:?}", config.show()).contains("hunter2"));
         assert!(load("[database]\nurl = \"postgres://me@db/x\"", &[], &[]).is_ok());
+        assert!(load("[database]\nurl = \"postgres://me@db/passwords\"", &[], &[]).is_ok());
+        for url in [
+            "postgres://me:hunt/er2@db/x",
+            "postgres://me:hunt?er2@db/x",
+            "postgres://me@db/x?pass%77ord=hunter2",
+            "host=db user=me password = hunter2",
+        ] {
+            assert!(load(&format!("[database]\nurl = \"{url}\""), &[], &[]).is_err(), "{url}");
+            assert!(load("", &[], &[&format!("database.url={url}")]).is_err(), "{url}");
+            let config = load("", &[("DATABASE_URL", url)], &[]).unwrap();
+            assert!(!format!("{:?}", config.show()).contains("er2"), "{url}");
+        }
     }
 
     #[test]

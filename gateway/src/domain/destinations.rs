@@ -7,6 +7,8 @@ use std::fmt;
 
 use url::{Host, Url};
 
+/// What a URL begins with.
+const HTTPS: &str = "https://";
 /// Characters of a URL.
 const LONGEST_URL: usize = 2048;
 /// Characters of a name (RFC 1035, section 2.3.4).
@@ -169,7 +171,8 @@ impl Destination {
             return Err(NoDestination::NotHttps);
         }
         // Browsers' rules forgive missing slashes and pass over too many; a URL that says it exactly is not asked for much.
-        let rest = text.split_once("://").ok_or(NoDestination::Malformed)?.1;
+        let begins = text.get(..HTTPS.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(HTTPS));
+        let rest = text.get(HTTPS.len()..).filter(|_| begins).ok_or(NoDestination::Malformed)?;
         let authority = rest.split(['/', '?', '#']).next().filter(|authority| !authority.is_empty());
         if authority.ok_or(NoDestination::Malformed)?.contains('@') {
             return Err(NoDestination::UserInfo);
@@ -228,6 +231,19 @@ mod tests {
             let read = Destination::parse(text).expect(text);
             assert_eq!((read.host().as_str(), read.target()), (host, target), "{text}");
             assert_eq!(Destination::parse(read.as_str()).as_ref(), Ok(&read), "read again it is the same");
+        }
+    }
+
+    #[test]
+    fn a_url_that_only_browsers_complete_is_refused_and_hides_no_user() {
+        for text in [
+            "https:hooks.example.com/://x",
+            "https:/hooks.example.com/://x",
+            "https:user:password@hooks.example.com/://x",
+            "https:////hooks.example.com/",
+            "https:",
+        ] {
+            assert_eq!(refused(text), NoDestination::Malformed, "{text}");
         }
     }
 

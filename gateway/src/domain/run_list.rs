@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     fn time(text: &str) -> Timestamp {
-        text.parse().expect("a time")
+        Timestamp(text.parse().expect("a time"))
     }
 
     #[test]

@@ -17,7 +17,7 @@ const VERSION: u8 = 1;
 
 /// A list as its cursors know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct List([u8; 8]);
+pub struct List([u8; 8]);
 
 impl List {
     /// The list of this name with these filters, as this caller sees it.
@@ -27,7 +27,8 @@ impl List {
         Self::of(fixed.into_iter().chain(filters.into_iter().flat_map(|(name, value)| [name, value])))
     }
 
-    fn of<'a>(parts: impl Iterator<Item = &'a str>) -> Self {
+    /// The list that these parts say: its name, whose it is, and what it is filtered by.
+    pub fn of<'a>(parts: impl Iterator<Item = &'a str>) -> Self {
         // Lengths stand before the parts, so that no two lists make the same text.
         let text = parts.fold(String::new(), |text, part| text + &format!("{}:{part}", part.len()));
         let [a, b, c, d, e, f, g, h, ..] = Sha256Digest::of(text.as_bytes()).0;
@@ -35,7 +36,7 @@ impl List {
     }
 
     /// The cursor of the page that ended here.
-    pub(super) fn cursor(self, place: Place) -> String {
+    pub fn cursor(self, place: Place) -> String {
         let mut bytes = vec![VERSION];
         bytes.extend(self.0);
         bytes.extend(place.moment.as_microsecond().to_be_bytes());
@@ -48,7 +49,8 @@ impl List {
         self.read(cursor).ok_or_else(Error::invalid_cursor)
     }
 
-    fn read(self, cursor: &str) -> Option<Place> {
+    /// The same; `None` for what is no cursor of this list.
+    pub fn read(self, cursor: &str) -> Option<Place> {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(cursor).ok()?;
         let (version, rest) = bytes.split_first()?;
         let (list, rest) = rest.split_first_chunk::<8>()?;
@@ -60,6 +62,12 @@ impl List {
         // Nothing of ours is older than this, and the database knows no year before 4713 BC.
         Some(Place { moment, id: uuid::Uuid::from_slice(id).ok()? }).filter(|place| place.moment.as_second() >= 0)
     }
+}
+
+/// An event's number, which is the cursor of a run's events. Digits only: `+1` is none.
+pub fn sequence(text: &str) -> Option<u64> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| digits)
 }
 
 #[cfg(test)]

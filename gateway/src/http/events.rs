@@ -22,6 +22,7 @@ use utoipa::ToSchema;
 
 use super::Api;
 use super::accept::{self, Form};
+use super::cursor;
 use super::error::Error;
 use super::openapi::examples;
 use super::openapi::pages::ServerSentEvent;
@@ -124,16 +125,11 @@ pub(super) async fn read(
 /// The event behind which to go on. The header is newer than the address: a client that comes again
 /// sends the address of its first time with it. An empty one says nothing (HTML, section 9.2).
 fn after(query: &Query, headers: &HeaderMap) -> Result<u64, Refusal> {
+    let sequence = |text: &str| cursor::sequence(text).ok_or(Refusal::InvalidCursor);
     match headers.get(LAST_EVENT_ID).filter(|id| !id.is_empty()) {
         Some(id) => sequence(id.to_str().unwrap_or_default()),
         None => query.text("after").or(query.text("cursor")).map_or(Ok(0), sequence),
     }
-}
-
-/// An event's number. Digits only: `+1` is none.
-fn sequence(text: &str) -> Result<u64, Refusal> {
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| digits).ok_or(Refusal::InvalidCursor)
 }
 
 fn page(page: Page) -> Response {

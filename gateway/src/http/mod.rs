@@ -29,7 +29,7 @@ mod caller;
 mod capabilities;
 mod connection;
 mod conversations;
-mod cursor;
+pub mod cursor;
 mod deliveries;
 mod endpoints;
 pub mod error;

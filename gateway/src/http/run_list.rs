@@ -93,7 +93,7 @@ fn filter(query: &Query) -> Result<Filter, Error> {
         state: query.value("state", "the state of a run, as in its record")?,
         phase: query.value("phase", "accepted, started or final")?,
         idempotency_key: key.map(str::to_owned),
-        created_after: query.value("created_after", moment)?,
-        created_before: query.value("created_before", moment)?,
+        created_after: query.value("created_after", moment)?.map(Timestamp),
+        created_before: query.value("created_before", moment)?.map(Timestamp),
     })
 }

@@ -17,6 +17,7 @@ use super::counts::{ADDED, COUNT};
 use super::deliveries::TOLD_OF_ACCEPTANCES;
 use super::devices::{PRESENCE, Presence};
 use super::{Error, Store, patiently};
+use crate::crash;
 use crate::tasks::Tasks;
 use crate::wake::Topic;
 
@@ -213,6 +214,7 @@ impl Store {
         let column = |of: fn(&Submission) -> uuid::Uuid| submissions.iter().map(of).collect::<Vec<_>>();
         let client = self.client().await?;
         let statement = client.prepare_cached(&sql).await?;
+        crash::before("admissions::admit_all");
         let rows = client
             .query(
                 &statement,
@@ -233,6 +235,7 @@ impl Store {
                 ],
             )
             .await?;
+        crash::after("admissions::admit_all");
         client.give_back();
         let mut admissions = Vec::with_capacity(rows.len());
         for (row, submission) in rows.iter().zip(submissions) {

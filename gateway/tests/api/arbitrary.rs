@@ -7,7 +7,6 @@ use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt;
 use proptest::prelude::*;
-use proptest::sample::Index;
 use proptest::test_runner::{Config, TestRunner};
 use request::judge;
 use tokio::runtime::Handle;
@@ -16,6 +15,8 @@ use tower::ServiceExt;
 
 use crate::support::world::{World, seal};
 
+#[path = "../../../fuzz/bend.rs"]
+mod bend;
 #[path = "../../../fuzz/request.rs"]
 mod request;
 #[path = "../../../fuzz/target.rs"]
@@ -135,88 +136,16 @@ async fn whatever_is_thrown_at_the_router_is_answered_with_a_proper_document() {
     world.stop().await;
 }
 
-/// The seeds of the fuzzer: requests that mean something.
-fn seeds() -> Vec<Vec<u8>> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/seeds/router");
-    let mut files: Vec<_> =
-        std::fs::read_dir(folder).expect("it is there").map(|entry| entry.expect("readable").path()).collect();
-    files.sort();
-    files.into_iter().map(|file| std::fs::read(file).expect("readable")).collect()
-}
-
-/// One thing that goes wrong with a request.
-#[derive(Clone, Debug)]
-enum Bend {
-    /// Something is put in.
-    Insert(Vec<u8>),
-    /// So many bytes are lost.
-    Lose(usize),
-    /// The rest is another request's.
-    Splice(Index, Index),
-}
-
-impl Bend {
-    fn apply(&self, request: &mut Vec<u8>, place: Index, seeds: &[Vec<u8>]) {
-        let place = place.index(request.len() + 1);
-        match self {
-            Self::Insert(bytes) => drop(request.splice(place..place, bytes.iter().copied())),
-            Self::Lose(count) => drop(request.drain(place..request.len().min(place + count))),
-            Self::Splice(seed, from) => {
-                let other = seed.get(seeds);
-                request.truncate(place);
-                request.extend(&other[from.index(other.len())..]);
-            }
-        }
-    }
-}
-
-fn bends() -> impl Strategy<Value = Vec<(Bend, Index)>> {
-    let words = [
-        "%00",
-        "%ff",
-        "=",
-        "&",
-        ",",
-        "\"",
-        "{",
-        "\\u0000",
-        "-1",
-        "99999999999999999999",
-        "\u{1f4a5}",
-        "null",
-        "\n",
-        ": ",
-    ];
-    let bend = prop_oneof![
-        prop::sample::select(words.to_vec()).prop_map(|word| Bend::Insert(word.into())),
-        prop::collection::vec(any::<u8>(), 1..8).prop_map(Bend::Insert),
-        (1_usize..12).prop_map(Bend::Lose),
-        any::<(Index, Index)>().prop_map(|(seed, from)| Bend::Splice(seed, from)),
-    ];
-    prop::collection::vec((bend, any::<Index>()), 0..5)
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_mean_something_are_answered_properly_however_they_are_bent() {
     let world = World::new().await;
     let (router, names) = target::furnish(world.store(), seal()).await;
-    let seeds = seeds();
     let runtime = Handle::current();
     tokio::task::block_in_place(|| {
-        for seed in &seeds {
-            let request = request::request(seed, &names).expect("a seed is a request");
-            thrown(&runtime, &router, request).unwrap_or_else(|wrong| panic!("{wrong}"));
-        }
-        let mut runner = TestRunner::new(Config { cases: 1200, failure_persistence: None, ..Config::default() });
-        let outcome = runner.run(&(any::<Index>(), bends()), |(seed, bends)| {
-            let mut bytes = seed.get(&seeds).clone();
-            for (bend, place) in bends {
-                bend.apply(&mut bytes, place, &seeds);
-            }
-            let Some(request) = request::request(&bytes, &names) else { return Ok(()) };
-            thrown(&runtime, &router, request)
+        bend::throw("router", 1200, |bytes| match request::request(bytes, &names) {
+            Some(request) => thrown(&runtime, &router, request),
+            None => Ok(()),
         });
-        outcome.unwrap_or_else(|error| panic!("{error}"));
     });
     world.stop().await;
 }

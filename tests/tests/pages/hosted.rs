@@ -1,10 +1,15 @@
 //! A hosted gateway: its user signs in through the pages of an issuer that others wrote, and works over that line.
 
-use deskgate_tests::issuer::Issuer;
+use deskgate_tests::issuer::{CLIENT, Issuer};
 use deskgate_tests::wait::{until, until_within};
 use deskgate_tests::{Browser, Device, Folder, GatewayProcess, Postgres};
+use rustix::process::Signal;
 use serde_json::{Value, json};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tempfile::TempDir;
 
 use crate::text;
 
@@ -143,4 +148,60 @@ async fn a_line_outlasts_its_tokens_and_an_issuer_that_is_away_for_a_while() {
     assert_eq!(device.connected().await["line"]["since"], since, "the same line");
     let run = backend.ended(&backend.submit("what stands here?").await).await;
     assert_eq!(run["state"], "succeeded", "{run}");
+}
+
+/// Writes a fresh certificate for this computer's own address, and its key.
+fn certificate(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("made");
+    let [certificate, key] = ["cert", "key"].map(|part| folder.join(format!("{name}-{part}.pem")));
+    std::fs::write(&certificate, made.cert.pem()).expect("written");
+    std::fs::write(&key, made.signing_key.serialize_pem()).expect("written");
+    std::fs::set_permissions(&key, Permissions::from_mode(0o600)).expect("its own");
+    (certificate, key)
+}
+
+#[tokio::test]
+async fn the_line_stands_on_tls_and_whoever_shows_another_certificate_is_given_no_token() {
+    let Some(browser) = Browser::start().await else { return };
+    let Some(issuer) = Issuer::start(600).await else { return };
+    let postgres = Postgres::shared().await;
+    let folder = TempDir::with_prefix("deskgate-tls-").expect("a temporary folder");
+    let (shown, key) = certificate(folder.path(), "gateway");
+    let (other, _) = certificate(folder.path(), "other");
+    let settings = [
+        format!("hosted.issuer={}", issuer.url()),
+        format!("hosted.client_id={CLIENT}"),
+        format!("server.tls.cert_file={}", shown.display()),
+        format!("server.tls.key_file={}", key.display()),
+    ];
+    let gateway = GatewayProcess::start(&postgres, &settings.each_ref().map(String::as_str)).await;
+
+    let mut device = Device::for_remote().await;
+    device.stop(Signal::TERM).await;
+    device.trusts(&shown);
+    device.start().await;
+    let address = format!("https://{}", gateway.http().get());
+    device.cli(&["connection", "save", "--mode", "hosted", "--gateway-address", &address]).await.ok();
+    sign_in(&device, &issuer, &browser, "ada").await;
+    let status = device.connected().await;
+    assert_eq!(status["mode"], "hosted", "{status}");
+    // What is published goes to the gateway over that line.
+    let place = Folder::new();
+    device.publish(&gateway, "shop", &place, &[]).await;
+
+    // The same address, and somebody else's certificate: as somebody between the two would have.
+    device.stop(Signal::TERM).await;
+    device.trusts(&other);
+    device.start().await;
+    let down = device.line_is("disconnected").await;
+    assert!(text(&down, "/line/why").contains("certificate"), "{down}");
+    let refreshed = issuer.refreshed();
+    let problems = problems(&device).await;
+    assert!(!problems.contains(&"signed_out".to_owned()), "nobody was signed out by that: {problems:?}");
+    assert_eq!(issuer.refreshed(), refreshed);
+
+    device.stop(Signal::TERM).await;
+    device.trusts(&shown);
+    device.start().await;
+    device.connected().await;
 }

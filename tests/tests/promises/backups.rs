@@ -81,6 +81,35 @@ async fn a_restored_gateway_executes_nothing_again_that_ran_since_and_says_of_wh
 }
 
 #[tokio::test]
+async fn a_run_that_nobody_had_been_given_before_the_backup_waits_for_a_word_and_ends_by_a_stop_unexecuted() {
+    let postgres = Postgres::shared().await;
+    let mut gateway = GatewayProcess::start(&postgres, &[]).await;
+    let mut device = Device::paired_with(&gateway).await;
+    let folder = Folder::new();
+    let backend = device.publish(&gateway, "shop", &folder, &[]).await;
+    device.stop(Signal::TERM).await;
+    let run_id = backend.submit("Whenever you are there.").await;
+    let backup = place(&gateway, "backup");
+    let taken = gateway.command_line(&["backup", "create", &backup]).await.ok();
+    assert_eq!(taken["backup"]["open_runs"], 1, "{taken}");
+    gateway.stop(Signal::TERM).await;
+    let risky = ["backup", "restore", backup.as_str(), "--accept-risk", "replace-database"];
+    assert_eq!(gateway.command_line(&risky).await.ok()["runs_in_doubt"], 1);
+    gateway.restart().await;
+    device.start().await;
+    device.connected().await;
+
+    // There is room, and what is accepted now shows that the device is given work again.
+    let fresh = backend.submit("And this?").await;
+    assert_eq!(text(&backend.ended(&fresh).await, "/state"), "succeeded");
+    assert_eq!(text(&backend.run(&run_id).await, "/state"), "awaiting_reconciliation");
+
+    backend.stop(&run_id).await;
+    let run = backend.ended(&run_id).await;
+    assert_eq!((text(&run, "/state"), device.executions(&run_id)), ("cancelled", 0), "{run}");
+}
+
+#[tokio::test]
 async fn a_device_that_still_holds_a_run_of_the_backup_does_not_go_on_with_it_behind_the_gateways_back() {
     let postgres = Postgres::shared().await;
     let mut gateway = GatewayProcess::start(&postgres, &[]).await;

@@ -202,6 +202,31 @@ async fn an_entry_that_was_only_taken_stays_taken() {
 }
 
 #[tokio::test]
+async fn an_entry_that_a_bad_disk_made_anothers_is_refused_and_not_told_as_that_ones() {
+    for (damage, what) in [
+        ("offer = replace(offer, run_id, 'run_018f3b6e000070008000000000000001')", "an offer"),
+        ("offer = json_set(offer, '$.attempt', 2)", "an offer"),
+        ("status = 'finisheb'", "the journal"),
+        ("finish_seq = -1", "the number of an end"),
+        ("finish_seq = 1", "the number of an end"),
+    ] {
+        let disk = Disk::new();
+        let (offer, store) = (offer(1), disk.open().await);
+        let journal = store.journal();
+        journal.take(&offer).await.expect("taken");
+        journal.start(offer.run_id, 1).await.expect("started");
+        journal.finish(offer.run_id, 1, 2, &answer(), &[said()]).await.expect("finished");
+        drop((journal, store));
+        let connection = rusqlite::Connection::open(disk.0.path().join("deskgate.db")).expect("opens");
+        connection.execute_batch("PRAGMA ignore_check_constraints = ON").expect("set");
+        connection.execute(&format!("UPDATE run_journal SET {damage}"), []).expect("changed");
+        drop(connection);
+        let error = disk.open().await.journal().recover().await.expect_err(damage).to_string();
+        assert!(error.contains("is damaged") && error.contains(what), "{damage}: {error}");
+    }
+}
+
+#[tokio::test]
 async fn a_full_disk_fails_the_write_and_leaves_the_journal_as_it_was() {
     let disk = Disk::new();
     let store = disk.open().await;

@@ -126,7 +126,8 @@ impl Rules {
         }
         let WebhookFilter { event_types, condition } = &settings.filter;
         let WebhookMapping { text, subject, subject_path, conversation_key, metadata } = &settings.mapping;
-        let is_type = |kind: &String| (1..=255).contains(&kind.len()) && !kind[..kind.len() - 1].contains('*');
+        let is_type =
+            |kind: &String| (1..=255).contains(&kind.len()) && !kind.strip_suffix('*').unwrap_or(kind).contains('*');
         if event_types.len() > MOST_TYPES || !event_types.iter().all(is_type) {
             return Err(WrongSettings::Types);
         }

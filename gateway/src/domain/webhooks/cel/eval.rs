@@ -107,6 +107,7 @@ impl<'a> Scope<'a> {
     fn index(&mut self, of: &Value<'a>, index: &Value<'a>) -> Answer<'a> {
         match (of, index) {
             (Value::Object(members), Value::Text(name)) => {
+                self.fuel.read(name.len())?;
                 members.get(*name).map(Value::from).ok_or_else(|| NoAnswer::NoField((*name).to_owned()))
             }
             (Value::Array(values), Value::Int(place)) => {
@@ -160,7 +161,10 @@ impl<'a> Scope<'a> {
             Binary::Greater => Value::Bool(one.order(other, fuel)?.is_some_and(|order| order.is_gt())),
             Binary::AtLeast => Value::Bool(one.order(other, fuel)?.is_some_and(|order| order.is_ge())),
             Binary::In => match (one, other) {
-                (Value::Text(name), Value::Object(members)) => Value::Bool(members.contains_key(*name)),
+                (Value::Text(name), Value::Object(members)) => {
+                    fuel.read(name.len())?;
+                    Value::Bool(members.contains_key(*name))
+                }
                 _ => {
                     let mut found = false;
                     for element in other.counted(fuel)? {

@@ -146,6 +146,15 @@ fn what_would_cost_much_is_refused_before_it_does() {
     assert_eq!(asked("payload.many.all(x, !payload.text.contains('y'))", long), Err(NoAnswer::TooMuch));
 }
 
+#[test]
+fn a_list_of_lists_of_lists_is_not_copied_for_each_of_its_names() {
+    let list = |of: &str| format!("[{}]", vec![of; 58].join(","));
+    let (a, b, c, d) = (list("1"), list("a"), list("b"), list("c"));
+    let nested = |test: &str| format!("[{a}].all(a, [{b}].all(b, [{c}].all(c, {test})))");
+    assert_eq!(asked(&nested(&format!("size({d}) == 58")), json!({})), Ok(true));
+    assert_eq!(asked(&nested("c == c"), json!({})), Err(NoAnswer::TooMuch));
+}
+
 proptest! {
     #[test]
     fn arbitrary_text_never_panics(text: String) {

@@ -1,6 +1,7 @@
 //! Values while a condition is evaluated: borrowed from the event, so that none is copied.
 
 use std::cmp::Ordering;
+use std::rc::Rc;
 
 use serde_json::Value as Json;
 
@@ -15,8 +16,8 @@ pub(super) enum Value<'a> {
     Text(&'a str),
     /// An array of the payload.
     Array(&'a [Json]),
-    /// A list in the expression.
-    List(Vec<Value<'a>>),
+    /// A list in the expression. Shared, because a name for it may stand in it again and again.
+    List(Rc<[Value<'a>]>),
     Object(&'a serde_json::Map<String, Json>),
     /// What is known of the event beside its payload.
     Event,
@@ -64,7 +65,7 @@ impl<'a> Value<'a> {
     pub(super) fn elements(&self) -> Option<Vec<Value<'a>>> {
         match self {
             Self::Array(values) => Some(values.iter().map(Value::from).collect()),
-            Self::List(values) => Some(values.clone()),
+            Self::List(values) => Some(values.to_vec()),
             _ => None,
         }
     }

@@ -1,0 +1,3 @@
+//! See `judges/cursors.rs`.
+#![no_main]
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| deskgate_fuzz::cursors::judge(bytes));

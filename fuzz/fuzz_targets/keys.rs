@@ -1,0 +1,3 @@
+//! See `judges/keys.rs`.
+#![no_main]
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| deskgate_fuzz::keys::judge(bytes));

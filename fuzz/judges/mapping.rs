@@ -1,0 +1,96 @@
+//! What an event becomes: decided in bounded time, within bounds, and the same again.
+
+use std::collections::BTreeMap;
+
+use deskgate_gateway::domain::bodies::MAX_TEXT;
+use deskgate_gateway::domain::webhooks::cel::Condition;
+use deskgate_gateway::domain::webhooks::path::Path;
+use deskgate_gateway::domain::webhooks::rules::Rules;
+use deskgate_gateway::domain::webhooks::template::Template;
+use deskgate_gateway::domain::webhooks::{Event, Headers, Proof, event};
+use deskgate_protocol::management::{
+    HashAlgorithm, Mapped, PlainHmac, SignatureEncoding, TrialOutcome, WebhookFilter, WebhookMapping, WebhookScheme,
+    WebhookSettings,
+};
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::Value;
+
+use super::line;
+
+/// Seconds of processor time that one event may take, in a build without optimisation on a busy machine.
+const LONGEST: f64 = 2.0;
+
+/// Judges six lines and a payload: event types with blanks between, a condition, a subject, a path to one, a path to a
+/// conversation's key, a template; an empty line is nothing.
+pub fn judge(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let (types, rest) = line(&text);
+    let (condition, rest) = line(rest);
+    let (subject, rest) = line(rest);
+    let (subject_path, rest) = line(rest);
+    let (key, rest) = line(rest);
+    let (template, payload) = line(rest);
+    let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+
+    let began = processor_time();
+    for text in [types, condition, subject, subject_path, key, template, payload] {
+        same(|| format!("{:?}", Condition::parse(text)));
+        same(|| format!("{:?}", Path::parse(text)));
+        same(|| format!("{:?}", Template::parse(text)));
+    }
+    let settings = WebhookSettings {
+        name: "a webhook".to_owned(),
+        endpoint_id: "ep_018f3b6e000070008000000000000001".parse().expect("an identifier"),
+        scheme: WebhookScheme::Hmac(PlainHmac {
+            header: "x-signature".to_owned(),
+            algorithm: HashAlgorithm::Sha256,
+            encoding: SignatureEncoding::Hex,
+            prefix: String::new(),
+            event_id: Some("$.id".to_owned()),
+            event_type: Some("$.type".to_owned()),
+        }),
+        filter: WebhookFilter { event_types: types.split(' ').filter_map(some).collect(), condition: some(condition) },
+        mapping: WebhookMapping {
+            text: template.replace("\\n", "\n"),
+            subject: some(subject),
+            subject_path: some(subject_path),
+            conversation_key: some(key),
+            metadata: BTreeMap::from([("label".to_owned(), "$.label".to_owned())]),
+        },
+        requests_per_second: 10,
+        keep_bodies: false,
+    };
+    if let (Ok(rules), Ok(payload)) = (Rules::read(&settings), serde_json::from_str::<Value>(payload)) {
+        let of = || event(&settings.scheme, Proof::default(), &Headers::default(), bytes, payload.clone());
+        let event: Event = of().expect("no header is looked at");
+        assert_eq!(of().as_ref(), Ok(&event));
+        assert!((1..=255).contains(&event.id.len()) && !event.id.contains('\0'), "{:?}", event.id);
+        let outcome = rules.judge(&event);
+        assert_eq!(rules.judge(&event), outcome, "decided in another way");
+        if let TrialOutcome::Submitted(mapped) = outcome {
+            bounded(&mapped);
+        }
+    }
+    let took = processor_time() - began;
+    assert!(took < LONGEST, "it took {took} s");
+}
+
+fn same(make: impl Fn() -> String) {
+    assert_eq!(make(), make());
+}
+
+fn bounded(mapped: &Mapped) {
+    let Mapped { text, subject, conversation_key, metadata } = mapped;
+    assert!((1..=MAX_TEXT).contains(&text.len()), "a text of {} bytes", text.len());
+    assert!(
+        (1..=255).contains(&subject.len()) && subject.bytes().all(|byte| (0x21..0x7f).contains(&byte)),
+        "{subject:?}"
+    );
+    assert!(conversation_key.iter().all(|key| (1..=255).contains(&key.chars().count())), "{conversation_key:?}");
+    assert!(metadata.values().all(|value| value.chars().count() <= 512), "{metadata:?}");
+}
+
+fn processor_time() -> f64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}

@@ -1,0 +1,50 @@
+//! What must be true of whatever comes in: for each target of the fuzzer a function that takes any bytes and panics when it
+//! is not. The same functions are tests on the stable compiler (`tests/tests/arbitrary`).
+//!
+//! | judge | of what |
+//! |---|---|
+//! | [`frames`] | frames of the control channel, in both directions |
+//! | [`journal`] | the device's database as a crash or a bad disk may have left it |
+//! | [`cursors`] | cursors of lists, and the numbers of events |
+//! | [`destinations`] | URLs, names and addresses that callbacks may go to |
+//! | [`signatures`] | signatures of incoming webhooks |
+//! | [`mapping`] | what an event becomes: condition, paths, template |
+//! | [`configuration`] | the gateway's file, environment and flags; the device's connection |
+//! | [`keys`] | keys, identity files, known hosts, secrets |
+//! | [`paths`] | what tools are asked to open |
+
+// A library for the fuzzer, and a module of a test, which nobody names from outside.
+#![allow(unreachable_pub)]
+
+pub mod configuration;
+pub mod cursors;
+pub mod destinations;
+pub mod frames;
+pub mod journal;
+pub mod keys;
+pub mod mapping;
+pub mod paths;
+pub mod signatures;
+
+use std::path::Path;
+
+/// A temporary folder, in memory where that is possible.
+fn folder() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    made.expect("a temporary folder")
+}
+
+/// Waits for something that needs a runtime.
+fn wait<F: Future>(future: F) -> F::Output {
+    static RUNTIME: std::sync::LazyLock<tokio::runtime::Runtime> = std::sync::LazyLock::new(|| {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        runtime.worker_threads(1).enable_all().build().expect("a runtime")
+    });
+    RUNTIME.block_on(future)
+}
+
+/// The first line, and what follows it.
+fn line(text: &str) -> (&str, &str) {
+    text.split_once('\n').unwrap_or((text, ""))
+}
