@@ -12,10 +12,12 @@ use crate::store::migrate;
 
 /// `GET /readyz`: 200 or 503; with `?verbose`, a line for each condition.
 pub(super) async fn readyz(State(ops): State<Ops>, RawQuery(query): RawQuery) -> (StatusCode, String) {
+    // Together: a database that stands still is waited for once.
+    let (database, migrations) = tokio::join!(ops.store.ping(), migrations(&ops));
     let conditions = [
         ("admission", admission(&ops)),
-        ("database", ops.store.ping().await.map_err(|error| error.to_string())),
-        ("migrations", migrations(&ops).await),
+        ("database", database.map_err(|error| error.to_string())),
+        ("migrations", migrations),
         ("queue", queue(&ops)),
     ];
     let ready = conditions.iter().all(|(_, met)| met.is_ok());
