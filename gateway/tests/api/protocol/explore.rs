@@ -21,17 +21,14 @@ pub(super) fn explore(first: World, mistake: Mistake) -> Found {
     let mut at = 0;
     while at < worlds.len() {
         let world = worlds[at].clone();
-        steps.clear();
-        world.gateway_steps(mistake, &mut steps);
-        world.agent_steps(mistake, &mut steps);
-        world.fault_steps(mistake, &mut steps);
-        for mut next in steps.drain(..) {
-            next.tidy();
+        world.steps(mistake, &mut steps);
+        for next in steps.drain(..) {
             if let Err(wrong) = next.judge().and_then(|()| next.judge_step(&world)) {
                 let mut way = way_to(at as u32, &worlds, &parents);
                 way.push(next);
                 return Found { states: worlds.len(), wrong: Some((wrong, way)) };
             }
+            let (_, next) = next.named();
             let number = match numbers.entry(next) {
                 Slot::Occupied(known) => *known.get(),
                 Slot::Vacant(free) => {
@@ -83,6 +80,14 @@ fn way_to(mut at: u32, worlds: &[World], parents: &[u32]) -> Vec<World> {
 }
 
 impl World {
+    /// Everything that can follow.
+    pub(super) fn steps(&self, mistake: Mistake, to: &mut Vec<Self>) {
+        self.gateway_steps(mistake, to);
+        self.agent_steps(mistake, to);
+        self.fault_steps(mistake, to);
+        to.iter_mut().for_each(Self::tidy);
+    }
+
     /// What cannot matter any more is the same in all states.
     fn tidy(&mut self) {
         for agent in &mut self.agents {

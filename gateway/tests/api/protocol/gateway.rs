@@ -23,7 +23,8 @@ impl World {
             if session.epoch == 0 {
                 to.push(self.entered(place));
             } else if !session.to_settle.is_empty() {
-                to.push(self.settled(place));
+                // The product does so in one order; here in any, so that runs are like each other.
+                to.extend((0..session.to_settle.len()).map(|entry| self.settled(place, entry)));
             } else if !session.up.is_empty() {
                 to.push(self.heard(place, mistake));
             }
@@ -87,9 +88,9 @@ impl World {
         next
     }
 
-    fn settled(&self, place: usize) -> Self {
+    fn settled(&self, place: usize, entry: usize) -> Self {
         let mut next = self.clone();
-        let (run, attempt, settlement) = next.sessions[place].to_settle.remove(0);
+        let (run, attempt, settlement) = next.sessions[place].to_settle.remove(entry);
         let epoch = next.sessions[place].epoch;
         let held = next.runs[run as usize];
         let is_ours = held.attempt == attempt && held.epoch == epoch;

@@ -8,7 +8,9 @@
 
 mod agent;
 mod explore;
+mod far;
 mod gateway;
+mod same;
 mod tests;
 
 use deskgate_gateway::domain::devices::Settlement;
