@@ -9,7 +9,7 @@ BUILD := echo "build: the programs (some minutes the first time)"; cargo build -
 
 .PHONY: help
 help: ## List these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: ## Install what building and testing needs (Debian packages)
@@ -71,11 +71,35 @@ upgrade-trial: ## From an earlier commit's programs (COMMIT=…) to these and ba
 	@$(BUILD)
 	@scripts/upgrade-trial $(COMMIT)
 
+# Without the programs that a pass does not need; with the features of the whole workspace, as above.
+FAULTS_BUILD := cargo build --workspace --bin deskgate --bin deskgate-gateway --bin faults --features deskgate/crash-points
+
 .PHONY: faults
 faults: ## Break everything on purpose, and judge by its witnesses; FAULTS=n SEED=s KINDS=F1,F5,… RUNS=n
 	@scripts/setup test
-	@cargo build --workspace --bins --features deskgate/crash-points
+	@$(FAULTS_BUILD)
 	@exec "$${CARGO_TARGET_DIR:-target}/debug/faults"
+
+.PHONY: load
+load: ## Much at once, and whether anything was lost; LEVELS=L1,L3,L4,L6 LOAD_SECONDS=n RATE=n DEVICES=n RUNS=n
+	@scripts/setup test
+	@cargo build --release --workspace --bins
+	@exec "$${CARGO_TARGET_DIR:-target}/release/load"
+
+.PHONY: fuzz
+fuzz: ## Throw anything at whatever reads what comes in, a minute for each target; FUZZ=frames,keys SECONDS=n
+	@scripts/setup test
+	@FUZZ_SECONDS="$(SECONDS)" exec scripts/fuzz
+
+.PHONY: faults-self-test
+faults-self-test: ## Plant known bugs and demand that the fault harness catches each; PLANTED=03 for one
+	@scripts/setup test
+	@scripts/faults-self-test $(PLANTED)
+.PHONY: faults-long
+faults-long: ## The same with every kind of fault there is, for half an hour
+	@scripts/setup test
+	@$(FAULTS_BUILD)
+	@exec "$${CARGO_TARGET_DIR:-target}/debug/faults" --long
 
 .PHONY: docs
 docs: ## The documentation as a book in target/book, with every link checked
@@ -90,3 +114,8 @@ deb: ## Debian packages of both halves in target/deb
 .PHONY: trial
 trial: ## Install the packages in a clean Debian of its own, and use them as the documentation says (root; after make deb)
 	@scripts/trial-install
+
+.PHONY: trial-container
+trial-container: ## Build the container, and use the compose file as the documentation says (root; a Docker daemon of its own)
+	@$(BUILD)
+	@scripts/trial-container

@@ -110,6 +110,39 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Packets of one port of an island that get lost, in either direction, until this is dropped.
+#[derive(Debug)]
+pub struct Loss(String);
+
+impl Loss {
+    /// So many of a hundred.
+    pub fn of(port: u16, of_a_hundred: u32) -> Self {
+        let table = format!("loss-{port}");
+        let nft = |rest: String| run("nft", &rest.split(' ').collect::<Vec<_>>());
+        nft(format!("add table inet {table}"));
+        nft(format!("add chain inet {table} arriving {{ type filter hook input priority 0 ; }}"));
+        for side in ["sport", "dport"] {
+            nft(format!(
+                "add rule inet {table} arriving tcp {side} {port} numgen random mod 100 < {of_a_hundred} counter drop"
+            ));
+        }
+        Self(table)
+    }
+
+    /// How many have been lost.
+    pub fn lost(&self) -> u64 {
+        let rules = run("nft", &["list", "table", "inet", &self.0]);
+        let counts = rules.split("counter packets ").skip(1);
+        counts.filter_map(|rest| rest.split(' ').next()?.parse::<u64>().ok()).sum()
+    }
+}
+
+impl Drop for Loss {
+    fn drop(&mut self) {
+        let _ = Command::new("nft").args(["delete", "table", "inet", &self.0]).status();
+    }
+}
+
 /// Where a name leads: to these addresses, or to one set after the other, the last of them for ever.
 type Way = Vec<Vec<IpAddr>>;
 

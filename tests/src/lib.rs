@@ -34,6 +34,7 @@
 //! | [`wire`] | two networks of their own, joined by a wire that loses, delays and swallows |
 //! | [`issuer`] | an OpenID provider that others wrote, whose accounts a hosted gateway takes |
 //! | [`receiver`] | a business's own server on an island, over TLS |
+//! | [`signing`] | Standard Webhooks' signatures, written once more |
 //! | [`notifier`] | the service for notifications of a device's desktop |
 //! | [`raw`] | a device made by hand, frame by frame, on the private control socket |
 //! | [`others`] | installs programs that others wrote |
@@ -60,6 +61,7 @@ pub mod process;
 pub mod proxy;
 pub mod raw;
 pub mod receiver;
+pub mod signing;
 pub mod sshd;
 pub mod stream;
 #[path = "../../gateway/tests/support/template.rs"]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 use deskgate_gateway::store::cluster::{Cluster, Config};
+use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 use tokio_postgres::NoTls;
@@ -77,6 +78,35 @@ impl Postgres {
         .await;
     }
 
+    /// The server and everything it started stand still: whoever asks gets no answer, and no refusal. Until [`Self::thaw`].
+    pub async fn freeze(&self) {
+        for number in self.processes().await {
+            process::tell(number, Signal::STOP);
+        }
+    }
+
+    /// They go on.
+    pub async fn thaw(&self) {
+        for number in self.processes().await {
+            process::tell(number, Signal::CONT);
+        }
+    }
+
+    /// The first one first, which would start others.
+    async fn processes(&self) -> Vec<u32> {
+        let cluster = self.server.cluster.lock().await;
+        let first = cluster.as_ref().and_then(Cluster::postmaster_pid).expect("the server runs");
+        std::iter::once(first).chain(process::children(first)).collect()
+    }
+
+    /// A connection that stays until it is dropped; none when the server takes no more.
+    pub async fn occupy(&self) -> Option<Held> {
+        let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await.ok()?;
+        let mut driver = tokio::task::JoinSet::new();
+        driver.spawn(connection);
+        Some(Held { client, _driver: driver })
+    }
+
     /// Stops the server in good order. It stays away until [`Postgres::start`].
     pub async fn stop(&self) {
         let cluster = self.server.cluster.lock().await.take();
@@ -96,7 +126,7 @@ impl Postgres {
         driver.spawn(connection);
         let statement = format!("BEGIN; SELECT FROM {table} FOR UPDATE");
         client.batch_execute(&statement).await.expect("a table");
-        Held { _client: client, _driver: driver }
+        Held { client, _driver: driver }
     }
 
     /// Changes something behind everybody's back. Returns how many rows.
@@ -122,11 +152,21 @@ impl Postgres {
     }
 }
 
-/// Rows that are locked until this is dropped.
+/// A connection, and what it has locked, until this is dropped.
 #[derive(Debug)]
 pub struct Held {
-    _client: tokio_postgres::Client,
+    client: tokio_postgres::Client,
     _driver: tokio::task::JoinSet<Result<(), tokio_postgres::Error>>,
+}
+
+impl Held {
+    /// Runs statements on it.
+    ///
+    /// # Errors
+    /// As the server says.
+    pub async fn run(&self, statements: &str) -> Result<(), tokio_postgres::Error> {
+        self.client.batch_execute(statements).await
+    }
 }
 
 impl Server {

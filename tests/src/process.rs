@@ -105,6 +105,25 @@ pub fn kill_9(number: u32) -> bool {
     kill_process(pid(number), Signal::KILL).is_ok()
 }
 
+/// Sends a signal to a process that is no child of this one. False if there was none.
+pub fn tell(number: u32, signal: Signal) -> bool {
+    kill_process(pid(number), signal).is_ok()
+}
+
+/// How many files a process may have open. Returns how many it might before.
+pub fn limit_files(number: u32, files: u64) -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+    let own = getrlimit(Resource::Nofile);
+    // What it may take at most stays.
+    let wanted = Rlimit { current: Some(files), maximum: own.maximum };
+    prlimit(Some(pid(number)), Resource::Nofile, wanted).expect("it runs, and is ours").current
+}
+
+/// How many files a process has open.
+pub fn files(number: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{number}/fd")).map_or(0, Iterator::count)
+}
+
 /// The processes that `of` started and that run now.
 pub fn children(of: u32) -> Vec<u32> {
     processes().into_iter().filter(|number| parent(*number) == Some(of)).collect()

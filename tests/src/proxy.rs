@@ -1,4 +1,4 @@
-//! A network in between: it can be cut, reset, frozen, muted, deafened and healed, and it can be a long way.
+//! A network in between: it can be cut, reset, frozen, muted, deafened, narrowed and healed, and it can be a long way.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::gateway::Address;
 
@@ -30,6 +30,8 @@ struct Weather {
     cuts: u64,
     /// They are not closed in good order, but reset.
     resets: bool,
+    /// So many kilobits pass in a second, in each direction; 0 for all that come.
+    kilobits: u32,
 }
 
 /// What was done to connections so far.
@@ -37,6 +39,7 @@ struct Weather {
 struct Counts {
     resets: AtomicU64,
     held_back: AtomicU64,
+    slowed: AtomicU64,
 }
 
 /// A listener on loopback that passes everything on to a target.
@@ -94,6 +97,16 @@ impl Proxy {
     /// How many bytes came while nothing passed in their direction.
     pub fn held_back(&self) -> u64 {
         self.counts.held_back.load(Ordering::SeqCst)
+    }
+
+    /// How many bytes passed while it was narrow.
+    pub fn slowed(&self) -> u64 {
+        self.counts.slowed.load(Ordering::SeqCst)
+    }
+
+    /// Lets so many kilobits pass in a second, in each direction.
+    pub fn narrow(&self, kilobits: u32) {
+        self.weather.send_modify(|weather| weather.kilobits = kilobits);
     }
 
     /// Lets nothing pass; what was sent meanwhile arrives after [`Proxy::heal`].
@@ -190,6 +203,8 @@ async fn pass(mut near: TcpStream, targets: Vec<SocketAddr>, way: Way) {
     }
 }
 
+/// Bytes that a narrow line passes on at once.
+const NARROW: usize = 512;
 /// Pieces that are under way at once, at most.
 const UNDER_WAY: usize = 256;
 
@@ -249,6 +264,16 @@ async fn copy(
         if length == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
-        to.write_all(&buffer[..length]).await?;
+        let mut rest = &buffer[..length];
+        while !rest.is_empty() {
+            let kilobits = weather.borrow().kilobits;
+            let piece = rest.len().min(if kilobits == 0 { rest.len() } else { NARROW });
+            if kilobits > 0 {
+                sleep(Duration::from_micros(piece as u64 * 8000 / u64::from(kilobits))).await;
+                counts.slowed.fetch_add(piece as u64, Ordering::SeqCst);
+            }
+            to.write_all(&rest[..piece]).await?;
+            rest = &rest[piece..];
+        }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! The rules are in `rules.rs`; ARCHITECTURE.md says why they are as they are.
 
+mod planted;
 mod references;
 mod rules;
 

@@ -57,6 +57,17 @@ pub(crate) async fn flaws(postgres: &Postgres) -> Vec<String> {
     flaws
 }
 
+/// The rows of every table, as text.
+pub(crate) async fn everything(postgres: &Postgres) -> Vec<(String, String)> {
+    let mut everything = Vec::new();
+    for table in postgres.rows(TABLES).await {
+        let name = text(&table, "name").to_owned();
+        let rows = postgres.rows(&format!("SELECT * FROM {name}")).await;
+        everything.push((name, rows.iter().map(|row| format!("{row}\n")).collect()));
+    }
+    everything
+}
+
 fn text<'a>(row: &'a Value, name: &str) -> &'a str {
     row[name].as_str().unwrap_or_default()
 }

@@ -11,7 +11,9 @@ use tokio::task::JoinSet;
 use crate::callers::{Business, Caller, Request, read, talker};
 use crate::database;
 use crate::history::{Asked, Call, Event, Record, Seen};
-use crate::scene::REPLICAS;
+use crate::scene::secrets::Place;
+use crate::scene::{REPLICAS, levels};
+use crate::strikes::points::{self, Point};
 
 /// Auditors who read beside each other.
 const AUDITORS: usize = 4;
@@ -31,6 +33,28 @@ pub(crate) struct Evidence {
     pub(crate) database: Vec<String>,
     /// Lines of logs that must not be there.
     pub(crate) logged: Vec<String>,
+    /// The list of each desk's runs, from page to page.
+    pub(crate) listed: BTreeMap<usize, Vec<String>>,
+    /// What a false server wrote when it let a device in.
+    pub(crate) impostor: Vec<String>,
+    /// What the agents wrote down when they began to execute a run.
+    pub(crate) executions: Vec<Execution>,
+    /// Secrets that were found where they must not be, and how many were looked for.
+    pub(crate) leaked: Vec<String>,
+    pub(crate) secrets: usize,
+    /// What is in queues when everything is over: each of a gateway's gauges that is not 0 then.
+    pub(crate) queued: Vec<String>,
+    /// The points at which a program may die.
+    pub(crate) points: Vec<Point>,
+}
+
+/// An execution as its device's log has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Execution {
+    pub(crate) run_id: String,
+    pub(crate) attempt: u64,
+    /// When it began, in microseconds since 1970 by that log.
+    pub(crate) at_unix_us: u64,
 }
 
 /// A job, and what became of its acceptance.
@@ -64,13 +88,44 @@ pub(crate) async fn gather(business: &Arc<Business>, logs: &[(String, String)]) 
             auditor.ask(operation, &talker::looks(desk, &conversation), replica).await;
         }
     }
+    for desk in 0..business.scene.desks.len() {
+        let listed = listed(&mut auditor, desk).await;
+        evidence.listed.insert(desk, listed);
+    }
+    evidence.impostor = business.scene.impostor.let_in();
     let postgres = &business.scene.postgres;
-    evidence.rows = column(&postgres.rows("SELECT run_id AS id FROM runs").await);
+    // Those of the device made by hand are judged by whoever holds it.
+    let stray = bare(&business.scene.stray.endpoint_id.to_string());
+    let rows = format!("SELECT run_id AS id FROM runs WHERE endpoint_id <> '{stray}'");
+    evidence.rows = column(&postgres.rows(&rows).await);
     evidence.delivered =
         column(&postgres.rows("SELECT event_id AS id FROM deliveries WHERE state = 'delivered'").await);
     evidence.database = database::flaws(postgres).await;
     evidence.logged = logs.iter().flat_map(|(name, text)| flaws(name, text)).collect();
+    evidence.executions = logs.iter().flat_map(|(_, text)| text.lines().filter_map(execution)).collect();
+    evidence.queued = levels::queued(&business.scene).await;
+    evidence.points = points::folder().map(|folder| points::gather(&folder)).unwrap_or_default();
+    let secrets = &business.scene.secrets;
+    for (name, text) in logs {
+        secrets.look(Place::Log, &format!("the log of {name}"), text);
+    }
+    for (table, rows) in database::everything(postgres).await {
+        secrets.look(Place::Table, &format!("the table {table}"), &rows);
+    }
+    (evidence.leaked, evidence.secrets) = (secrets.found(), secrets.count());
     evidence
+}
+
+/// A line that says that an execution began.
+fn execution(line: &str) -> Option<Execution> {
+    let (before, fields) = line.split_once("execution began ")?;
+    let field = |name: &str| fields.split_whitespace().find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
+    let at = before.split_whitespace().next()?.parse::<deskgate_protocol::Timestamp>().ok()?;
+    Some(Execution {
+        run_id: field("run_id")?.to_owned(),
+        attempt: field("attempt")?.parse().ok()?,
+        at_unix_us: u64::try_from(at.0.as_microsecond()).ok()?,
+    })
 }
 
 /// Identifiers of a table, as [`bare`] writes them.
@@ -129,6 +184,21 @@ async fn events(auditor: &mut Caller, desk: usize, run_id: &str) -> Vec<Event> {
     }
 }
 
+/// The runs of a desk as its caller can list them, page by page and each at some replica.
+async fn listed(auditor: &mut Caller, desk: usize) -> Vec<String> {
+    let (mut listed, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let request = get("list", desk, format!("/runs?limit=13{cursor}"));
+        let Some(reply) = auditor.insist(&request).await else { return listed };
+        let page = reply.body["data"].as_array().into_iter().flatten();
+        listed.extend(page.filter_map(|run| run["run_id"].as_str()).map(str::to_owned));
+        match reply.body["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return listed,
+        }
+    }
+}
+
 /// The runs that a key leads to.
 async fn found(auditor: &mut Caller, desk: usize, key: &str) -> Vec<String> {
     let request = get("find", desk, format!("/runs?idempotency_key={key}"));
@@ -174,5 +244,13 @@ mod tests {
     #[test]
     fn an_identifier_of_a_table_and_of_a_document_are_the_same() {
         assert_eq!(bare("run_0199A1b2C3"), bare("0199a1b2-c3"));
+    }
+
+    #[test]
+    fn the_beginning_of_an_execution_is_read_from_a_log() {
+        let line = "2026-11-22T17:07:59.965737Z  INFO execution began run_id=run_01a2 attempt=3";
+        let read = execution(line).expect("it is one");
+        assert_eq!((read.run_id.as_str(), read.attempt, read.at_unix_us % 1_000_000), ("run_01a2", 3, 965_000));
+        assert_eq!(execution("2026-11-22T17:07:59.965737Z  INFO something else"), None);
     }
 }

@@ -46,6 +46,10 @@ pub(crate) enum Record {
     Done(Done),
     Followed(Followed),
     Decided(Decided),
+    Probed(Probed),
+    Stale(Stale),
+    Revoked(Revoked),
+    Published(Published),
 }
 
 /// One request, and what came of it.
@@ -66,6 +70,8 @@ pub(crate) struct Call {
     pub(crate) code: String,
     /// Whether the answer says when to come again.
     pub(crate) retry_after: bool,
+    /// The version of the service that a run shows; 0 for none.
+    pub(crate) version: u64,
     pub(crate) seen: Seen,
 }
 
@@ -109,6 +115,10 @@ pub(crate) enum Asked {
     },
     Operation {
         operation_id: String,
+    },
+    /// Anything at all, with a key that is revoked at some time.
+    Guest {
+        name: String,
     },
 }
 
@@ -193,6 +203,11 @@ pub(crate) struct Connection {
     /// The event behind which it began.
     pub(crate) after: u64,
     pub(crate) events: Vec<Event>,
+    /// Whether it came to a stream at all, whether the gateway said that it closes it, and whether the caller left.
+    pub(crate) was_open: bool,
+    pub(crate) was_told: bool,
+    pub(crate) was_left: bool,
+    pub(crate) ended: u64,
 }
 
 /// A stored event.
@@ -228,6 +243,28 @@ pub(crate) struct Decided {
     pub(crate) is_taken: bool,
 }
 
+/// A version of a desk's service, and the release that its instructions name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Published {
+    pub(crate) desk: usize,
+    pub(crate) version: u64,
+    pub(crate) release: u64,
+}
+
+/// What was revoked, and what came of that.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Revoked {
+    pub(crate) name: String,
+    /// When the revocation was confirmed.
+    pub(crate) acknowledged: u64,
+    /// Whether something was open with it: a stream, or a device's session.
+    pub(crate) has_open: bool,
+    /// When that ended, if it did.
+    pub(crate) ended: Option<u64>,
+    /// Microseconds that it may take to that.
+    pub(crate) bound: u64,
+}
+
 /// What an owner is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Matter {
@@ -235,6 +272,39 @@ pub(crate) enum Matter {
     RunAgain,
     /// Whether a call of a tool may run.
     Call,
+}
+
+/// What somebody was answered who asked for what is not theirs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Probed {
+    pub(crate) caller: String,
+    pub(crate) at: u64,
+    /// As whom it was asked.
+    pub(crate) by: String,
+    /// Method and path.
+    pub(crate) asked: String,
+    /// Whether it asks for a list, in which nothing of the other's may stand.
+    pub(crate) is_list: bool,
+    pub(crate) status: u16,
+    /// The code of a problem.
+    pub(crate) code: String,
+    /// What of the other's the answer shows.
+    pub(crate) shows: Vec<String>,
+    /// Status and code of the same request for what does not exist.
+    pub(crate) twin: Option<(u16, String)>,
+}
+
+/// A run of which a device said an end that it had no right to say any more.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Stale {
+    pub(crate) run_id: String,
+    pub(crate) at: u64,
+    /// What was over: the attempt, or the session.
+    pub(crate) over: String,
+    /// The result of the attempt and session that are not over.
+    pub(crate) wanted: String,
+    /// The result that the run has.
+    pub(crate) ended: String,
 }
 
 /// A number for what a document says; the same in every build.

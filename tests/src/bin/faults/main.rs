@@ -51,14 +51,17 @@ const INSIDE: &str = "DESKGATE_FAULTS_INSIDE";
 /// Breaks Deskgate on purpose; the report also goes to target/faults.
 #[derive(Debug, Parser)]
 struct Options {
-    /// How many faults are struck
-    #[arg(long, env = "FAULTS", default_value_t = 66)]
-    faults: usize,
+    /// Every kind of fault there is, for half an hour, instead of the usual ones
+    #[arg(long)]
+    long: bool,
+    /// How many faults are struck; without it 66, or 182 of a long pass
+    #[arg(long, env = "FAULTS")]
+    faults: Option<usize>,
     /// Decides everything that is left to chance; without it one is chosen, and shown
     #[arg(long, env = "SEED")]
     seed: Option<u64>,
     /// Kinds of faults, with commas
-    #[arg(long, env = "KINDS", value_delimiter = ',', default_values_t = Kind::ALL)]
+    #[arg(long, env = "KINDS", value_delimiter = ',')]
     kinds: Vec<Kind>,
     /// Runs that must have ended for the pass to count; without it 1000, or 16 for each fault where there are fewer
     #[arg(long, env = "RUNS")]
@@ -111,8 +114,11 @@ fn inside(options: &Options, folder: PathBuf) -> anyhow::Result<ExitCode> {
 /// A pass and its judgement.
 async fn judged(options: &Options, folder: PathBuf) -> anyhow::Result<ExitCode> {
     let seed = options.seed.context("the one outside passes it on")?;
-    let wanted = Wanted { faults: options.faults, runs: options.runs.unwrap_or((options.faults * 16).min(1000)) };
-    let plan = plan::plan(seed, &options.kinds, options.faults);
+    let (usual, faults): (&[Kind], usize) = if options.long { (&Kind::ALL, 182) } else { (&Kind::SHORT, 66) };
+    let faults = options.faults.unwrap_or(faults);
+    let wanted = Wanted { faults, runs: options.runs.unwrap_or((faults * 16).min(1000)) };
+    let kinds = if options.kinds.is_empty() { usual } else { &options.kinds };
+    let plan = plan::plan(seed, kinds, faults);
     let own = folder.join(format!("seed-{seed}"));
     let _ = std::fs::remove_dir_all(&own);
     std::fs::create_dir_all(&own).with_context(|| own.display().to_string())?;

@@ -3,20 +3,22 @@
 
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::callers::{Business, Stage, owner, sender, submitter, talker};
+use crate::callers::{Business, Stage, owner, prober, publisher, racer, sender, stale, submitter, talker};
 use crate::check::Witnesses;
 use crate::evidence;
 use crate::history::{Clock, Histories};
 use crate::plan::Planned;
 use crate::scene::Scene;
+use crate::scene::levels::{self, Level};
 use crate::strikes::{self, Strike};
 
 /// Submitters at each desk.
@@ -24,6 +26,10 @@ const SUBMITTERS: usize = 2;
 /// Conversations at each desk, and callers in each.
 const TALKS: usize = 2;
 const TALKERS: usize = 2;
+/// How long everybody works before the first fault, which is what is compared with the end.
+const WARM: Duration = Duration::from_secs(6);
+/// Runs that have ended by then: every device has worked on as many as it takes at once.
+const WARM_RUNS: usize = 32;
 /// Between the last fault and the time from which on everything must go well.
 const RECOVERS: Duration = Duration::from_secs(10);
 /// Faults after which it is calm for a while.
@@ -47,16 +53,28 @@ pub(crate) async fn run(seed: u64, plan: &[Planned], runs: usize, folder: &Path)
     let (stage, told) = watch::channel(Stage::Open);
     let business = Arc::new(Business::new(scene.clone(), seed, histories.clone(), told));
     let (mut callers, mut owners) = employ(&business);
+    let levels = Arc::<Mutex<Vec<Level>>>::default();
+    let watching = AbortOnDropHandle::new(tokio::spawn({
+        let (scene, levels) = (scene.clone(), levels.clone());
+        async move { levels::watch(&scene, &levels).await }
+    }));
+    let warm = Instant::now() + MISSING;
+    sleep(WARM).await;
+    while histories.succeeded("run") < WARM_RUNS && Instant::now() < warm {
+        sleep(Duration::from_millis(200)).await;
+    }
 
+    stale::work(&business).await;
     let (strikes, mut calm) = strike_all(&business, plan).await;
     sleep(RECOVERS).await;
     let from = clock.now();
     let deadline = Instant::now() + MISSING;
-    sleep(LAST_CALM).await;
+    tokio::join!(sleep(LAST_CALM), stale::work(&business));
     while histories.succeeded("run") < runs && Instant::now() < deadline {
         sleep(Duration::from_millis(200)).await;
     }
     calm.push((from, clock.now()));
+    drop(watching);
 
     println!("faults: {:.0} s: waiting for what is under way", seconds(clock));
     stage.send_replace(Stage::Closing);
@@ -76,6 +94,7 @@ pub(crate) async fn run(seed: u64, plan: &[Planned], runs: usize, folder: &Path)
         receipts: scene.office.journal(),
         strikes,
         evidence,
+        levels: std::mem::take(&mut *levels.lock().unwrap_or_else(PoisonError::into_inner)),
         calm,
         ..Witnesses::of_histories(histories.all())
     }
@@ -98,8 +117,11 @@ fn employ(business: &Arc<Business>) -> (JoinSet<()>, JoinSet<()>) {
                 callers.spawn(talker::work(business.clone(), name, desk, key));
             }
         }
+        callers.spawn(racer::work(business.clone(), format!("racer-{desk}"), desk));
+        callers.spawn(prober::work(business.clone(), format!("prober-{desk}"), desk));
         callers.spawn(sender::work(business.clone(), format!("sender-{desk}"), desk));
         owners.spawn(owner::work(business.clone(), desk));
+        owners.spawn(publisher::work(business.clone(), desk));
     }
     (callers, owners)
 }

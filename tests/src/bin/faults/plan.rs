@@ -14,29 +14,59 @@ pub(crate) enum Kind {
     F1,
     /// A gateway dies at a named point.
     F2,
+    /// kill -9 of all gateways.
+    F3,
+    /// Every gateway is stopped in good order and started again, one after the other.
+    F4,
     /// kill -9 of a device's agent.
     F5,
     /// An agent dies at a named point.
     F6,
+    /// A gateway stands still, and goes on as if nothing had been.
+    F7,
+    /// An agent does.
+    F8,
     /// Database sessions are terminated.
     F9,
     /// kill -9 of PostgreSQL and everything it started.
     F10,
+    /// PostgreSQL stands still: it neither answers nor resets.
+    F11,
+    /// Somebody else has the runs locked, or every connection that PostgreSQL has.
+    F12,
     /// The line between a device and its gateway passes nothing, and says nothing.
     F17,
+    /// That line passes in one direction only.
+    F18,
     /// That line is reset.
     F19,
+    /// That line loses packets.
+    F20,
+    /// That line is narrow.
+    F21,
     /// The model answers as it should not, or not at all.
     F24,
     /// The receiver of callbacks does.
     F26,
+    /// One event and one submission come to every gateway, several times at once.
+    F27,
+    /// A second agent has the same key.
+    F28,
     /// A caller is cut off in the middle of its request or of the answer.
     F30,
+    /// A key, an application or a device is revoked while it works.
+    F31,
+    /// A gateway may open no more files.
+    F32,
+    /// Everything is stopped in one order, and goes on in another.
+    F33,
+    /// Two of the others at once.
+    F34,
 }
 
 impl Kind {
-    /// Every kind that can be struck.
-    pub(crate) const ALL: [Self; 11] = [
+    /// The kinds of a short pass.
+    pub(crate) const SHORT: [Self; 11] = [
         Self::F1,
         Self::F2,
         Self::F5,
@@ -50,22 +80,83 @@ impl Kind {
         Self::F30,
     ];
 
+    /// Every kind that can be struck.
+    pub(crate) const ALL: [Self; 26] = [
+        Self::F1,
+        Self::F2,
+        Self::F3,
+        Self::F4,
+        Self::F5,
+        Self::F6,
+        Self::F7,
+        Self::F8,
+        Self::F9,
+        Self::F10,
+        Self::F11,
+        Self::F12,
+        Self::F17,
+        Self::F18,
+        Self::F19,
+        Self::F20,
+        Self::F21,
+        Self::F24,
+        Self::F26,
+        Self::F27,
+        Self::F28,
+        Self::F30,
+        Self::F31,
+        Self::F32,
+        Self::F33,
+        Self::F34,
+    ];
+
     /// What it is, for people.
     pub(crate) const fn about(self) -> &'static str {
         match self {
             Self::F1 => "kill -9 of a gateway",
             Self::F2 => "a gateway dies at a point",
+            Self::F3 => "kill -9 of all gateways",
+            Self::F4 => "rolling restart",
             Self::F5 => "kill -9 of an agent",
             Self::F6 => "an agent dies at a point",
+            Self::F7 => "a gateway stands still",
+            Self::F8 => "an agent stands still",
             Self::F9 => "database sessions terminated",
             Self::F10 => "kill -9 of PostgreSQL",
+            Self::F11 => "PostgreSQL stands still",
+            Self::F12 => "locked or full database",
             Self::F17 => "line silently cut",
+            Self::F18 => "line cut one way",
             Self::F19 => "line reset",
+            Self::F20 => "line loses packets",
+            Self::F21 => "line of 64 kbit/s",
             Self::F24 => "model out of order",
             Self::F26 => "receiver out of order",
+            Self::F27 => "everything comes repeatedly",
+            Self::F28 => "a second agent with the same key",
             Self::F30 => "caller cut off",
+            Self::F31 => "revoked while at work",
+            Self::F32 => "no more files",
+            Self::F33 => "everything stops, in any order",
+            Self::F34 => "two faults at once",
         }
     }
+
+    /// The kinds of which two may be at work at the same time.
+    pub(crate) const TOGETHER: [Self; 12] = [
+        Self::F1,
+        Self::F5,
+        Self::F7,
+        Self::F8,
+        Self::F9,
+        Self::F11,
+        Self::F18,
+        Self::F19,
+        Self::F20,
+        Self::F24,
+        Self::F26,
+        Self::F30,
+    ];
 
     /// How long it lasts, from and to, in milliseconds. Longer than three heartbeats of a second where silence is to
     /// be noticed; shorter than what an agent's repetitions of a model's call endure.
@@ -73,10 +164,19 @@ impl Kind {
         match self {
             Self::F1 | Self::F2 => (200, 2500),
             Self::F5 | Self::F6 => (50, 1500),
-            Self::F17 => (4500, 8000),
+            Self::F3 => (100, 1000),
+            // On both sides of a lease of five seconds.
+            Self::F7 | Self::F8 => (1000, 12_000),
+            Self::F11 => (3000, 12_000),
+            Self::F12 => (3000, 8000),
+            Self::F17 | Self::F18 => (4500, 8000),
+            Self::F20 | Self::F21 => (4000, 9000),
             Self::F24 => (800, 3500),
             Self::F26 => (500, 3500),
-            Self::F9 | Self::F10 | Self::F19 | Self::F30 => (0, 0),
+            Self::F28 | Self::F32 => (2000, 4000),
+            Self::F33 => (3000, 7000),
+            Self::F34 => (2000, 6000),
+            Self::F4 | Self::F9 | Self::F10 | Self::F19 | Self::F27 | Self::F30 | Self::F31 => (0, 0),
         }
     }
 }
@@ -113,6 +213,20 @@ pub(crate) struct Planned {
     pub(crate) manner: u64,
 }
 
+impl Planned {
+    /// Two others that are struck at once in its place.
+    pub(crate) fn two(&self) -> [Self; 2] {
+        let mut dice = Dice::of(self.manner, "two");
+        let mut kinds = Kind::TOGETHER.to_vec();
+        dice.shuffle(&mut kinds);
+        [kinds[0], kinds[1]].map(|kind| {
+            let (least, most) = kind.lasts();
+            let lasts_ms = dice.within(least, most);
+            Self { kind, lasts_ms, pause_ms: dice.within(0, 1500), target: dice.any(), manner: dice.any(), ..*self }
+        })
+    }
+}
+
 /// The whole plan of a pass. Every kind comes equally often, in an order that the seed decides.
 pub(crate) fn plan(seed: u64, kinds: &[Kind], faults: usize) -> Vec<Planned> {
     let mut dice = Dice::of(seed, "plan");
@@ -142,10 +256,10 @@ mod tests {
 
     #[test]
     fn one_seed_makes_one_plan_in_which_every_kind_comes_equally_often() {
-        let made = plan(42, &Kind::ALL, 66);
-        assert_eq!(made, plan(42, &Kind::ALL, 66));
-        assert_ne!(made, plan(43, &Kind::ALL, 66));
-        for kind in Kind::ALL {
+        let made = plan(42, &Kind::SHORT, 66);
+        assert_eq!(made, plan(42, &Kind::SHORT, 66));
+        assert_ne!(made, plan(43, &Kind::SHORT, 66));
+        for kind in Kind::SHORT {
             assert_eq!(made.iter().filter(|planned| planned.kind == kind).count(), 6, "{kind}");
         }
     }

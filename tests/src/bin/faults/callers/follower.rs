@@ -8,6 +8,7 @@ use tokio::time::{sleep, timeout};
 use super::{Caller, SUBJECT, Stage};
 use crate::history::{Connection, Event, Followed, Record};
 use crate::scene::REPLICAS;
+use crate::scene::secrets::Place;
 
 /// A comment comes every 15 seconds, so a longer silence is a broken line.
 const SILENCE: Duration = Duration::from_secs(20);
@@ -20,7 +21,7 @@ pub(crate) async fn follow(caller: &mut Caller, desk: usize, run_id: &str) {
     let (mut after, mut tries, mut is_over) = (0, 0, false);
     while !followed.is_whole && !caller.business.is_closed() {
         tries += 1;
-        let mut connection = Connection { after, events: Vec::new() };
+        let mut connection = Connection { after, ..Connection::default() };
         let mut stage = caller.business.stage.clone();
         let was_closed = tokio::select! {
             ended = once(caller, desk, run_id, &mut connection) => ended.is_ok(),
@@ -29,6 +30,7 @@ pub(crate) async fn follow(caller: &mut Caller, desk: usize, run_id: &str) {
         if let Some(last) = connection.events.last() {
             (after, is_over) = (last.sequence, last.is_final());
         }
+        connection.ended = caller.business.scene.clock.now();
         followed.is_whole = was_closed && is_over;
         followed.connections.push(connection);
         if !followed.is_whole {
@@ -50,12 +52,16 @@ async fn once(caller: &mut Caller, desk: usize, run_id: &str, connection: &mut C
     let request = request.header("Last-Event-ID", connection.after.to_string()).timeout(SILENCE * 30);
     let mut response = timeout(SILENCE, request.send()).await??.error_for_status()?;
     let mut text = String::new();
+    connection.was_open = true;
     while let Some(piece) = timeout(SILENCE, response.chunk()).await?? {
         text.push_str(std::str::from_utf8(&piece)?);
         while let Some((block, rest)) = text.split_once("\n\n") {
+            caller.business.scene.secrets.look(Place::Answer, "a stream", block);
+            connection.was_told |= block.contains("event: stream.closing");
             connection.events.extend(stored(block));
             text = rest.to_owned();
-            anyhow::ensure!(leaves_behind != Some(connection.events.len()), "enough for this time");
+            connection.was_left = leaves_behind == Some(connection.events.len());
+            anyhow::ensure!(!connection.was_left, "enough for this time");
         }
     }
     Ok(())

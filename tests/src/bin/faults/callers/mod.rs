@@ -2,8 +2,13 @@
 
 pub(crate) mod cut;
 pub(crate) mod follower;
+pub(crate) mod guest;
 pub(crate) mod owner;
+pub(crate) mod prober;
+pub(crate) mod publisher;
+pub(crate) mod racer;
 pub(crate) mod sender;
+pub(crate) mod stale;
 pub(crate) mod submitter;
 pub(crate) mod talker;
 
@@ -19,6 +24,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::history::{Asked, Call, Done, Histories, Record, Seen, digest};
 use crate::scene::desk::Service;
+use crate::scene::secrets::Place;
 use crate::scene::{REPLICAS, Scene};
 use crate::seed::Dice;
 
@@ -99,7 +105,7 @@ pub(crate) struct Request {
     pub(crate) key: Option<String>,
     pub(crate) body: Option<Value>,
     /// What signs it, where no application key does.
-    pub(crate) signed: Option<[(&'static str, String); 3]>,
+    pub(crate) signed: Option<Vec<(&'static str, String)>>,
 }
 
 /// A whole answer.
@@ -181,9 +187,12 @@ impl Caller {
             ..Call::default()
         };
         let reply = answered.map(|(status, retry_after, body)| {
+            let secrets = &self.business.scene.secrets;
+            secrets.look(Place::Answer, &format!("an answer to {}", request.name), &String::from_utf8_lossy(&body));
             let body: Value = serde_json::from_slice(&body).unwrap_or_default();
             let seen = see(&request.asked, status, &body);
             body["code"].as_str().unwrap_or_default().clone_into(&mut call.code);
+            call.version = body["endpoint_version"].as_u64().unwrap_or_default();
             (call.status, call.retry_after, call.seen) = (Some(status), retry_after, seen.clone());
             Reply { status, body, seen }
         });
@@ -203,8 +212,10 @@ impl Caller {
         let operation = self.next_operation();
         let clock = self.business.scene.clock;
         let (begun, deadline, mut tries) = (clock.now(), Instant::now() + INSISTS, 0);
+        let mut replica = self.dice.below(REPLICAS);
         let reply = loop {
-            let replica = self.dice.below(REPLICAS);
+            // As what stands before them does: another one after one that did not answer.
+            replica = (replica + 1 + self.dice.below(REPLICAS - 1)) % REPLICAS;
             tries += 1;
             let reply = self.ask(operation, request, replica).await;
             match reply {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use deskgate_tests::signing::{bytes, signature};
 use reqwest::Method;
 use serde_json::json;
 use tokio::time::sleep;
@@ -10,7 +11,6 @@ use tokio::time::sleep;
 use super::{Business, Caller, Reply, Request, submitter};
 use crate::history::Asked;
 use crate::scene::REPLICAS;
-use crate::scene::signing::{bytes, signature};
 
 /// Sends while the business is open, one event after the other.
 pub(crate) async fn work(business: Arc<Business>, name: String, desk: usize) {
@@ -41,7 +41,7 @@ pub(crate) async fn work(business: Arc<Business>, name: String, desk: usize) {
 }
 
 /// An event that becomes a job. One that must not count is signed too long ago, or by somebody else.
-fn event(caller: &Caller, desk: usize, job: &str, text: &str, stale: Option<bool>) -> Request {
+pub(crate) fn event(caller: &Caller, desk: usize, job: &str, text: &str, stale: Option<bool>) -> Request {
     let service = caller.service(desk);
     let body = json!({ "type": "order.placed", "text": text });
     let mut secret = bytes(&service.hook_secret);
@@ -61,6 +61,6 @@ fn event(caller: &Caller, desk: usize, job: &str, text: &str, stale: Option<bool
         path: format!("/webhooks/{}", service.hook_id),
         key: None,
         body: Some(body),
-        signed: Some([("webhook-id", job.to_owned()), ("webhook-timestamp", at), ("webhook-signature", signed)]),
+        signed: Some(vec![("webhook-id", job.to_owned()), ("webhook-timestamp", at), ("webhook-signature", signed)]),
     }
 }

@@ -1,15 +1,16 @@
-//! Submits jobs under keys, some twice at once, some again with another body; follows, waits for or stops what it got.
+//! Submits jobs under keys, some at every gateway at once, some again with another body; follows, waits for or stops what it got.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::{Business, Caller, Reply, WAIT, follower, submission};
 use crate::history::Seen;
-use crate::scene::REPLICAS;
+use crate::scene::{INPUT, REPLICAS};
 
 /// Runs of one submitter that are under way at once.
 const UNDER_WAY: usize = 6;
@@ -62,17 +63,16 @@ pub(crate) fn text(caller: &mut Caller, job: &str) -> String {
         _ => "write-twice",
     };
     let delay = if caller.dice.percent(20) { caller.dice.within(400, 1500) } else { caller.dice.within(0, 60) };
-    format!("job={job} plan={plan} delay={delay}")
+    format!("job={job} plan={plan} delay={delay} note={INPUT}")
 }
 
 /// Submits one job until it is accepted. Returns its run.
 async fn submit(caller: &mut Caller, desk: usize, job: &str, text: &str) -> Option<String> {
     let request = submission(caller, desk, job, text, false);
     if caller.dice.percent(15) {
-        // Two at once under one key, as a backend does whose own callers are impatient.
+        // All at once under one key, as a backend does whose own callers are impatient.
         let operation = caller.next_operation();
-        let (one, other) = (caller.dice.below(REPLICAS), caller.dice.below(REPLICAS));
-        tokio::join!(caller.ask(operation, &request, one), caller.ask(operation, &request, other));
+        join_all((0..REPLICAS).map(|replica| caller.ask(operation, &request, replica))).await;
     }
     let run_id = caller.insist(&request).await.as_ref().and_then(Reply::run_id);
     if run_id.is_some() && caller.dice.percent(8) {
@@ -102,7 +102,9 @@ pub(crate) async fn ends(caller: &mut Caller, desk: usize, run_id: &str, is_stop
 
 /// Stops a run after a moment, and waits until that is completed.
 pub(crate) async fn stop(caller: &mut Caller, desk: usize, run_id: &str) {
-    sleep(Duration::from_millis(caller.dice.within(0, 600))).await;
+    // Some before it begins, and some while it works.
+    let most = if caller.dice.percent(40) { 600 } else { 7000 };
+    sleep(Duration::from_millis(caller.dice.within(0, most))).await;
     let asked = caller.stop(desk, run_id).await;
     if let Some(Seen::Operation { operation_id, .. }) = asked.map(|reply| reply.seen) {
         caller.completed(desk, &operation_id).await;

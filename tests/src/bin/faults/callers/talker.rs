@@ -17,7 +17,9 @@ pub(crate) async fn work(business: Arc<Business>, name: String, desk: usize, con
     let mut generation = 1;
     while business.is_open() {
         let heard = match caller.dice.below(10) {
-            0..=2 => look(&mut caller, desk, &conversation).await,
+            // As one does who does not know whether it is there.
+            0 => open(&mut caller, desk, &conversation_key).await.map(|_| Seen::Nothing),
+            1..=2 => look(&mut caller, desk, &conversation).await,
             3 => reset(&mut caller, desk, &conversation, generation).await,
             _ => say(&mut caller, desk, &conversation, generation).await,
         };
@@ -32,7 +34,8 @@ pub(crate) async fn work(business: Arc<Business>, name: String, desk: usize, con
     }
 }
 
-async fn open(caller: &mut Caller, desk: usize, conversation_key: &str) -> Option<String> {
+/// Opens the conversation with a key, or finds it.
+pub(crate) async fn open(caller: &mut Caller, desk: usize, conversation_key: &str) -> Option<String> {
     let request = Request {
         name: "open",
         asked: Asked::Open { conversation_key: conversation_key.to_owned() },
@@ -69,9 +72,9 @@ async fn look(caller: &mut Caller, desk: usize, conversation: &str) -> Option<Se
     caller.insist(&looks(desk, conversation)).await.map(|reply| reply.seen)
 }
 
-/// Resets the conversation, and waits until that is completed.
-async fn reset(caller: &mut Caller, desk: usize, conversation: &str, generation: u64) -> Option<Seen> {
-    let request = Request {
+/// A reset of a conversation, under a fresh key.
+pub(crate) fn resets(caller: &Caller, desk: usize, conversation: &str, generation: u64) -> Request {
+    Request {
         name: "reset",
         asked: Asked::Reset { conversation: conversation.to_owned(), generation },
         desk,
@@ -80,7 +83,12 @@ async fn reset(caller: &mut Caller, desk: usize, conversation: &str, generation:
         key: Some(caller.business.fresh_job()),
         body: Some(json!({ "expected_generation": generation })),
         signed: None,
-    };
+    }
+}
+
+/// Resets the conversation, and waits until that is completed.
+async fn reset(caller: &mut Caller, desk: usize, conversation: &str, generation: u64) -> Option<Seen> {
+    let request = resets(caller, desk, conversation, generation);
     match caller.insist(&request).await?.seen {
         Seen::Operation { operation_id, .. } => caller.completed(desk, &operation_id).await.map(|reply| reply.seen),
         seen => Some(seen),

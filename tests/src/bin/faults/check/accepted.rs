@@ -1,8 +1,8 @@
-//! I1: every run of an acceptance is readable by its owner from every replica.
+//! I1: every run of an acceptance is readable by its owner from every replica, and stands in its owner's list.
 
 use std::collections::BTreeSet;
 
-use super::{Violation, Witnesses};
+use super::{Violation, Witnesses, lists};
 use crate::evidence::bare;
 use crate::history::{Asked, Seen};
 use crate::scene::REPLICAS;
@@ -16,7 +16,7 @@ pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
             readable.insert((run_id.as_str(), call.replica));
         }
     }
-    let mut violations = Vec::new();
+    let mut violations = lists::check(witnesses);
     for run_id in witnesses.jobs_of_runs().into_keys() {
         let missing: Vec<_> = (0..REPLICAS).filter(|replica| !readable.contains(&(run_id, *replica))).collect();
         if !missing.is_empty() {

@@ -1,8 +1,10 @@
-//! I5: at most one live attempt of a run. Its model is asked by one of them at a time, and their number never goes back.
+//! I5: at most one live attempt of a run. Its model is asked by one of them at a time, their number never goes back, each is
+//! executed at most once and in order, what is said by one that is over changes nothing, and what came of a run is what
+//! the last of them came to.
 
 use std::collections::BTreeMap;
 
-use super::{Violation, Witnesses, goes_back};
+use super::{Violation, Witnesses, goes_back, stale};
 use crate::scene::model::Turn;
 
 pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
@@ -10,7 +12,7 @@ pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
     for turn in &witnesses.turns {
         turns.entry(&turn.job).or_default().push(turn);
     }
-    let mut violations = Vec::new();
+    let mut violations = stale::check(witnesses);
     for (job, turns) in turns {
         for (one, other) in overlaps(&turns) {
             let text = format!("{job} asked its model twice at once: turns {} and {}", one.place, other.place);
@@ -22,6 +24,33 @@ pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
         for (earlier, later) in back {
             let text = format!("{run_id} was in attempt {}, and then in {}", earlier.attempt, later.attempt);
             violations.push(Violation::of("I5", later.call.begun, text));
+        }
+    }
+    violations.extend(executed(witnesses));
+    violations
+}
+
+/// What devices wrote down when they began to execute.
+fn executed(witnesses: &Witnesses) -> Vec<Violation> {
+    let mut begun: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
+    for execution in &witnesses.evidence.executions {
+        begun.entry(&execution.run_id).or_default().push((execution.at_unix_us, execution.attempt));
+    }
+    let mut violations = Vec::new();
+    let seen = witnesses.seen_of_runs();
+    for (run_id, mut begun) in begun {
+        begun.sort_unstable();
+        let attempts: Vec<_> = begun.into_iter().map(|(_, attempt)| attempt).collect();
+        if !attempts.is_sorted_by(|one, next| one < next) {
+            let text = format!("{run_id} was executed in the attempts {attempts:?}");
+            violations.push(Violation::of("I5", None, text));
+        }
+        let last = seen.get(run_id).and_then(|sights| sights.iter().rfind(|sight| sight.state == "succeeded"));
+        if let (Some(sight), Some(last)) = (last, attempts.last())
+            && sight.attempt != *last
+        {
+            let text = format!("{run_id} succeeded in attempt {}; the last one that began was {last}", sight.attempt);
+            violations.push(Violation::of("I5", sight.call.begun, text));
         }
     }
     violations
@@ -39,6 +68,7 @@ pub(super) fn overlaps<'a>(turns: &[&'a Turn]) -> Vec<(&'a Turn, &'a Turn)> {
 mod tests {
     use super::super::told::{call, calls, read, run, texts};
     use super::*;
+    use crate::evidence::Execution;
     use crate::history::Seen;
 
     #[test]
@@ -64,5 +94,29 @@ mod tests {
         };
         assert_eq!(check(&told([1, 2])), []);
         assert!(texts(&check(&told([2, 1]))).contains("was in attempt 2, and then in 1"));
+    }
+
+    #[test]
+    fn an_attempt_that_is_executed_twice_or_is_not_the_one_that_counts_is_found() {
+        let told = |attempts: &[u64], succeeded: u64| {
+            let seen = match run("run_1", "succeeded") {
+                Seen::Run { run_id, phase, state, digest, .. } => {
+                    Seen::Run { run_id, phase, state, attempt: succeeded, digest }
+                }
+                other => other,
+            };
+            let mut witnesses = calls(&[call("a", 9, read("run_1"), seen)]);
+            let execution = |(at, attempt): (usize, &u64)| Execution {
+                run_id: "run_1".to_owned(),
+                attempt: *attempt,
+                at_unix_us: at as u64,
+            };
+            witnesses.evidence.executions = attempts.iter().enumerate().map(execution).collect();
+            witnesses
+        };
+        assert_eq!(check(&told(&[1, 3], 3)), []);
+        assert!(texts(&check(&told(&[1, 1], 1))).contains("in the attempts [1, 1]"));
+        assert!(texts(&check(&told(&[2, 1], 1))).contains("in the attempts [2, 1]"));
+        assert!(texts(&check(&told(&[1, 2], 1))).contains("succeeded in attempt 1; the last one that began was 2"));
     }
 }

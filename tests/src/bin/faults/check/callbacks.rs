@@ -9,7 +9,21 @@ use crate::plan::Kind;
 use crate::scene::office::Receipt;
 
 /// What can lose the outcome of an attempt between the answer and its commit.
-const LOSES: [Kind; 4] = [Kind::F1, Kind::F9, Kind::F10, Kind::F26];
+const LOSES: [Kind; 13] = [
+    Kind::F1,
+    Kind::F2,
+    Kind::F3,
+    Kind::F4,
+    Kind::F7,
+    Kind::F9,
+    Kind::F10,
+    Kind::F11,
+    Kind::F12,
+    Kind::F26,
+    Kind::F32,
+    Kind::F33,
+    Kind::F34,
+];
 /// Around an attempt, microseconds in which its outcome is on its way.
 const AROUND: u64 = 3_000_000;
 

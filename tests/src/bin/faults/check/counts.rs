@@ -1,6 +1,8 @@
 //! Whether a pass counts: one in which nothing worked, or nothing was broken, shows nothing.
 
 use super::Witnesses;
+use crate::plan::Kind;
+use crate::strikes::points::{self, AGENTS, GATEWAYS, Point};
 
 /// What a pass must have had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,13 +30,31 @@ pub(crate) fn why_not(witnesses: &Witnesses, wanted: Wanted) -> Vec<String> {
     if witnesses.strikes.len() < wanted.faults {
         reasons.push(format!("{} of {} faults were struck", witnesses.strikes.len(), wanted.faults));
     }
+    if !witnesses.probed.iter().any(|probed| probed.status == 404) {
+        reasons.push("nobody asked for what is not theirs and was answered".to_owned());
+    }
+    if witnesses.stale.is_empty() {
+        reasons.push("no device said anything too late".to_owned());
+    }
     for strike in &witnesses.strikes {
         if let Err(why) = &strike.proof {
             let (number, kind) = (strike.planned.number, strike.kind());
             reasons.push(format!("fault {number}, {kind}, cannot be shown to have struck: {why}"));
         }
     }
+    reasons.extend(unpassed(witnesses));
     reasons
+}
+
+/// The points at which a program may die, and by which none came, where any of that kind was to be struck.
+fn unpassed(witnesses: &Witnesses) -> Option<String> {
+    let is_struck = |kind| witnesses.strikes.iter().any(|strike| strike.kind() == kind);
+    let is_missing = |point: &&Point| {
+        let (gateways, agents) = (points::is_of(&point.name, &GATEWAYS), points::is_of(&point.name, &AGENTS));
+        point.passed == 0 && (gateways && is_struck(Kind::F2) || agents && is_struck(Kind::F6))
+    };
+    let missing: Vec<_> = witnesses.evidence.points.iter().filter(is_missing).map(|point| &point.name[..]).collect();
+    (!missing.is_empty()).then(|| format!("no program came by {}", missing.join(", ")))
 }
 
 /// How many runs ended.
@@ -52,6 +72,7 @@ pub(crate) fn succeeded(witnesses: &Witnesses) -> (usize, usize) {
 mod tests {
     use super::super::told::{call, calls, done, read, run};
     use super::*;
+    use crate::history::{Probed, Stale};
     use crate::plan::{Kind, Planned};
     use crate::strikes::Strike;
 
@@ -59,6 +80,8 @@ mod tests {
         let planned = Planned { number: 0, kind: Kind::F1, pause_ms: 0, lasts_ms: 0, target: 0, manner: 0 };
         Witnesses {
             done: vec![done("run", 1, "r")],
+            probed: vec![Probed { status: 404, ..Probed::default() }],
+            stale: vec![Stale::default()],
             strikes: vec![Strike {
                 planned,
                 begun: 1,
@@ -80,8 +103,25 @@ mod tests {
         let mut failed = told();
         failed.done[0].succeeded = false;
         assert_eq!(one(&failed, wanted), "0 of 1 operations succeeded; 90 of 100 are needed");
+        let mut unasked = told();
+        (unasked.probed, unasked.stale) = (Vec::new(), Vec::new());
+        assert_eq!(why_not(&unasked, wanted).len(), 2);
         let mut missed = told();
         missed.strikes[0].proof = Err("nobody came".to_owned());
         assert_eq!(one(&missed, wanted), "fault 0, F1, cannot be shown to have struck: nobody came");
+    }
+
+    #[test]
+    fn a_pass_counts_only_if_programs_came_by_every_point_at_which_they_may_die() {
+        let mut told = told();
+        told.strikes[0].planned.kind = Kind::F2;
+        let name = "before attempts::claim".to_owned();
+        told.evidence.points.push(Point { name, passed: 1, ..Point::default() });
+        let wanted = Wanted { faults: 1, runs: 1 };
+        assert_eq!(why_not(&told, wanted), Vec::<String>::new());
+        told.evidence.points[0].passed = 0;
+        assert_eq!(why_not(&told, wanted), ["no program came by before attempts::claim"]);
+        told.strikes[0].planned.kind = Kind::F6;
+        assert_eq!(why_not(&told, wanted), Vec::<String>::new(), "agents were to die");
     }
 }

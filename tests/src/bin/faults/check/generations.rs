@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Violation, Witnesses, goes_back};
+use super::{Violation, Witnesses, goes_back, registers};
 use crate::history::{Asked, Call, Seen};
 
 /// By conversation and generation.
@@ -52,6 +52,7 @@ pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
     }
     violations.extend(made(witnesses, &resets));
     violations.extend(messages(witnesses));
+    violations.extend(registers::check(witnesses));
     violations
 }
 

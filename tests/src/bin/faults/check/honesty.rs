@@ -18,7 +18,9 @@ fn is_honest(call: &Call) -> bool {
     match call.status {
         None | Some(200..=299 | 409) => true,
         Some(429 | 503) => call.retry_after,
-        Some(401) => matches!(call.asked, Asked::Event { forged: true, .. }),
+        Some(401) => matches!(call.asked, Asked::Event { forged: true, .. } | Asked::Guest { .. }),
+        // Of an application that is disabled.
+        Some(403) => matches!(call.asked, Asked::Guest { .. }),
         Some(_) => false,
     }
 }
@@ -35,7 +37,15 @@ mod tests {
         assert_eq!(check(&calls(&good)), []);
         let forged = Call { asked: Asked::Event { job: "j".to_owned(), forged: true }, ..call(Some(401), false) };
         assert_eq!(check(&calls(&[forged])), []);
-        for bad in [call(Some(401), false), call(Some(500), true), call(Some(503), false), call(Some(404), false)] {
+        let guest = Call { asked: Asked::Guest { name: "g".to_owned() }, ..call(Some(403), false) };
+        assert_eq!(check(&calls(&[guest])), []);
+        for bad in [
+            call(Some(403), false),
+            call(Some(401), false),
+            call(Some(500), true),
+            call(Some(503), false),
+            call(Some(404), false),
+        ] {
             assert!(texts(&check(&calls(&[bad]))).contains("was refused with"));
         }
     }

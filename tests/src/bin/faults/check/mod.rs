@@ -7,18 +7,28 @@
 mod accepted;
 mod approvals;
 mod attempts;
+pub(crate) mod bounds;
 mod callbacks;
+mod confined;
 pub(crate) mod counts;
 mod effects;
 mod events;
 mod generations;
 mod honesty;
+mod host_key;
 mod keys;
+mod lists;
+mod manifests;
 mod outcomes;
 mod progress;
 mod promised;
+mod registers;
+mod revoked;
+mod secrets;
+mod stale;
 mod stops;
 mod store;
+mod strangers;
 mod streams;
 mod talks;
 #[cfg(test)]
@@ -29,8 +39,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::Evidence;
-use crate::history::{Asked, Call, Decided, Done, Followed, Matter, Record, Seen};
+use crate::history::{Asked, Call, Decided, Done, Followed, Matter, Probed, Published, Record, Revoked, Seen, Stale};
 use crate::scene::ledger::Effect;
+use crate::scene::levels::Level;
 use crate::scene::model::Turn;
 use crate::scene::office::Receipt;
 use crate::strikes::Strike;
@@ -42,6 +53,10 @@ pub(crate) struct Witnesses {
     pub(crate) done: Vec<Done>,
     pub(crate) followed: Vec<Followed>,
     pub(crate) decided: Vec<Decided>,
+    pub(crate) probed: Vec<Probed>,
+    pub(crate) stale: Vec<Stale>,
+    pub(crate) revoked: Vec<Revoked>,
+    pub(crate) published: Vec<Published>,
     pub(crate) turns: Vec<Turn>,
     pub(crate) effects: Vec<Effect>,
     /// The jobs that wrote what their owner was asked about.
@@ -49,6 +64,8 @@ pub(crate) struct Witnesses {
     pub(crate) receipts: Vec<Receipt>,
     pub(crate) strikes: Vec<Strike>,
     pub(crate) evidence: Evidence,
+    /// What each program had, again and again.
+    pub(crate) levels: Vec<Level>,
     /// From when to when nothing was broken, and work went on; the last one when nothing was broken any more.
     pub(crate) calm: Vec<(u64, u64)>,
 }
@@ -72,7 +89,7 @@ impl Violation {
 type Check = fn(&Witnesses) -> Vec<Violation>;
 
 /// The invariants that are judged, with what each says for people.
-pub(crate) const CHECKS: [(&str, &str, Check); 17] = [
+pub(crate) const CHECKS: [(&str, &str, Check); 28] = [
     ("I1", "every accepted run is readable from every replica", accepted::check),
     ("I2", "one final state, which never changes", outcomes::check),
     ("I3", "no effect twice without a decision", effects::check),
@@ -83,12 +100,27 @@ pub(crate) const CHECKS: [(&str, &str, Check); 17] = [
     ("I8", "events are dense, and each is seen once", streams::check),
     ("I9", "every selected event is delivered, signed", callbacks::check),
     ("I10", "one event, one run; forged and stale ones, none", events::check),
+    ("I11", "what was revoked is of no use", revoked::check),
     ("I12", "no call begins behind a completed stop", stops::check),
+    ("I13", "nobody learns of what is another application's or subject's", strangers::check),
+    ("I14", "no secret is where it may not be", secrets::check),
     ("I15", "no call runs that its owner did not approve", approvals::check),
+    ("I16", "a run executes only under the manifest it was accepted for", manifests::check),
+    ("I17", "memory, files, threads and queues are bounded", bounds::check),
     ("I18", "work goes on 10 s after the last fault", progress::check),
     ("I19", "the database is whole", store::check),
     ("I20", "refusals are honest", honesty::check),
+    ("folder", "no tool sees what lies beside its folder", confined::check),
+    ("host key", "no device says anything to a server that it does not know", host_key::check),
     ("F1", "the other gateways serve within a second", promised::others_serve),
+    ("F3", "a first submission is accepted five seconds after all gateways started", promised::starts_at_once),
+    (
+        "F4",
+        "a rolling restart fails no submission that is tried twice, and closes streams with a word",
+        promised::rolls,
+    ),
+    ("F11", "a database that stands still is answered for within three seconds", promised::nobody_hangs),
+    ("F12", "readiness says that no connection is left", promised::readiness_says_so),
     ("F17", "both ends notice a silent line within three heartbeats", promised::silence_is_noticed),
 ];
 
@@ -109,6 +141,10 @@ impl Witnesses {
                 Record::Done(done) => witnesses.done.push(done),
                 Record::Followed(followed) => witnesses.followed.push(followed),
                 Record::Decided(decided) => witnesses.decided.push(decided),
+                Record::Probed(probed) => witnesses.probed.push(probed),
+                Record::Stale(stale) => witnesses.stale.push(stale),
+                Record::Revoked(revoked) => witnesses.revoked.push(revoked),
+                Record::Published(published) => witnesses.published.push(published),
             }
         }
         witnesses

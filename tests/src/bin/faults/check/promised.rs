@@ -1,6 +1,7 @@
 //! What single faults must show beyond the invariants.
 
 use super::{Violation, Witnesses};
+use crate::history::{Asked, Call, Connection, Event};
 use crate::plan::Kind;
 use crate::scene::REPLICAS;
 use crate::strikes::{Strike, one_of};
@@ -30,9 +31,74 @@ pub(super) fn others_serve(witnesses: &Witnesses) -> Vec<Violation> {
         .collect()
 }
 
-/// F17: agent and gateway both notice.
+/// Milliseconds in which the first of all gateways has to accept something after their start.
+const STARTS: u64 = 5000;
+/// Microseconds in which whoever asks is answered while the database says nothing, with half a second for the machine.
+const ANSWERS: u64 = 3_500_000;
+
+/// F3: somebody's submission is accepted soon after the start.
+pub(super) fn starts_at_once(witnesses: &Witnesses) -> Vec<Violation> {
+    let late = struck(witnesses, Kind::F3).filter(|strike| strike.noticed_ms.iter().any(|after| *after > STARTS));
+    late.map(|strike| {
+        let text = format!("the first 202 came {:?} ms after fault {}", strike.noticed_ms, strike.planned.number);
+        Violation::of("F3", strike.begun, text)
+    })
+    .collect()
+}
+
+/// F4: of the submissions that begin meanwhile none needs a third try, and every stream that ends was told so.
+pub(super) fn rolls(witnesses: &Witnesses) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for strike in struck(witnesses, Kind::F4) {
+        let within = |at: u64| (strike.begun..=strike.healed).contains(&at);
+        let submitted = witnesses.done.iter().filter(|done| done.name == "submit" && within(done.begun));
+        for done in submitted.filter(|done| !done.succeeded || done.tries > 2) {
+            let text = format!("a submission of {} took {} tries", done.caller, done.tries);
+            violations.push(Violation::of("F4", done.begun, text));
+        }
+        for followed in &witnesses.followed {
+            let ends = |connection: &&Connection| {
+                let is_over = connection.events.last().is_some_and(Event::is_final);
+                within(connection.ended) && connection.was_open && !connection.was_left && !is_over
+            };
+            for connection in followed.connections.iter().filter(ends).filter(|connection| !connection.was_told) {
+                let text = format!("a stream of {} ended without a word", followed.run_id);
+                violations.push(Violation::of("F4", connection.ended, text));
+            }
+        }
+    }
+    violations
+}
+
+/// F11: nobody waits for the database.
+pub(super) fn nobody_hangs(witnesses: &Witnesses) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for strike in struck(witnesses, Kind::F11) {
+        // What comes behind it is another fault's.
+        let waited = |call: &Call| call.ended.min(strike.healed).saturating_sub(call.begun.max(strike.begun));
+        let submitted = witnesses.calls.iter().filter(|call| matches!(call.asked, Asked::Submit { .. }));
+        for call in submitted.filter(|call| waited(call) > ANSWERS) {
+            let text = format!("{} waited {} ms for an answer", call.caller, waited(call) / 1000);
+            violations.push(Violation::of("F11", call.begun, text));
+        }
+    }
+    violations
+}
+
+/// F12: where every connection is taken, readiness says so.
+pub(super) fn readiness_says_so(witnesses: &Witnesses) -> Vec<Violation> {
+    let silent = struck(witnesses, Kind::F12).filter(|strike| strike.noticed_ms.contains(&u64::MAX));
+    silent
+        .map(|strike| {
+            Violation::of("F12", strike.begun, format!("readiness did not say so in fault {}", strike.planned.number))
+        })
+        .collect()
+}
+
+/// F17 and F18: agent and gateway both notice.
 pub(super) fn silence_is_noticed(witnesses: &Witnesses) -> Vec<Violation> {
-    let late = struck(witnesses, Kind::F17).filter(|strike| strike.noticed_ms.iter().any(|after| *after > NOTICES));
+    let both = struck(witnesses, Kind::F17).chain(struck(witnesses, Kind::F18));
+    let late = both.filter(|strike| strike.noticed_ms.iter().any(|after| *after > NOTICES));
     late.map(|strike| {
         let text = format!("fault {} was noticed after {:?} ms only", strike.planned.number, strike.noticed_ms);
         Violation::of("F17", strike.begun, text)
@@ -42,8 +108,9 @@ pub(super) fn silence_is_noticed(witnesses: &Witnesses) -> Vec<Violation> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told::{call, calls, read, run, texts};
+    use super::super::told::{call, calls, done, read, run, submit, texts};
     use super::*;
+    use crate::history::Followed;
     use crate::plan::Planned;
 
     fn strike(kind: Kind, noticed_ms: &[u64]) -> Strike {
@@ -70,5 +137,39 @@ mod tests {
             |noticed_ms: &[u64]| Witnesses { strikes: vec![strike(Kind::F17, noticed_ms)], ..Witnesses::default() };
         assert_eq!(silence_is_noticed(&told(&[3100, 2900])), []);
         assert!(texts(&silence_is_noticed(&told(&[3100, u64::MAX]))).contains("noticed after"));
+    }
+
+    #[test]
+    fn a_late_start_a_third_try_and_a_stream_without_a_word_are_found() {
+        let with =
+            |kind, noticed_ms: &[u64]| Witnesses { strikes: vec![strike(kind, noticed_ms)], ..Witnesses::default() };
+        assert_eq!(starts_at_once(&with(Kind::F3, &[900])), []);
+        assert!(texts(&starts_at_once(&with(Kind::F3, &[5100]))).contains("[5100] ms after"));
+        let mut rolled = with(Kind::F4, &[]);
+        rolled.done.push(done("submit", 15, "r"));
+        rolled.done[0].tries = 2;
+        let told = Connection { was_open: true, was_told: true, ended: 15, ..Connection::default() };
+        let followed =
+            |connection: &Connection| Followed { connections: vec![connection.clone()], ..Followed::default() };
+        rolled.followed.push(followed(&told));
+        assert_eq!(rolls(&rolled), []);
+        rolled.done[0].tries = 3;
+        rolled.followed.push(followed(&Connection { was_told: false, ..told }));
+        let found = texts(&rolls(&rolled));
+        assert!(found.contains("took 3 tries") && found.contains("ended without a word"), "{found}");
+    }
+
+    #[test]
+    fn whoever_waits_for_the_database_and_a_readiness_that_is_wrong_are_found() {
+        let told = |kind, noticed_ms: &[u64], ended| {
+            let mut call = call("a", 15, submit("j"), run("r", "queued"));
+            call.ended = ended;
+            let strike = Strike { healed: 9_000_000, ..strike(kind, noticed_ms) };
+            Witnesses { strikes: vec![strike], ..calls(&[call]) }
+        };
+        assert_eq!(nobody_hangs(&told(Kind::F11, &[], 3_000_000)), []);
+        assert!(texts(&nobody_hangs(&told(Kind::F11, &[], 4_000_000))).contains("3999 ms for an answer"));
+        assert_eq!(readiness_says_so(&told(Kind::F12, &[300], 16)), []);
+        assert!(texts(&readiness_says_so(&told(Kind::F12, &[u64::MAX], 16))).contains("did not say so"));
     }
 }

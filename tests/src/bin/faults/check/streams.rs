@@ -53,6 +53,7 @@ mod tests {
         let connection = |places: &&[usize]| Connection {
             after: 0,
             events: places.iter().map(|place| all[*place].clone()).collect(),
+            ..Connection::default()
         };
         let connections = connections.iter().map(connection).collect();
         let followed = Followed { caller: "a".to_owned(), run_id: "r".to_owned(), connections, is_whole: true };

@@ -1,9 +1,12 @@
 //! Numbers of a pass: operations by name with their latencies, faults by kind.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 
 use crate::check::Witnesses;
+use crate::check::bounds::{self, Most};
 use crate::plan::Kind;
+use crate::strikes::points::Point;
 
 /// Of operations of one name; times in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -40,6 +43,36 @@ pub(super) fn by_kind(witnesses: &Witnesses) -> BTreeMap<Kind, (usize, usize)> {
         *all += 1;
     }
     kinds
+}
+
+/// What the programs had before the faults, at the tenth minute and in the end.
+pub(super) fn levels(witnesses: &Witnesses) -> String {
+    let mut text = format!("{:<10} {:<12} {:>12} {:>8} {:>8}\n", "most of a", "when", "memory MiB", "files", "threads");
+    let Some(spans) = bounds::spans(witnesses) else { return text };
+    for kind in ["gateway", "agent"] {
+        for (when, span) in ["before", "minute 10", "in the end"].into_iter().zip(spans) {
+            if let Some(Most { resident_kib, files, threads }) = bounds::most(witnesses, kind, span) {
+                let memory = resident_kib as f64 / 1024.0;
+                // Writing to a String cannot fail.
+                let _ = writeln!(text, "{kind:<10} {when:<12} {memory:>12.1} {files:>8} {threads:>8}");
+            }
+        }
+    }
+    text
+}
+
+/// The points at which programs may die: how many came by, were told to die there, and died.
+pub(super) fn points(witnesses: &Witnesses) -> String {
+    let points = &witnesses.evidence.points;
+    let count = |is: fn(&Point) -> bool| points.iter().filter(|point| is(point)).count();
+    let (passed, armed, struck) =
+        (count(|point| point.passed > 0), count(|point| point.armed > 0), count(|point| point.struck > 0));
+    let mut text = format!("{} points: {passed} passed, {armed} armed, {struck} struck\n", points.len());
+    let _ = writeln!(text, "{:<42} {:>7} {:>7} {:>7}", "point", "passed", "armed", "struck");
+    for Point { name, passed, armed, struck } in points {
+        let _ = writeln!(text, "{name:<42} {passed:>7} {armed:>7} {struck:>7}");
+    }
+    text
 }
 
 #[cfg(test)]

@@ -87,7 +87,9 @@ impl Report<'_> {
         for (kind, (struck, all)) in by_kind(self.witnesses) {
             let _ = writeln!(text, "{:<4} {struck:>3} of {all:>3} struck  {}", kind.to_string(), kind.about());
         }
-        let _ = writeln!(text, "\ninvariants");
+        let _ = writeln!(text, "\n{}", figures::levels(self.witnesses));
+        let _ = writeln!(text, "{}", figures::points(self.witnesses));
+        let _ = writeln!(text, "invariants");
         for (name, about, _) in CHECKS {
             let found: Vec<_> = self.of(name).collect();
             let holds = if found.is_empty() { "held".to_owned() } else { format!("{} VIOLATIONS", found.len()) };

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::figures::{by_kind, by_name};
+use super::figures::{self, by_kind, by_name};
 use super::{Report, timeline};
 use crate::check::{CHECKS, counts};
 
@@ -123,6 +123,8 @@ fn faults(page: &mut String, report: &Report<'_>) {
         );
     }
     let _ = writeln!(page, "</table></div>");
+    let tables = [figures::levels(report.witnesses), figures::points(report.witnesses)].join("\n");
+    let _ = writeln!(page, "<h2>What programs had, and where they died</h2><pre>{}</pre>", escaped(&tables));
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! A device at its desk: an agent behind a line of its own, a folder, one service, and a callback.
+//! A device at its desk: an agent behind a line of its own, a folder with another one beside it, one service, a callback, and
+//! an application that has nothing to do with any of it.
 
 use std::path::PathBuf;
 
@@ -8,15 +9,22 @@ use serde_json::Value;
 use tokio::sync::RwLock;
 
 use super::office::{HOST, Office};
+use super::secrets::Secrets;
 use crate::callers::SUBJECT;
 
 /// Runs that a device executes at once.
 const AT_ONCE: &str = "8";
 
+/// What stands in the file beside the folder, which no tool may read.
+pub(crate) const CANARY: &str = "nobody-reads-what-lies-beside";
+/// The folder beside a service's own begins with the same name, so that one is a prefix of the other.
+const BESIDE: &str = "-beside";
+
 /// One device with its service.
 pub(crate) struct Desk {
     /// Whoever kills the agent holds it alone; whoever asks it something shares it.
     pub(crate) device: RwLock<Device>,
+    name: String,
     device_id: String,
     folder: Folder,
     service: Service,
@@ -30,6 +38,8 @@ pub(crate) struct Service {
     /// Its webhook, and what its events are signed with.
     pub(crate) hook_id: String,
     pub(crate) hook_secret: String,
+    /// The key of another application of the same device.
+    pub(crate) strangers_key: String,
 }
 
 impl Desk {
@@ -40,15 +50,23 @@ impl Desk {
         ways: &[Address],
         model: &str,
         office: &Office,
+        secrets: &mut Secrets,
     ) -> Self {
         let mut device = Device::for_remote().await;
         let invitation = device.pair(gateway, &[]).await;
         device.connect_to_one_of(ways.to_vec(), &invitation, &gateway.control_token_file()).await.ok();
         let device_id = device.device_id().await;
-        let set = ["provider", "set", "work", "--kind", "openai", "--base-url", model, "--no-key"];
+        let (key, file) = (format!("sk-model-key-of-{name}-7hW2"), device.folder().join("model.key"));
+        std::fs::write(&file, &key).expect("a file of its own");
+        secrets.add(&format!("the model's key of {name}"), &key);
+        let file = file.to_str().expect("a plain name");
+        let set = ["provider", "set", "work", "--kind", "openai", "--base-url", model, "--key-file", file];
         device.cli(&set).await.ok();
         let folder = Folder::new();
-        let service = ["--provider", "work", "--model", "m-1", "--tools", "Bash,Write", "--allow", "Bash"];
+        let service = ["--provider", "work", "--model", "m-1", "--tools", "Bash,Read,Write", "--allow", "Bash"];
+        let beside = folder.path().with_file_name(format!("work{BESIDE}"));
+        std::fs::create_dir(&beside).expect("a fresh folder");
+        std::fs::write(beside.join("x"), CANARY).expect("writable");
         let backend =
             device.publish(gateway, name, &folder, &[&service[..], &["--concurrency", AT_ONCE]].concat()).await;
         let path = format!("/{name}");
@@ -57,18 +75,29 @@ impl Desk {
         let chosen = events.iter().flat_map(|event| ["--event", event]);
         let set: Vec<_> = ["callback", "set", name, "--url", &url].into_iter().chain(chosen).collect();
         let set: Value = device.cli(&set).await.ok();
-        office.expects(&path, set["secret"].as_str().expect("it is shown once"));
+        let callback_secret = set["secret"].as_str().expect("it is shown once");
+        office.expects(&path, callback_secret);
+        secrets.add(&format!("the callbacks' secret of {name}"), callback_secret);
         let create =
             ["hook", "create", name, "--app", name, "--service", backend.endpoint_id(), "--scheme", "standard"];
         let mapping = ["--text", "{{ $.text }}", "--subject", SUBJECT, "--rate", "1000"];
         let hook: Value = device.cli(&[&create[..], &mapping].concat()).await.ok();
+        let stranger: Value = device.cli(&["app", "create", &format!("{name}-stranger")]).await.ok();
         let service = Service {
             key: backend.key().to_owned(),
             endpoint_id: backend.endpoint_id().to_owned(),
             hook_id: hook["webhook"]["hook_id"].as_str().expect("made").to_owned(),
             hook_secret: hook["secret"].as_str().expect("it is shown once").to_owned(),
+            strangers_key: stranger["key"]["text"].as_str().expect("it is shown once").to_owned(),
         };
-        Self { device: RwLock::new(device), device_id, folder, service }
+        secrets.add(&format!("the key of {name}"), &service.key);
+        secrets.add(&format!("the webhook's secret of {name}"), &service.hook_secret);
+        Self { device: RwLock::new(device), name: name.to_owned(), device_id, folder, service }
+    }
+
+    /// The name of its application and of its service.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Its identifier at the gateways.
@@ -84,5 +113,12 @@ impl Desk {
     /// Where its tools work.
     pub(crate) fn folder(&self) -> PathBuf {
         self.folder.path()
+    }
+
+    /// Ways to the file beside that folder: one that climbs, and one from the root.
+    pub(crate) fn ways_beside(&self) -> [String; 2] {
+        let folder = self.folder().display().to_string();
+        let name = self.folder().file_name().expect("a folder").to_string_lossy().into_owned();
+        [format!("../{name}{BESIDE}/x"), format!("{folder}{BESIDE}/x")]
     }
 }

@@ -1,11 +1,15 @@
 //! Everything that is broken or watches: three gateways on one PostgreSQL, two devices behind SSH, a model, a receiver of
-//! callbacks, and the ledgers that tools append to. All of it on an island.
+//! callbacks, the ledgers that tools append to, a device made by hand, and one that is led to a false server. All of it on an
+//! island.
 
 pub(crate) mod desk;
+pub(crate) mod impostor;
 pub(crate) mod ledger;
+pub(crate) mod levels;
 pub(crate) mod model;
 pub(crate) mod office;
-pub(crate) mod signing;
+pub(crate) mod secrets;
+pub(crate) mod stray;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,14 +21,21 @@ use tokio::sync::RwLock;
 
 use crate::history::Clock;
 use desk::Desk;
+use impostor::Impostor;
 use ledger::Effect;
 use model::Model;
 use office::{ADDRESS, HOST, Office};
+use secrets::Secrets;
+use stray::Stray;
 
 /// Gateways.
 pub(crate) const REPLICAS: usize = 3;
 /// Short, so that what they bound happens often.
-const CLOCKS: [&str; 3] = ["control.heartbeat_ms=1000", "control.lease_ms=5000", "control.offer_ms=5000"];
+const CLOCKS: [&str; 4] =
+    ["control.heartbeat_ms=1000", "control.lease_ms=5000", "control.offer_ms=5000", "server.drain_ms=2000"];
+
+/// What callers write into everything they submit, and nobody may note elsewhere.
+pub(crate) const INPUT: &str = "words-of-a-customer-5309";
 
 /// The whole scene.
 pub(crate) struct Scene {
@@ -34,7 +45,11 @@ pub(crate) struct Scene {
     pub(crate) desks: Vec<Desk>,
     pub(crate) model: Model,
     pub(crate) office: Office,
+    pub(crate) impostor: Impostor,
+    pub(crate) stray: Stray,
+    pub(crate) secrets: Secrets,
     addresses: Vec<Address>,
+    ways: Vec<Address>,
     _names: Names,
 }
 
@@ -53,18 +68,49 @@ impl Scene {
         }
         replicas[0].admin(&["allowlist", "add", HOST]).await.ok();
         let ways: Vec<_> = replicas.iter().map(GatewayProcess::ssh).collect();
-        let mut desks = Vec::new();
-        for name in ["shop", "depot"] {
-            desks.push(Desk::open(name, &replicas[0], &ways, model.address(), &office).await);
+        let (mut desks, mut secrets) = (Vec::new(), Secrets::default());
+        secrets.add_input(INPUT);
+        for (number, replica) in replicas.iter().enumerate() {
+            for (what, path) in
+                [("control token", replica.control_token_file()), ("sealing key", replica.state_dir().join("seal"))]
+            {
+                // What is no text is not looked for as one.
+                let text = std::fs::read_to_string(path).unwrap_or_default();
+                if text.trim().len() >= 16 {
+                    secrets.add(&format!("the {what} of gateway {number}"), text.trim());
+                }
+            }
         }
+        for name in ["shop", "depot"] {
+            desks.push(Desk::open(name, &replicas[0], &ways, model.address(), &office, &mut secrets).await);
+        }
+        let (impostor, stray) = (Impostor::open(&replicas[0]).await, Stray::open(&replicas[0]).await);
         let addresses = replicas.iter().map(GatewayProcess::http).collect();
         let replicas = replicas.into_iter().map(RwLock::new).collect();
-        Self { clock, postgres, replicas, desks, model, office, addresses, _names: names }
+        Self {
+            clock,
+            postgres,
+            replicas,
+            desks,
+            model,
+            office,
+            impostor,
+            stray,
+            secrets,
+            addresses,
+            ways,
+            _names: names,
+        }
     }
 
     /// Where callers reach a replica, also while somebody starts it anew.
     pub(crate) fn address(&self, replica: usize) -> std::net::SocketAddr {
         self.addresses[replica].get()
+    }
+
+    /// Where devices reach the gateways, also while somebody starts one anew.
+    pub(crate) fn ways(&self) -> Vec<Address> {
+        self.ways.clone()
     }
 
     /// What the tools of all devices wrote.

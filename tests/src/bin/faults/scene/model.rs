@@ -2,7 +2,7 @@
 //! journal of its own.
 //!
 //! It speaks OpenAI's streaming format. A job's text says what it is to do:
-//! `job=j-7 plan=write delay=200 talk=c-1 generation=2`.
+//! `job=j-7 plan=write delay=200 talk=c-1 generation=2`, or `plan=peek near=../beside/x far=/beside/x` to read there.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -57,6 +57,10 @@ pub(crate) struct Turn {
     pub(crate) talk: Option<String>,
     /// The generation that the message names, and those that the messages before it named.
     pub(crate) generations: Vec<u64>,
+    /// Whether it was shown what lies beside the folder.
+    pub(crate) is_shown: bool,
+    /// The release that the service's instructions name.
+    pub(crate) release: Option<u64>,
 }
 
 #[derive(Clone)]
@@ -184,6 +188,8 @@ struct Question {
     turn: Turn,
     plan: String,
     delay: Duration,
+    /// Where a job that peeks looks.
+    peeks: Vec<String>,
 }
 
 impl Question {
@@ -203,10 +209,16 @@ impl Question {
                 place: messages.len() - 1 - last,
                 talk: word("talk"),
                 generations: generations.collect(),
+                is_shown: request["messages"].to_string().contains(super::desk::CANARY),
+                release: messages[0]
+                    .as_object()
+                    .filter(|first| first["role"] == "system")
+                    .and_then(|_| self::words(&messages[0]).get("release")?.parse().ok()),
                 ..Turn::default()
             },
             plan: word("plan")?,
             delay: Duration::from_millis(delay),
+            peeks: ["near", "far"].into_iter().filter_map(word).collect(),
         })
     }
 
@@ -217,6 +229,7 @@ impl Question {
         let planned = match self.plan.as_str() {
             "write" | "ask" => 1,
             "write-twice" => 2,
+            "peek" => self.peeks.len(),
             _ => 0,
         };
         (calls < planned).then(|| format!("{}.{calls}", self.turn.job))
@@ -226,8 +239,10 @@ impl Question {
         let Some(token) = self.call() else {
             return (vec![json!({ "content": "done " }), json!({ "content": self.turn.job })], "stop");
         };
-        // One of them runs by itself, and the other asks the owner first.
-        let (name, arguments) = if self.plan == "ask" {
+        // One of them asks the owner first.
+        let (name, arguments) = if self.plan == "peek" {
+            ("Read", json!({ "file_path": self.peeks[self.turn.place / 2] }))
+        } else if self.plan == "ask" {
             ("Write", json!({ "file_path": super::ledger::asked(&self.turn.job), "content": "as asked\n" }))
         } else {
             let command = format!("printf '%s %s\\n' {token} $(date +%s%N) >> {}", super::ledger::FILE);
@@ -306,5 +321,16 @@ mod tests {
         assert_eq!(at(json!([job, called, result])), None);
         let job = user("job=a plan=write-twice");
         assert_eq!(at(json!([job, called, result])), Some("a.1".to_owned()));
+    }
+
+    #[test]
+    fn a_job_that_peeks_asks_for_both_places_and_what_it_is_shown_is_noted() {
+        let job = user("job=a plan=peek near=../x far=/x");
+        let called = json!({ "role": "assistant", "tool_calls": [] });
+        let at = |messages: Value| Question::read(&json!({ "messages": messages })).expect("a job");
+        assert!(at(json!([job])).text().contains("../x"));
+        let refused = at(json!([job, called, { "role": "tool", "content": "outside" }]));
+        assert!(refused.text().contains("/x") && !refused.turn.is_shown);
+        assert!(at(json!([job, called, { "role": "tool", "content": super::super::desk::CANARY }])).turn.is_shown);
     }
 }

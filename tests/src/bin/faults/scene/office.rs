@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use deskgate_tests::receiver::{Got, Receiver};
+use deskgate_tests::signing::{bytes, signature};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::signing::{bytes, signature};
 use crate::history::{Clock, digest};
 
 /// Its name.

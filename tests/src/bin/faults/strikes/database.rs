@@ -1,8 +1,14 @@
-//! F9 and F10: database sessions are terminated, PostgreSQL is killed.
+//! F9, F10, F11 and F12: database sessions are terminated, PostgreSQL is killed, stands still, or is taken by others.
+
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use deskgate_gateway::ops::ask::ask;
+use deskgate_tests::postgres::Held;
 use deskgate_tests::until;
+use tokio::time::{Instant, sleep};
 
+use super::{Struck, one_of};
 use crate::plan::Planned;
 use crate::scene::Scene;
 
@@ -38,4 +44,85 @@ pub(crate) async fn kill(scene: &Scene) -> anyhow::Result<String> {
 async fn started(scene: &Scene) -> anyhow::Result<String> {
     let rows = scene.postgres.rows("SELECT pg_postmaster_start_time()::text AS at").await;
     Ok(rows[0]["at"].as_str().context("a time")?.to_owned())
+}
+
+/// Lets it stand still: no answer, and no refusal. Says when readiness said so.
+pub(crate) async fn freeze(scene: &Scene, planned: &Planned) -> anyhow::Result<Struck> {
+    scene.postgres.freeze().await;
+    let unready = unready(scene, planned).await;
+    let answers = tokio::time::timeout(Duration::from_millis(200), scene.postgres.try_run("SELECT 1")).await.is_ok();
+    scene.postgres.thaw().await;
+    ensure!(!answers, "it answered");
+    let proof = format!("it stood still for {} ms; {}", planned.lasts_ms, told(unready));
+    Ok(Struck { proof, noticed_ms: vec![unready] })
+}
+
+/// Sessions of anybody else.
+const OTHERS: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+    WHERE application_name <> 'holder' AND backend_type = 'client backend'";
+
+/// Takes the table of runs, or every connection that the server has.
+pub(crate) async fn take(scene: &Scene, planned: &Planned) -> anyhow::Result<Struck> {
+    if planned.manner.is_multiple_of(2) {
+        let holder = scene.postgres.occupy().await.context("a connection is left")?;
+        holder.run("BEGIN; SET LOCAL lock_timeout = '5s'; LOCK TABLE runs IN ACCESS EXCLUSIVE MODE").await?;
+        sleep(Duration::from_millis(planned.lasts_ms)).await;
+        holder.run("ROLLBACK").await?;
+        return Ok(format!("the runs were locked for {} ms", planned.lasts_ms).into());
+    }
+    // Of the gateways' sessions none is left, and none can be begun.
+    let mut held = Vec::new();
+    while fill(scene, &mut held).await {}
+    let filling = async {
+        loop {
+            fill(scene, &mut held).await;
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let unready = tokio::select! {
+        () = filling => unreachable!("it goes on for ever"),
+        unready = unready(scene, planned) => unready,
+    };
+    let count = held.len();
+    drop(held);
+    ensure!(count >= AT_ONCE, "only {count} connections could be taken");
+    let proof = format!("{count} connections were taken for {} ms; {}", planned.lasts_ms, told(unready));
+    Ok(Struck { proof, noticed_ms: vec![unready] })
+}
+
+/// Connections that are begun at once.
+const AT_ONCE: usize = 40;
+
+/// Ends everybody else's sessions, and takes as many as there are then. Whether there were enough.
+async fn fill(scene: &Scene, held: &mut Vec<Held>) -> bool {
+    if let Some(first) = held.first() {
+        let _ = first.run(OTHERS).await;
+    }
+    let name = async |one: Held| one.run("SET application_name = 'holder'").await.is_ok().then_some(one);
+    let occupy = async || name(scene.postgres.occupy().await?).await;
+    let taken = futures_util::future::join_all((0..AT_ONCE).map(|_| occupy())).await;
+    let before = held.len();
+    held.extend(taken.into_iter().flatten());
+    held.len() - before == AT_ONCE
+}
+
+/// Lets the planned time pass. Returns after how many milliseconds a gateway's readiness said that something is wrong.
+async fn unready(scene: &Scene, planned: &Planned) -> u64 {
+    let ops = scene.replicas[one_of(planned.target, scene.replicas.len())].read().await.ops().get();
+    let (began, lasts) = (Instant::now(), Duration::from_millis(planned.lasts_ms));
+    let mut noticed = None;
+    while began.elapsed() < lasts {
+        if noticed.is_none() && ask(ops, "/readyz").await.is_err() {
+            noticed = u64::try_from(began.elapsed().as_millis()).ok();
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    noticed.unwrap_or(u64::MAX)
+}
+
+fn told(unready: u64) -> String {
+    match unready {
+        u64::MAX => "readiness did not say so".to_owned(),
+        after => format!("readiness said so after {after} ms"),
+    }
 }

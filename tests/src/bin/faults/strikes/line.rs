@@ -1,4 +1,5 @@
-//! F17 and F19: the line between a device and its gateways falls silent, or is reset.
+//! F17 to F21: the line between a device and its gateways falls silent, in one direction or both, is reset, loses packets, or
+//! is narrow.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -6,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::ensure;
+use deskgate_tests::Proxy;
+use deskgate_tests::island::Loss;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Struck, one_of};
@@ -14,6 +17,17 @@ use crate::scene::Scene;
 
 /// Lets nothing pass for as long as planned, in either direction, and says nothing of it. Both ends must notice.
 pub(crate) async fn freeze(scene: &Scene, planned: &Planned) -> anyhow::Result<Struck> {
+    silence(scene, planned, "both ways", Proxy::freeze).await
+}
+
+/// The same in one direction.
+pub(crate) async fn freeze_one_way(scene: &Scene, planned: &Planned) -> anyhow::Result<Struck> {
+    let (which, one): (_, fn(&Proxy)) =
+        if planned.manner.is_multiple_of(2) { ("up", Proxy::mute) } else { ("down", Proxy::deafen) };
+    silence(scene, planned, which, one).await
+}
+
+async fn silence(scene: &Scene, planned: &Planned, which: &str, cut: fn(&Proxy)) -> anyhow::Result<Struck> {
     let number = one_of(planned.target, scene.desks.len());
     let desk = &scene.desks[number];
     let device = desk.device.read().await;
@@ -27,7 +41,7 @@ pub(crate) async fn freeze(scene: &Scene, planned: &Planned) -> anyhow::Result<S
     }
     let gateway = News::from_now_on(logs, &format!(r#""device disconnected","device_id":"{}""#, desk.device_id()));
     let began = Instant::now();
-    device.line().freeze();
+    cut(device.line());
     let ends = Duration::from_millis(planned.lasts_ms);
     let heard = async |news: News| match timeout(ends, news.comes()).await {
         Ok(()) => began.elapsed(),
@@ -40,7 +54,7 @@ pub(crate) async fn freeze(scene: &Scene, planned: &Planned) -> anyhow::Result<S
     let noticed_ms: Vec<_> =
         [agent, gateway].map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)).into_iter().collect();
     let proof = format!(
-        "line {number}: {held} bytes were held back for {} ms; noticed after {noticed_ms:?} ms by agent and gateway",
+        "line {number}, {which}: {held} bytes were held back for {} ms; noticed after {noticed_ms:?} ms by agent and gateway",
         planned.lasts_ms
     );
     Ok(Struck { proof, noticed_ms })
@@ -88,4 +102,35 @@ pub(crate) async fn reset(scene: &Scene, planned: &Planned) -> anyhow::Result<St
     })
     .await;
     Ok(format!("line {number}: {} connections were reset", device.line().resets() - before))
+}
+
+/// Loses one of twenty packets, or one of five.
+pub(crate) async fn lose(scene: &Scene, planned: &Planned) -> anyhow::Result<String> {
+    let number = one_of(planned.target, scene.desks.len());
+    let device = scene.desks[number].device.read().await;
+    device.connected().await;
+    let of_a_hundred = if planned.manner.is_multiple_of(2) { 5 } else { 20 };
+    let loss = Loss::of(device.line().address().port(), of_a_hundred);
+    sleep(Duration::from_millis(planned.lasts_ms)).await;
+    let lost = loss.lost();
+    drop(loss);
+    ensure!(lost > 0, "no packet was lost");
+    Ok(format!("line {number}: {lost} packets were lost, {of_a_hundred} of a hundred, in {} ms", planned.lasts_ms))
+}
+
+/// Kilobits in a second.
+const NARROW: u32 = 64;
+
+/// Lets 64 kbit/s pass.
+pub(crate) async fn narrow(scene: &Scene, planned: &Planned) -> anyhow::Result<String> {
+    let number = one_of(planned.target, scene.desks.len());
+    let device = scene.desks[number].device.read().await;
+    device.connected().await;
+    let before = device.line().slowed();
+    device.line().narrow(NARROW);
+    sleep(Duration::from_millis(planned.lasts_ms)).await;
+    let slowed = device.line().slowed() - before;
+    device.line().narrow(0);
+    ensure!(slowed > 0, "nothing passed");
+    Ok(format!("line {number}: {slowed} bytes passed at {NARROW} kbit/s in {} ms", planned.lasts_ms))
 }

@@ -1,16 +1,20 @@
 //! The faults: each strikes, says by what it can be seen that it struck, and heals what it broke.
 
+mod access;
 mod agent;
 mod caller;
 mod crash;
 mod database;
 mod line;
 mod model;
+pub(crate) mod points;
 mod receiver;
 mod replica;
+mod together;
 
 use std::time::Duration;
 
+use futures_util::future::LocalBoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
@@ -52,22 +56,42 @@ impl Strike {
 }
 
 /// Strikes a fault, and returns when it is healed. `caller` is the one who is cut off where a caller is.
-pub(crate) async fn strike(caller: &mut Caller, planned: &Planned) -> Strike {
+pub(crate) fn strike<'a>(caller: &'a mut Caller, planned: &'a Planned) -> LocalBoxFuture<'a, Strike> {
+    // One of them strikes two others.
+    Box::pin(strike_one(caller, planned))
+}
+
+async fn strike_one(caller: &mut Caller, planned: &Planned) -> Strike {
     let scene = caller.business.scene.clone();
     sleep(Duration::from_millis(planned.pause_ms)).await;
     let begun = scene.clock.now();
     let struck: anyhow::Result<Struck> = match planned.kind {
         Kind::F1 => replica::kill(&scene, planned).await.map(Struck::from),
         Kind::F2 => crash::gateway(&scene, planned).await.map(Struck::from),
-        Kind::F6 => crash::agent(&scene, planned).await.map(Struck::from),
+        Kind::F3 => replica::kill_all(caller, planned).await,
+        Kind::F4 => replica::roll(&scene, planned).await.map(Struck::from),
         Kind::F5 => agent::kill(&scene, planned).await.map(Struck::from),
+        Kind::F6 => crash::agent(&scene, planned).await.map(Struck::from),
+        Kind::F7 => replica::freeze(&scene, planned).await.map(Struck::from),
+        Kind::F8 => agent::suspend(&scene, planned).await.map(Struck::from),
         Kind::F9 => database::terminate_sessions(&scene, planned).await.map(Struck::from),
         Kind::F10 => database::kill(&scene).await.map(Struck::from),
+        Kind::F11 => database::freeze(&scene, planned).await,
+        Kind::F12 => database::take(&scene, planned).await,
         Kind::F17 => line::freeze(&scene, planned).await,
+        Kind::F18 => line::freeze_one_way(&scene, planned).await,
         Kind::F19 => line::reset(&scene, planned).await.map(Struck::from),
+        Kind::F20 => line::lose(&scene, planned).await.map(Struck::from),
+        Kind::F21 => line::narrow(&scene, planned).await.map(Struck::from),
         Kind::F24 => model::disturb(&scene, planned).await.map(Struck::from),
         Kind::F26 => receiver::disturb(&scene, planned).await.map(Struck::from),
+        Kind::F27 => caller::repeat(caller, planned).await.map(Struck::from),
+        Kind::F28 => agent::twin(&scene, planned).await.map(Struck::from),
         Kind::F30 => caller::cut_off(caller, planned).await.map(Struck::from),
+        Kind::F31 => access::revoke(caller, planned).await,
+        Kind::F32 => replica::starve(&scene, planned).await.map(Struck::from),
+        Kind::F33 => together::swizzle(&scene, planned).await.map(Struck::from),
+        Kind::F34 => together::overlap(caller, planned).await.map(Struck::from),
     };
     let healed = scene.clock.now();
     let (proof, noticed_ms) = match struck {

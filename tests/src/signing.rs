@@ -6,12 +6,12 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 /// The bytes of a secret as it is shown.
-pub(crate) fn bytes(secret: &str) -> Vec<u8> {
+pub fn bytes(secret: &str) -> Vec<u8> {
     STANDARD.decode(secret.strip_prefix("whsec_").expect("a signing secret")).expect("base64")
 }
 
 /// The signature of a message.
-pub(crate) fn signature(secret: &[u8], id: &str, at: &str, body: &[u8]) -> String {
+pub fn signature(secret: &[u8], id: &str, at: &str, body: &[u8]) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("any length");
     mac.update(format!("{id}.{at}.").as_bytes());
     mac.update(body);

@@ -1,0 +1,194 @@
+//! Looks where nothing is to be seen: asks for what is another subject's or another application's, and has a model read beside
+//! its folder.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::{Business, Caller, Reply, SUBJECT, submission, submitter, talker};
+use crate::history::{Probed, Record, Seen};
+use crate::scene::REPLICAS;
+
+/// Another subject of the same application.
+const OTHER: &str = "customer-2";
+
+/// What is somebody's.
+struct Theirs {
+    desk: usize,
+    job: String,
+    run_id: String,
+    conversation: String,
+    operation_id: Option<String>,
+}
+
+/// A question about it.
+struct Question {
+    method: Method,
+    /// Before and behind the identifier.
+    path: (String, &'static str),
+    /// None for a list.
+    id: Option<String>,
+    body: Option<Value>,
+}
+
+/// Has jobs of its own, and asks for them as somebody else, while the business is open.
+pub(crate) async fn work(business: Arc<Business>, name: String, desk: usize) {
+    let mut caller = business.caller(&name);
+    let Some(conversation) = talker::open(&mut caller, desk, "nobody else's").await else { return };
+    let [near, far] = business.scene.desks[desk].ways_beside();
+    while business.is_open() {
+        let job = business.fresh_job();
+        let text = format!("job={job} plan=peek delay=0 near={near} far={far}");
+        let request = submission(&caller, desk, &job, &text, false);
+        let Some(run_id) = caller.insist(&request).await.as_ref().and_then(Reply::run_id) else { continue };
+        let operation = if caller.dice.percent(30) { caller.stop(desk, &run_id).await } else { None };
+        let operation_id = operation.and_then(|reply| match reply.seen {
+            Seen::Operation { operation_id, .. } => Some(operation_id),
+            _ => None,
+        });
+        let theirs = Theirs { desk, job, run_id, conversation: conversation.clone(), operation_id };
+        probe(&mut caller, &theirs).await;
+        submitter::ends(&mut caller.beside("wait"), desk, &theirs.run_id, theirs.operation_id.is_some()).await;
+        if let Some(operation_id) = &theirs.operation_id {
+            caller.completed(desk, operation_id).await;
+        }
+        sleep(Duration::from_millis(caller.dice.within(50, 400))).await;
+    }
+}
+
+/// Asks everything once as another subject, and once as another application.
+async fn probe(caller: &mut Caller, theirs: &Theirs) {
+    let service = caller.service(theirs.desk).clone();
+    for (by, key, subject) in
+        [("another subject", &service.key, OTHER), ("another application", &service.strangers_key, SUBJECT)]
+    {
+        let mut questions = questions(theirs);
+        if subject == SUBJECT {
+            let path = ("/agent-endpoints/".to_owned(), "/runs");
+            let body = Some(json!({ "input": { "text": "let me" } }));
+            questions.push(Question { method: Method::POST, path, id: Some(service.endpoint_id.clone()), body });
+        }
+        for question in questions {
+            let replica = caller.dice.below(REPLICAS);
+            let Some((status, body)) = ask(caller, replica, key, subject, &question, question.id.as_deref()).await
+            else {
+                continue;
+            };
+            let twin = match question.id.as_deref() {
+                Some(id) => ask(caller, replica, key, subject, &question, Some(&nobodys(id))).await,
+                None => None,
+            };
+            let probed = Probed {
+                caller: caller.name.clone(),
+                at: caller.business.scene.clock.now(),
+                by: by.to_owned(),
+                asked: format!("{} {}", question.method, path(&question, question.id.as_deref())),
+                is_list: question.id.is_none(),
+                status,
+                code: code(&body),
+                shows: shows(theirs, &question, &body),
+                twin: twin.map(|(status, body)| (status, code(&body))),
+            };
+            caller.business.histories.note(&caller.name, Record::Probed(probed));
+        }
+    }
+}
+
+fn questions(theirs: &Theirs) -> Vec<Question> {
+    let one = |method: Method, before: &str, id: &str, behind: &'static str, body: Option<Value>| Question {
+        method,
+        path: (before.to_owned(), behind),
+        id: Some(id.to_owned()),
+        body,
+    };
+    let list = |path: String| Question { method: Method::GET, path: (path, ""), id: None, body: None };
+    let (run, talk) = (&theirs.run_id, &theirs.conversation);
+    let message = json!({ "expected_generation": 1, "input": { "text": "let me" } });
+    let mut questions = vec![
+        one(Method::GET, "/runs/", run, "", None),
+        one(Method::GET, "/runs/", run, "/events", None),
+        one(Method::POST, "/runs/", run, "/stop", Some(json!({}))),
+        one(Method::GET, "/conversations/", talk, "", None),
+        one(Method::POST, "/conversations/", talk, "/messages", Some(message)),
+        one(Method::POST, "/conversations/", talk, "/reset", Some(json!({ "expected_generation": 1 }))),
+        list("/runs?limit=100".to_owned()),
+        list(format!("/runs?idempotency_key={}", theirs.job)),
+        list("/conversations?limit=100".to_owned()),
+        list("/deliveries?limit=100".to_owned()),
+    ];
+    if let Some(operation_id) = &theirs.operation_id {
+        questions.push(one(Method::GET, "/control-operations/", operation_id, "", None));
+    }
+    questions
+}
+
+fn path(question: &Question, id: Option<&str>) -> String {
+    let (before, behind) = &question.path;
+    format!("{before}{}{behind}", id.unwrap_or_default())
+}
+
+/// Asks once. None when no whole answer came, or the gateway has no time for it.
+async fn ask(
+    caller: &Caller,
+    replica: usize,
+    key: &str,
+    subject: &str,
+    question: &Question,
+    id: Option<&str>,
+) -> Option<(u16, String)> {
+    let url = format!("http://{}/api/v1{}", caller.business.scene.address(replica), path(question, id));
+    let request = caller.business.http.request(question.method.clone(), url).bearer_auth(key);
+    let mut request = request.header("X-Gateway-Subject", subject).header("Accept", "application/json");
+    if let Some(body) = &question.body {
+        request = request.header("Idempotency-Key", caller.business.fresh_job()).json(body);
+    }
+    let response = request.send().await.ok()?;
+    let status = response.status().as_u16();
+    let body = response.text().await.ok()?;
+    (status != 429 && status < 500).then_some((status, body))
+}
+
+fn code(body: &str) -> String {
+    let body: Value = serde_json::from_str(body).unwrap_or_default();
+    body["code"].as_str().unwrap_or_default().to_owned()
+}
+
+/// What of theirs an answer names that the question did not.
+fn shows(theirs: &Theirs, question: &Question, body: &str) -> Vec<String> {
+    let asked = path(question, question.id.as_deref());
+    let names = [Some(&theirs.run_id), Some(&theirs.conversation), Some(&theirs.job), theirs.operation_id.as_ref()];
+    let is_named = |name: &str| body.contains(&format!("\"{name}\"")) || body.contains(&format!("={name} "));
+    let names = names.into_iter().flatten().filter(|name| is_named(name) && !asked.contains(name.as_str()));
+    names.cloned().collect()
+}
+
+/// An identifier of the same kind that nobody has.
+fn nobodys(id: &str) -> String {
+    let last = if id.ends_with('0') { '1' } else { '0' };
+    let kept: String = id.chars().take(id.chars().count() - 1).collect();
+    format!("{kept}{last}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_names_what_was_not_asked_for_shows_it() {
+        let theirs = Theirs {
+            desk: 0,
+            job: "job-1".to_owned(),
+            run_id: "run_1".to_owned(),
+            conversation: "conv_1".to_owned(),
+            operation_id: None,
+        };
+        let question = &questions(&theirs)[0];
+        assert_eq!(shows(&theirs, question, r#"{"code":"not_found","instance":"run_1"}"#), Vec::<String>::new());
+        assert_eq!(shows(&theirs, question, r#"{"input":{"text":"job=job-1 plan=peek"}}"#), ["job-1"]);
+        assert_eq!(shows(&theirs, question, r#"{"conversation_id":"conv_1"}"#), ["conv_1"]);
+        assert_ne!(nobodys("run_10"), "run_10");
+    }
+}

@@ -1,0 +1,43 @@
+//! The owner of a device, who publishes the service anew again and again, each time with instructions that name the release.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::{Business, Stage};
+use crate::history::{Published, Record};
+use crate::seed::Dice;
+
+/// Publishes until nothing new is begun.
+pub(crate) async fn work(business: Arc<Business>, desk: usize) {
+    let name = format!("publisher-{desk}");
+    let mut dice = Dice::of(business.seed, &name);
+    let mut stage = business.stage.clone();
+    for release in 1.. {
+        tokio::select! {
+            _ = stage.wait_for(|stage| *stage != Stage::Open) => return,
+            () = sleep(Duration::from_millis(dice.within(5000, 12_000))) => {}
+        }
+        let desk_of = &business.scene.desks[desk];
+        let device = desk_of.device.read().await;
+        let instructions = format!("Do what you are told. release={release}");
+        let mut version = None;
+        for command in [
+            &["service", "edit", desk_of.name(), "--instructions", &instructions][..],
+            &["service", "check", desk_of.name()],
+            &["service", "publish", desk_of.name()],
+        ] {
+            let said = device.cli(command).await;
+            if said.exit != 0 {
+                version = None;
+                break;
+            }
+            version = ["/version", "/published/version"].iter().find_map(|path| said.value.pointer(path)?.as_u64());
+        }
+        // One of which nobody knows whether it was published is not judged.
+        if let Some(version) = version {
+            business.histories.note(&name, Record::Published(Published { desk, version, release }));
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! I17: what the programs take is bounded. Under the same work, memory, files and threads are in the end within 5 % of what
+//! they were before the faults; and queues are empty when everything is over.
+//!
+//! A program grows for some minutes while it is warm for the first time, so its memory is compared with that at the tenth
+//! minute, and in a shorter pass not at all. A gateway that was just started has less than one that is warm, so the one that
+//! has most of its kind is looked at.
+
+use super::{Violation, Witnesses};
+use crate::scene::levels::Level;
+
+/// The tenth minute, and how long it is looked at.
+const TENTH: u64 = 600_000_000;
+const MINUTE: u64 = 60_000_000;
+/// Files and threads that come and go with requests.
+const FEW: u64 = 12;
+/// The 5 %.
+const MORE: u64 = 5;
+
+/// What is compared of a kind of program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Most {
+    pub(crate) resident_kib: u64,
+    pub(crate) files: u64,
+    pub(crate) threads: u64,
+}
+
+/// The most that a program of a kind had in a span of time: of each number the middle of what that process had.
+pub(crate) fn most(witnesses: &Witnesses, kind: &str, (from, to): (u64, u64)) -> Option<Most> {
+    let within = |level: &&Level| level.name.starts_with(kind) && (from..=to).contains(&level.at);
+    let levels: Vec<_> = witnesses.levels.iter().filter(within).collect();
+    let mut pids: Vec<_> = levels.iter().map(|level| level.pid).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    let most = |of: fn(&Level) -> u64| {
+        let middle = |pid: &u32| {
+            let mut values: Vec<_> = levels.iter().filter(|level| level.pid == *pid).map(|level| of(level)).collect();
+            values.sort_unstable();
+            values.get(values.len() / 2).copied()
+        };
+        pids.iter().filter_map(middle).max()
+    };
+    Some(Most {
+        resident_kib: most(|level| level.resident_kib)?,
+        files: most(|level| level.files)?,
+        threads: most(|level| level.threads)?,
+    })
+}
+
+/// Before the first fault, at the tenth minute if there is one, and in the end.
+pub(crate) fn spans(witnesses: &Witnesses) -> Option<[(u64, u64); 3]> {
+    let last = *witnesses.calm.last()?;
+    let first = witnesses.strikes.first().map_or(last.0, |strike| strike.begun);
+    Some([(0, first), (TENTH - MINUTE, TENTH), last])
+}
+
+pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
+    let evidence = &witnesses.evidence;
+    let mut violations: Vec<_> = evidence
+        .queued
+        .iter()
+        .map(|gauge| Violation::of("I17", None, format!("when everything was over: {gauge}")))
+        .collect();
+    let Some([before, tenth, end]) = spans(witnesses) else { return violations };
+    for kind in ["gateway", "agent"] {
+        let [before, tenth, end] = [before, tenth, end].map(|span| most(witnesses, kind, span));
+        let Some(end) = end else { continue };
+        let mut compare = |what: &str, before: u64, now: u64, few: u64| {
+            if now * 100 > before * (100 + MORE) + few * 100 {
+                let text = format!("a {kind} had {before} {what}, and in the end {now}");
+                violations.push(Violation::of("I17", None, text));
+            }
+        };
+        if let Some(before) = before {
+            compare("files open", before.files, end.files, FEW);
+            compare("threads", before.threads, end.threads, FEW);
+        }
+        if let Some(tenth) = tenth {
+            compare("KiB of memory at the tenth minute", tenth.resident_kib, end.resident_kib, 0);
+        }
+    }
+    violations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::told::texts;
+    use super::*;
+
+    /// A gateway before, at the tenth minute, and in the end.
+    fn told(files: [u64; 2], resident_kib: [u64; 2]) -> Witnesses {
+        let level = |at, files, resident_kib| Level {
+            at,
+            name: "gateway-1".to_owned(),
+            pid: 7,
+            resident_kib,
+            files,
+            threads: 10,
+        };
+        let levels = vec![
+            level(1, files[0], 10),
+            level(TENTH, files[0], resident_kib[0]),
+            level(TENTH + MINUTE, files[1], resident_kib[1]),
+        ];
+        Witnesses { levels, calm: vec![(TENTH + 1, TENTH + 2 * MINUTE)], ..Witnesses::default() }
+    }
+
+    #[test]
+    fn what_grows_is_found() {
+        assert_eq!(check(&told([100, 110], [1000, 1050])), []);
+        assert!(texts(&check(&told([100, 120], [1000, 1000]))).contains("had 100 files open, and in the end 120"));
+        assert!(texts(&check(&told([100, 100], [1000, 1060]))).contains("1000 KiB of memory at the tenth minute"));
+    }
+
+    #[test]
+    fn a_queue_that_is_not_empty_is_found() {
+        let mut full = told([100, 100], [1000, 1000]);
+        full.evidence.queued.push("gateway-0: deskgate_queue_depth 1".to_owned());
+        assert!(texts(&check(&full)).contains("deskgate_queue_depth 1"));
+    }
+}

@@ -1,0 +1,93 @@
+//! How much each program has: memory, files, threads; and what is in a gateway's queues.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+
+use super::Scene;
+use deskgate_tests::process;
+
+/// Between two looks.
+const BETWEEN: Duration = Duration::from_secs(2);
+
+/// What a process had at a time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Level {
+    pub(crate) at: u64,
+    /// As in `gateway-1`.
+    pub(crate) name: String,
+    pub(crate) pid: u32,
+    pub(crate) resident_kib: u64,
+    pub(crate) files: u64,
+    pub(crate) threads: u64,
+}
+
+/// Looks again and again, at everything that runs at that moment, and for secrets in the list of processes.
+pub(crate) async fn watch(scene: &Scene, levels: &std::sync::Mutex<Vec<Level>>) {
+    loop {
+        let mut pids = Vec::new();
+        // Whoever is held by a fault is looked at the next time.
+        for (number, replica) in scene.replicas.iter().enumerate() {
+            if let Ok(replica) = replica.try_read() {
+                pids.push((format!("gateway-{number}"), replica.process().id()));
+            }
+        }
+        for (number, desk) in scene.desks.iter().enumerate() {
+            if let Ok(device) = desk.device.try_read() {
+                pids.push((format!("agent-{number}"), device.process().id()));
+            }
+        }
+        let at = scene.clock.now();
+        let now = pids.into_iter().filter_map(|(name, pid)| level(at, name, pid));
+        levels.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(now);
+        scene.secrets.look_at_processes();
+        sleep(BETWEEN).await;
+    }
+}
+
+/// What one process has; none when it has just ended.
+fn level(at: u64, name: String, pid: u32) -> Option<Level> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let number = |field: &str| -> Option<u64> {
+        status.lines().find_map(|line| line.strip_prefix(field))?.split_whitespace().next()?.parse().ok()
+    };
+    let files = u64::try_from(process::files(pid)).ok()?;
+    Some(Level { at, name, pid, resident_kib: number("VmRSS:")?, files, threads: number("Threads:")? })
+}
+
+/// Gauges that are 0 when nothing is under way.
+const QUEUES: [&str; 4] = [
+    "deskgate_queue_depth",
+    "deskgate_callback_pending",
+    "deskgate_sse_streams",
+    "deskgate_db_pool_connections{state=\"awaited\"}",
+];
+/// How often it is looked until they are.
+const LOOKS: u32 = 50;
+
+/// The gauges that do not come to 0, as each gateway shows them.
+pub(crate) async fn queued(scene: &Scene) -> Vec<String> {
+    let mut left = Vec::new();
+    for _ in 0..LOOKS {
+        left.clear();
+        for (number, replica) in scene.replicas.iter().enumerate() {
+            let url = format!("http://{}/metrics", replica.read().await.ops().get());
+            let text =
+                match deskgate_tests::backend::client().build().expect("a client without TLS").get(url).send().await {
+                    Ok(answer) => answer.text().await.unwrap_or_default(),
+                    Err(error) => format!("{} {error}", QUEUES[0]),
+                };
+            let is_left = |line: &&str| QUEUES.iter().any(|name| line.starts_with(name)) && !line.ends_with(" 0");
+            left.extend(text.lines().filter(is_left).map(|line| format!("gateway-{number}: {line}")));
+            if !text.contains(QUEUES[0]) {
+                left.push(format!("gateway-{number} shows no {}", QUEUES[0]));
+            }
+        }
+        if left.is_empty() {
+            break;
+        }
+        sleep(Duration::from_millis(200)).await;
+    }
+    left
+}

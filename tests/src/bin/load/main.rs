@@ -1,0 +1,142 @@
+//! `make load`: puts the whole product under load, and judges whether anything was lost, doubled or dishonest meanwhile.
+//!
+//! | level | load |
+//! |---|---|
+//! | L1 | a rate of submissions to many devices over three gateways, each with a callback, beside open streams |
+//! | L3 | very many runs wait for one sleeping device, which then wakes |
+//! | L4 | ten times the rate of L1 |
+//! | L6 | racers: very many callers for each thing that there is once |
+//!
+//! | part | what it does |
+//! |---|---|
+//! | [`site`] | three gateways on one PostgreSQL, the devices, the receiver of callbacks |
+//! | [`offered`] | submissions at the times at which they are due, whatever became of those before |
+//! | [`steady`] [`wake`] [`racers`] | the levels |
+//! | [`figures`] | what is measured, and what was wrong |
+//!
+//! It runs on an island, because callbacks go to public addresses only, and each level ends by itself.
+
+mod figures;
+mod offered;
+mod racers;
+mod site;
+mod steady;
+mod wake;
+
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Parser, ValueEnum};
+use deskgate_tests::island;
+use futures_util::FutureExt;
+use rustix::process::{Signal, set_parent_process_death_signal};
+use tokio::signal::unix::{SignalKind, signal};
+
+use figures::Report;
+use site::Site;
+
+/// Set inside of the island, to the folder of the report.
+const INSIDE: &str = "DESKGATE_LOAD_INSIDE";
+
+/// Puts Deskgate under load; the report also goes to target/load.
+#[derive(Debug, Parser)]
+struct Options {
+    /// What is tried, with commas
+    #[arg(long, env = "LEVELS", value_delimiter = ',', value_enum, ignore_case = true, default_values = ["l1", "l3", "l4", "l6"])]
+    levels: Vec<Level>,
+    /// How long L1 lasts; L4 lasts a third of it
+    #[arg(long, env = "LOAD_SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=7200))]
+    seconds: u32,
+    /// Submissions in a second, in L1
+    #[arg(long, env = "RATE", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rate: u32,
+    /// Devices that execute
+    #[arg(long, env = "DEVICES", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
+    devices: u32,
+    /// Streams that are open in L1
+    #[arg(long, env = "STREAMS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=5000))]
+    streams: u32,
+    /// Runs that wait for a sleeping device in L3
+    #[arg(long, env = "RUNS", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    runs: u32,
+    /// Racers of L6
+    #[arg(long, env = "RACERS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(2..=5000))]
+    racers: u32,
+}
+
+/// What is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Level {
+    L1,
+    L3,
+    L4,
+    L6,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let done = match std::env::var_os(INSIDE) {
+        Some(folder) => inside(&options, folder.into()),
+        None => outside(),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("load: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Starts this program again on an island.
+fn outside() -> anyhow::Result<ExitCode> {
+    let program = std::env::current_exe()?;
+    let target = program.ancestors().nth(2).context("the program stands in no target folder")?;
+    let mut again = island::command(&program);
+    again.args(std::env::args_os().skip(1)).env(INSIDE, target.join("load"));
+    let status = again.status().context("util-linux's unshare")?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+fn inside(options: &Options, folder: PathBuf) -> anyhow::Result<ExitCode> {
+    // Whoever ends the program outside ends this one.
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    island::arrange();
+    std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        tokio::select! {
+            report = loaded(options) => {
+                report.write(&folder)?;
+                Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            }
+            _ = interrupt.recv() => anyhow::bail!("interrupted; everything that was started is stopped"),
+            _ = terminate.recv() => anyhow::bail!("told to stop; everything that was started is stopped"),
+        }
+    })
+}
+
+/// All levels, one after the other, on one site.
+async fn loaded(options: &Options) -> Report {
+    let mut report = Report::default();
+    let mut site = Site::open(options.devices as usize).await;
+    for level in &options.levels {
+        println!("load: {level:?}");
+        report.begin(format!("{level:?}"), &site);
+        let tried = async {
+            match level {
+                Level::L1 => steady::beside_streams(&mut site, options, &mut report).await,
+                Level::L3 => wake::from_sleep(&mut site, options.runs, &mut report).await,
+                Level::L4 => steady::ten_times(&mut site, options, &mut report).await,
+                Level::L6 => racers::race(&mut site, options.racers as usize, &mut report).await,
+            }
+        };
+        // What it panics with has been printed; what was measured until then is kept.
+        if AssertUnwindSafe(tried).catch_unwind().await.is_err() {
+            report.wrong("it could not go on".to_owned());
+            break;
+        }
+        report.end(&site);
+    }
+    report
+}
