@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
 /// How long anything may take before the test fails. Generous: it is only reached when something is wrong.
-pub const PATIENCE: Duration = Duration::from_secs(45);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Looks until `look` finds what is waited for. Its error says what it saw instead; the last one is

@@ -24,7 +24,7 @@ enum Meanwhile {
 }
 
 /// Nothing here takes this long; a test that waits so long has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// One run's life with the line cut at one message. False when the run ended before that message.
 async fn play(site: &Site, cut_at: u64, meanwhile: Meanwhile, killed_while_executing: bool) -> bool {

@@ -63,7 +63,7 @@ impl Source {
 
 /// What a stream shows next: a number, or what has none.
 async fn shown(stream: &mut Stream) -> String {
-    let next = tokio::time::timeout(Duration::from_secs(30), stream.next()).await.expect("something in time");
+    let next = tokio::time::timeout(Duration::from_secs(120), stream.next()).await.expect("something in time");
     match next {
         Some(Frame::Snapshot(_)) => "snapshot".to_owned(),
         Some(Frame::Event(told)) => told.sequence.to_string(),
@@ -178,7 +178,7 @@ async fn what_waits_with_a_key_of_an_application_that_is_disabled_is_told_so() {
     let waiting = source.streams.wait(&source.caller).expect("there is room");
     let request = DisableApplication { app_id: source.caller.app_id() };
     source.shelf.desk.desktop.disable_application(request).await.expect("disabled");
-    let told = tokio::time::timeout(Duration::from_secs(30), waiting.ended()).await.expect("it ends");
+    let told = tokio::time::timeout(Duration::from_secs(120), waiting.ended()).await.expect("it ends");
     assert_eq!(told, Refusal::ApplicationDisabled);
 }
 

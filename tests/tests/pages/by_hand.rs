@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// How long an answer may take.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 /// Pages of one kind that are looked at.
 const OF_A_KIND: usize = 3;
 

@@ -16,7 +16,7 @@ pub const SOCKET: &str = "/run/deskgate/control.sock";
 
 /// Waits for a state; a test that would wait for ever fails instead.
 pub async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), work).await.unwrap_or_else(|_| panic!("never happened: {what}"))
+    tokio::time::timeout(Duration::from_secs(120), work).await.unwrap_or_else(|_| panic!("never happened: {what}"))
 }
 
 pub fn device_key(folder: &Path, name: &str) -> DeviceKey {

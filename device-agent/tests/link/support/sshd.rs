@@ -63,7 +63,7 @@ impl Sshd {
     }
 
     async fn is_up(&self) {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(120);
         while tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.is_err() {
             assert!(Instant::now() < deadline, "sshd listens; its log: {}", self.log());
             tokio::time::sleep(Duration::from_millis(20)).await;

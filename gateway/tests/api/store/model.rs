@@ -488,7 +488,7 @@ async fn live(shelf: &mut Shelf, steps: Vec<Step>) {
     };
     history.perform(Step::Connect).await;
     for step in steps {
-        let within = tokio::time::timeout(Duration::from_secs(20), history.perform(step)).await;
+        let within = tokio::time::timeout(Duration::from_secs(120), history.perform(step)).await;
         within.unwrap_or_else(|_| panic!("{step:?} does not end"));
     }
     history.close().await;

@@ -15,11 +15,14 @@ pub(crate) mod world;
 
 use std::time::{Duration, Instant};
 
+/// How long anything may take before the test fails. Generous: it is only reached when something is wrong.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// Asks again until the answer is yes. A state that never comes fails the test.
 pub(crate) async fn until(what: &str, mut reached: impl AsyncFnMut() -> bool) {
     let began = Instant::now();
     while !reached().await {
-        assert!(began.elapsed() < Duration::from_secs(30), "waited in vain: {what}");
+        assert!(began.elapsed() < PATIENCE, "waited in vain: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
