@@ -1,5 +1,8 @@
 //! The exit codes of both command lines.
 
+use std::io::ErrorKind;
+use std::path::Path;
+
 /// How a command ended. Any code not listed is to be treated as a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -67,5 +70,15 @@ impl Failure {
     /// A failure with a code.
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self { exit, message: message.into() }
+    }
+
+    /// A file that a command could not make or write.
+    pub fn file(path: &Path, error: &std::io::Error) -> Self {
+        let shown = path.display();
+        let message = match error.kind() {
+            ErrorKind::AlreadyExists => format!("{shown} is there already, and is not overwritten; name another file"),
+            _ => format!("{shown}: {error}"),
+        };
+        Self::new(Exit::Failed, message)
     }
 }

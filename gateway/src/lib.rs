@@ -32,6 +32,7 @@ pub mod seal;
 pub mod signals;
 pub mod signing;
 pub mod socket;
+pub mod span;
 pub mod store;
 pub mod support;
 pub mod tasks;

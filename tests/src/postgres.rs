@@ -57,6 +57,13 @@ impl Postgres {
         Self { url: server.url().await, server: Arc::new(server) }
     }
 
+    /// The same database for an account that is allowed what the owner of a database is, and nothing else on the server.
+    pub async fn as_owner_only(&self) -> Self {
+        let role = "CREATE ROLE owner_only; GRANT ALL ON SCHEMA public TO owner_only";
+        run(&self.url, role).await.expect("a fresh cluster has no such role");
+        Self { url: format!("{}?options=-c%20role%3Downer_only", self.url), server: Arc::clone(&self.server) }
+    }
+
     /// How to connect.
     pub fn url(&self) -> &str {
         &self.url

@@ -1,10 +1,12 @@
 //! `app`: applications, the business systems that may call.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Subcommand;
 use deskgate_gateway::exit::{Exit, Failure};
 use deskgate_gateway::output::{Output, table};
+use deskgate_gateway::span::{self, span};
 use deskgate_protocol::management::{
     Activity, Application, ApplicationState, CompleteDisabling, CreateApplication, DisableApplication,
     DisablingPreview, ListActivity, ListApplications, ListRemoved, PreviewDisabling, RemoveApplication,
@@ -35,6 +37,9 @@ pub(super) enum App {
     Disable {
         /// Its name or identifier
         app: String,
+        /// Wait until nothing of it is left to end and complete it, at most so long, as in 60s
+        #[arg(long, value_name = "TIME", value_parser = span)]
+        wait: Option<Duration>,
         #[command(flatten)]
         consent: Consent,
     },
@@ -42,6 +47,9 @@ pub(super) enum App {
     CompleteDisabling {
         /// Its name or identifier
         app: String,
+        /// Wait until nothing of it is left to end and complete it, at most so long, as in 60s
+        #[arg(long, value_name = "TIME", value_parser = span)]
+        wait: Option<Duration>,
     },
     /// Take a disabled application off the list; its history stays readable until it is deleted
     Remove {
@@ -94,17 +102,21 @@ pub(super) async fn run(agent: Agent, command: App, out: Output) -> Result<(), F
             let application = agent.manage(ShowApplication { app_id }).await?;
             out.result("app/1", &application, || describe(&application));
         }
-        App::Disable { app, consent } => {
+        App::Disable { app, wait, consent } => {
             let app_id = find(&agent, &app).await?;
             let preview = agent.manage(PreviewDisabling { app_id }).await?;
             consent.ask(&question(&preview))?;
             let application = agent.manage(DisableApplication { app_id }).await?;
-            out.result("app/1", &application, || describe(&application));
+            wound_up(&agent, application, wait, out).await?;
         }
-        App::CompleteDisabling { app } => {
+        App::CompleteDisabling { app, wait } => {
             let app_id = find(&agent, &app).await?;
-            let application = agent.manage(CompleteDisabling { app_id }).await?;
-            out.result("app/1", &application, || describe(&application));
+            let shown = agent.manage(ShowApplication { app_id }).await?;
+            let application = match (wait, shown.state) {
+                (Some(_), ApplicationState::Disabling) => shown,
+                _ => agent.manage(CompleteDisabling { app_id }).await?,
+            };
+            wound_up(&agent, application, wait, out).await?;
         }
         App::Remove { app, consent } => {
             let app_id = find(&agent, &app).await?;
@@ -132,6 +144,31 @@ pub(super) async fn run(agent: Agent, command: App, out: Output) -> Result<(), F
 }
 
 /// What is to be confirmed, with its numbers.
+/// Shows an application that is being disabled; with `wait`, once that is complete or the time is over.
+async fn wound_up(
+    agent: &Agent,
+    mut application: Application,
+    wait: Option<Duration>,
+    out: Output,
+) -> Result<(), Failure> {
+    let app_id = application.app_id;
+    if let Some(wait) = wait {
+        application = span::until(wait, application, Application::is_wound_up, async || {
+            let application = agent.manage(ShowApplication { app_id }).await?;
+            match application.outstanding {
+                Some(left) if left.is_none() => agent.manage(CompleteDisabling { app_id }).await,
+                _ => Ok(application),
+            }
+        })
+        .await?;
+    }
+    out.result("app/1", &application, || describe(&application));
+    match wait.is_some() && !application.is_wound_up() {
+        true => Err(Failure::new(Exit::Pending, "it is not complete yet; its keys are refused already")),
+        false => Ok(()),
+    }
+}
+
 fn question(preview: &DisablingPreview) -> String {
     format!(
         "Disable {:?}?\n  {} that stop working now; keys cannot be restored\n  {} that nobody can call any more\n  \

@@ -38,7 +38,7 @@ pub(super) async fn run(agent: Agent, make: Make, out: Output) -> Result<(), Fai
         bundle.contents()
     );
     make.consent.ask(&question)?;
-    let failed = |error: std::io::Error| Failure::new(Exit::Failed, format!("{}: {error}", make.output.display()));
+    let failed = |error: std::io::Error| Failure::file(&make.output, &error);
     let mut options = std::fs::OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(0o600).open(&make.output).map_err(failed)?;
     file.write_all(bundle.text("Deskgate").as_bytes()).map_err(failed)?;

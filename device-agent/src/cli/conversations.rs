@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use deskgate_gateway::exit::Failure;
 use deskgate_gateway::output::{Output, table};
+use deskgate_gateway::span::span;
 use deskgate_protocol::ConversationId;
 use deskgate_protocol::conversation::ConversationState;
 use deskgate_protocol::management::{
@@ -12,7 +13,7 @@ use deskgate_protocol::management::{
 };
 use deskgate_protocol::run::Run;
 
-use super::runs::{duration, first_line, older};
+use super::runs::{first_line, older};
 use super::socket::Agent;
 use super::{app, operation};
 
@@ -48,7 +49,7 @@ pub(super) enum Conversations {
         #[arg(long)]
         generation: Option<u32>,
         /// Wait until it is done, at most so long, as in 60s
-        #[arg(long, value_name = "TIME", value_parser = duration)]
+        #[arg(long, value_name = "TIME", value_parser = span)]
         wait: Option<Duration>,
     },
 }

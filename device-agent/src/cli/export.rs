@@ -26,7 +26,7 @@ pub(super) async fn run(
         write(agent, app_id, std::io::stdout().lock(), failed).await?;
         return Ok(());
     };
-    let failed = |error: std::io::Error| Failure::new(Exit::Failed, format!("{}: {error}", path.display()));
+    let failed = |error: std::io::Error| Failure::file(&path, &error);
     let file = create(&path).map_err(failed)?;
     let part = Part(&path);
     let runs = write(agent, app_id, file, failed).await?;

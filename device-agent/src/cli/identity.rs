@@ -62,9 +62,7 @@ pub(super) async fn run(agent: Agent, command: Identity, out: Output, run_agent:
                 return Ok(());
             }
             let written = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&file);
-            written
-                .and_then(|mut file| writeln!(file, "{text}"))
-                .map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", file.display())))?;
+            written.and_then(|mut file| writeln!(file, "{text}")).map_err(|error| Failure::file(&file, &error))?;
             out.result("identity/1", &serde_json::json!({ "file": file, "fingerprint": identity.fingerprint }), || {
                 format!(
                     "Wrote {}. It holds no secret.\nFingerprint  {}\nOn the server: deskgate-gateway admin device add {}",

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use clap::Subcommand;
 use deskgate_gateway::exit::{Exit, Failure};
 use deskgate_gateway::output::{Output, table};
+use deskgate_gateway::span::span;
 use deskgate_protocol::management::{ListRuns, RunDetail, ShowRun, StopRun};
 use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
 use deskgate_protocol::{EndpointId, RunId};
@@ -42,7 +43,7 @@ pub(super) enum Runs {
         /// Which
         run: RunId,
         /// Wait until it ended, at most so long, as in 60s
-        #[arg(long, value_name = "TIME", value_parser = duration)]
+        #[arg(long, value_name = "TIME", value_parser = span)]
         wait: Option<Duration>,
     },
     /// Follow a run's events until it ends
@@ -50,7 +51,7 @@ pub(super) enum Runs {
         /// Which
         run: RunId,
         /// Give up after so long, as in 10m
-        #[arg(long, value_name = "TIME", value_parser = duration)]
+        #[arg(long, value_name = "TIME", value_parser = span)]
         timeout: Option<Duration>,
     },
     /// Say what became of a run that the agent was cut off in, while it may have been writing
@@ -73,7 +74,7 @@ pub(super) enum Runs {
         /// Which
         run: RunId,
         /// Wait until the stop is confirmed, at most so long, as in 60s
-        #[arg(long, value_name = "TIME", value_parser = duration)]
+        #[arg(long, value_name = "TIME", value_parser = span)]
         wait: Option<Duration>,
     },
 }
@@ -227,18 +228,4 @@ fn summary(run: &Run) -> String {
 /// What an assistant wrote, without control characters other than line ends and tabs.
 fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
-}
-
-/// A time such as 500ms, 60s, 10m or 2h.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let number: u64 = number.parse().map_err(|_| "a number and a unit, such as 60s or 10m".to_owned())?;
-    match unit {
-        "ms" => Ok(Duration::from_millis(number)),
-        "s" | "" => Ok(Duration::from_secs(number)),
-        "m" => Ok(Duration::from_secs(number.saturating_mul(60))),
-        "h" => Ok(Duration::from_secs(number.saturating_mul(3600))),
-        _ => Err("a number and a unit, such as 500ms, 60s, 10m or 2h".to_owned()),
-    }
 }

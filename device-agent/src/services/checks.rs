@@ -113,9 +113,9 @@ fn name_of_skill(skill: &Skill) -> String {
 pub async fn check(definition: &Definition, computer: &Computer, tell: &Tell<'_>) -> Report {
     let Computer { home, own, accounts, .. } = computer;
     let directory = definition.working_directory.clone();
-    let home = home.clone();
+    let (home, keys) = (home.clone(), own.clone());
     let mut checks = Findings::new(tell);
-    let found = tokio::task::spawn_blocking(move || check_directory(&directory, home.as_deref())).await;
+    let found = tokio::task::spawn_blocking(move || check_directory(&directory, home.as_deref(), &keys)).await;
     checks.extend(found.unwrap_or_else(|_| vec![fail("directory", "the check itself failed", "run the check again")]));
     let usable = checks.all.iter().all(|check| check.verdict == Verdict::Pass);
     let tried =
@@ -197,7 +197,7 @@ fn next_for(provider: &Provider) -> &'static str {
 }
 
 /// The checks of the folder, up to the first that fails: the rest would only repeat its cause.
-fn check_directory(directory: &Path, home: Option<&Path>) -> Vec<Check> {
+fn check_directory(directory: &Path, home: Option<&Path>, own: &Path) -> Vec<Check> {
     let [exists, folder, narrow, readable] = DIRECTORY;
     let mut checks = Vec::new();
     let shown = directory.display();
@@ -220,7 +220,16 @@ fn check_directory(directory: &Path, home: Option<&Path>) -> Vec<Check> {
         checks.push(fail(narrow, &cause, "choose a folder that holds only what the service needs"));
         return checks;
     }
-    checks.push(pass(narrow, "it is neither the root nor the home directory"));
+    if own.canonicalize().is_ok_and(|own| real.starts_with(own)) {
+        let cause = format!("{shown} is the agent's own folder, or lies in it");
+        checks.push(fail(
+            narrow,
+            &cause,
+            "choose a folder outside of it: what the agent keeps there is for no assistant",
+        ));
+        return checks;
+    }
+    checks.push(pass(narrow, "it is neither the root nor the home directory, nor the agent's own"));
     checks.push(match std::fs::read_dir(&real) {
         Ok(_) => pass(readable, "its list of files can be read"),
         Err(error) => fail(readable, &error.to_string(), "give this user the right to read it"),
@@ -314,6 +323,18 @@ mod tests {
         let inside = home.join("project");
         std::fs::create_dir(&inside).expect("created");
         assert!(made(&definition(&inside), &computer(Some(&home))).await.passed());
+    }
+
+    #[tokio::test]
+    async fn the_agents_own_folder_and_what_lies_in_it_fail_once_with_what_to_do() {
+        let own = tempfile::tempdir().expect("temporary folder");
+        let inside = own.path().join("invoices");
+        std::fs::create_dir(&inside).expect("created");
+        let computer = Computer { own: own.path().to_owned(), ..computer(None) };
+        for folder in [own.path(), &inside] {
+            let report = made(&definition(folder), &computer).await;
+            assert_eq!(failed(&report), ["directory is narrow enough"], "{}", folder.display());
+        }
     }
 
     #[tokio::test]

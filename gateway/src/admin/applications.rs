@@ -1,6 +1,7 @@
 //! Applications of all devices: what the administrator's commands ask, and what the running gateway answers.
 
 use std::path::Path;
+use std::time::Duration;
 
 use clap::Subcommand;
 use deskgate_protocol::management::{
@@ -15,6 +16,7 @@ use super::office::Office;
 use super::{Answer, Ask, No, no};
 use crate::exit::{Exit, Failure};
 use crate::output::{Output, table};
+use crate::span::{self, span};
 use crate::store::applications::{PlacedApplication, SoughtApplications};
 
 /// `deskgate-gateway admin app …`
@@ -47,11 +49,17 @@ pub enum App {
         /// Accept what that does to its runs: interrupt-runs
         #[arg(long, value_name = "RISK")]
         accept_risk: Option<String>,
+        /// Wait until nothing of it is left to end and complete it, at most so long, as in 60s
+        #[arg(long, value_name = "TIME", value_parser = span)]
+        wait: Option<Duration>,
     },
     /// Complete disabling, once nothing is waited for
     CompleteDisabling {
         /// Its name or identifier
         app: String,
+        /// Wait until nothing of it is left to end and complete it, at most so long, as in 60s
+        #[arg(long, value_name = "TIME", value_parser = span)]
+        wait: Option<Duration>,
     },
     /// Take a disabled application off its owner's list
     Remove {
@@ -121,7 +129,7 @@ pub(super) async fn run(socket: &Path, command: App, out: Output) -> Result<(), 
             return Ok(());
         }
         App::Show { app } => AppAsk::Preview(PreviewDisabling { app_id: find(socket, &app).await? }),
-        App::Disable { app, accept_risk } => {
+        App::Disable { app, accept_risk, wait } => {
             let app_id = find(socket, &app).await?;
             if !risk(accept_risk.as_deref(), "interrupt-runs")? {
                 let Answer::Preview(preview) =
@@ -136,9 +144,18 @@ pub(super) async fn run(socket: &Path, command: App, out: Output) -> Result<(), 
                 );
                 return Err(Failure::new(Exit::Refused, message));
             }
-            AppAsk::Disable(DisableApplication { app_id })
+            let disabled = asked_for(socket, AppAsk::Disable(DisableApplication { app_id })).await?;
+            return wound_up(socket, disabled, wait, out).await;
         }
-        App::CompleteDisabling { app } => AppAsk::Complete(CompleteDisabling { app_id: find(socket, &app).await? }),
+        App::CompleteDisabling { app, wait } => {
+            let app_id = find(socket, &app).await?;
+            let shown = seen(socket, app_id).await?;
+            let application = match (wait, shown.state) {
+                (Some(_), ApplicationState::Disabling) => shown,
+                _ => asked_for(socket, AppAsk::Complete(CompleteDisabling { app_id })).await?,
+            };
+            return wound_up(socket, application, wait, out).await;
+        }
         App::Remove { app } => AppAsk::Remove(RemoveApplication { app_id: find(socket, &app).await? }),
     };
     match ask(socket, Ask::App(asked)).await? {
@@ -147,6 +164,45 @@ pub(super) async fn run(socket: &Path, command: App, out: Output) -> Result<(), 
         other => return Err(unexpected(&other)),
     }
     Ok(())
+}
+
+/// Shows an application that is being disabled; with `wait`, once that is complete or the time is over.
+async fn wound_up(
+    socket: &Path,
+    mut application: Application,
+    wait: Option<Duration>,
+    out: Output,
+) -> Result<(), Failure> {
+    let app_id = application.app_id;
+    if let Some(wait) = wait {
+        application = span::until(wait, application, Application::is_wound_up, async || {
+            let application = seen(socket, app_id).await?;
+            match application.outstanding {
+                Some(left) if left.is_none() => asked_for(socket, AppAsk::Complete(CompleteDisabling { app_id })).await,
+                _ => Ok(application),
+            }
+        })
+        .await?;
+    }
+    out.result("application/1", &application, || became(&application));
+    match wait.is_some() && !application.is_wound_up() {
+        true => Err(Failure::new(Exit::Pending, "it is not complete yet; its keys are refused already")),
+        false => Ok(()),
+    }
+}
+
+async fn seen(socket: &Path, app_id: ApplicationId) -> Result<Application, Failure> {
+    match ask(socket, Ask::App(AppAsk::Preview(PreviewDisabling { app_id }))).await? {
+        Answer::Preview(preview) => Ok(preview.application),
+        other => Err(unexpected(&other)),
+    }
+}
+
+async fn asked_for(socket: &Path, asked: AppAsk) -> Result<Application, Failure> {
+    match ask(socket, Ask::App(asked)).await? {
+        Answer::Application(application) => Ok(*application),
+        other => Err(unexpected(&other)),
+    }
 }
 
 async fn page(socket: &Path, asked: AppAsk) -> Result<AppPage, Failure> {

@@ -21,7 +21,7 @@ use super::{Answer, Ask};
 use crate::config::Config;
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
-use crate::store::backup::{self, BackupError, Contents, Restored, Tables};
+use crate::store::backup::{self, BackupError, Contents, Restored, Scratch, Tables};
 use crate::store::cluster::{self, Cluster, ClusterError};
 use crate::store::migrate::{self, MigrateError};
 use crate::store::{Database, OpenError};
@@ -38,6 +38,10 @@ pub enum Backup {
     Verify {
         /// The folder
         folder: PathBuf,
+        /// Make that database on the server of `database.url`, and drop it afterwards: where no PostgreSQL server is
+        /// installed, as in a container. The gateway's account must be allowed to create databases
+        #[arg(long)]
+        on_database_server: bool,
     },
     /// Put a backup back. No gateway may run on the database
     Restore {
@@ -81,7 +85,7 @@ struct Besides {
 pub async fn run(socket: &Path, config: &Config, command: Backup, out: Output) -> Result<(), Failure> {
     match command {
         Backup::Create { folder } => create(socket, config, &folder, out).await,
-        Backup::Verify { folder } => verify(&folder, out).await,
+        Backup::Verify { folder, on_database_server } => verify(config, &folder, on_database_server, out).await,
         Backup::Restore { folder, accept_risk, nothing_ran_since } => {
             let replace = risk(accept_risk.as_deref(), "replace-database")?;
             restore(socket, config, &folder, replace, nothing_ran_since, out).await
@@ -136,7 +140,7 @@ fn opened(url: &str, config: &Config) -> Result<Database, Failure> {
 
 fn failed(error: BackupError) -> Failure {
     let exit = match &error {
-        BackupError::NoProgram { .. } => Exit::NotSetUp,
+        BackupError::NoProgram { .. } | BackupError::MayNotCreate => Exit::NotSetUp,
         BackupError::Store(_) => Exit::CannotReach,
         BackupError::Schema(MigrateError::Ahead { .. }) => Exit::VersionMismatch,
         _ => Exit::Failed,
@@ -271,17 +275,13 @@ impl Drop for ThrowAway {
     }
 }
 
-async fn verify(folder: &Path, out: Output) -> Result<(), Failure> {
+async fn verify(config: &Config, folder: &Path, on_server: bool, out: Output) -> Result<(), Failure> {
     let page = read(folder)?;
-    let place = ThrowAway(std::env::temp_dir().join(format!("deskgate-verify-{:032x}", rand::random::<u128>())));
-    let cluster = Cluster::start(cluster::Config::new(&place.0)).await;
-    let cluster = cluster.map_err(|error| Failure::new(Exit::NotSetUp, error.to_string()))?;
-    let sockets = cluster.socket_dir().to_owned();
-    let counted = tried(&cluster.url(), folder, &page).await;
-    cluster.stop().await;
-    // Nobody starts it again.
-    let _ = std::fs::remove_dir_all(sockets);
-    let differing = differences(&page.contents.tables, &counted?);
+    let counted = match on_server {
+        true => tried_on_server(config, folder, &page).await?,
+        false => tried_apart(config, folder, &page).await?,
+    };
+    let differing = differences(&page.contents.tables, &counted);
     out.result("backup-verified/1", &json!({ "backup": page, "differences": differing }), || {
         match differing.is_empty() {
             true => format!("Restored into a throw-away database, and every row is there:\n{}", in_it(&page)),
@@ -294,9 +294,50 @@ async fn verify(folder: &Path, out: Output) -> Result<(), Failure> {
     }
 }
 
-async fn tried(url: &str, folder: &Path, page: &Page) -> Result<Tables, Failure> {
-    let database = Database::new(url, None, None).map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
-    backup::restore(&database, &folder.join(DUMP), page.contents.taken_at, true).await.map_err(failed)?;
+/// What is in it by a cluster of its own, which is thrown away.
+async fn tried_apart(config: &Config, folder: &Path, page: &Page) -> Result<Tables, Failure> {
+    let place = ThrowAway(std::env::temp_dir().join(format!("deskgate-verify-{:032x}", rand::random::<u128>())));
+    let cluster = Cluster::start(cluster::Config::new(&place.0)).await.map_err(|error| {
+        let text = match &error {
+            ClusterError::NoBinaries { .. } if matches!(config.database_url(), Ok(Some(_))) => {
+                "no PostgreSQL server is installed here. Restore it on the server of database.url instead: add \
+                 --on-database-server"
+                    .to_owned()
+            }
+            error => error.to_string(),
+        };
+        Failure::new(Exit::NotSetUp, text)
+    })?;
+    let sockets = cluster.socket_dir().to_owned();
+    let database = Database::new(&cluster.url(), None, None);
+    let counted = match &database {
+        Ok(database) => tried(database, folder, page).await,
+        Err(error) => Err(Failure::new(Exit::Failed, error.to_string())),
+    };
+    cluster.stop().await;
+    // Nobody starts it again.
+    let _ = std::fs::remove_dir_all(sockets);
+    counted
+}
+
+/// What is in it by a database of its own beside the gateway's, which is dropped.
+async fn tried_on_server(config: &Config, folder: &Path, page: &Page) -> Result<Tables, Failure> {
+    let url = config.database_url().map_err(|error| Failure::new(Exit::NotSetUp, error.to_string()))?;
+    let url = url.ok_or_else(|| {
+        Failure::new(
+            Exit::NotSetUp,
+            "there is no server of yours: database.url is not set. Leave --on-database-server out",
+        )
+    })?;
+    let scratch = Scratch::create(&opened(&url, config)?).await.map_err(failed)?;
+    let counted = tried(scratch.database(), folder, page).await;
+    let dropped = scratch.remove().await.map_err(failed);
+    let counted = counted?;
+    dropped.map(|()| counted)
+}
+
+async fn tried(database: &Database, folder: &Path, page: &Page) -> Result<Tables, Failure> {
+    backup::restore(database, &folder.join(DUMP), page.contents.taken_at, true).await.map_err(failed)?;
     let (client, _driver) = database.connect().await.map_err(|error| failed(error.into()))?;
     backup::count(&client).await.map_err(failed)
 }

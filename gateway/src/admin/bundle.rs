@@ -15,7 +15,7 @@ use super::status::standing;
 use crate::config::Config;
 use crate::consent::Consent;
 use crate::descriptors::Descriptors;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::output::Output;
 use crate::support::Bundle;
 
@@ -51,7 +51,7 @@ pub async fn run(
         bundle.contents()
     );
     make.consent.ask(&question)?;
-    let failed = |error: std::io::Error| Failure::new(Exit::Failed, format!("{}: {error}", make.output.display()));
+    let failed = |error: std::io::Error| Failure::file(&make.output, &error);
     let mut options = std::fs::OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(0o600).open(&make.output).map_err(failed)?;
     file.write_all(bundle.text("Deskgate gateway").as_bytes()).map_err(failed)?;

@@ -19,6 +19,7 @@ use crate::domain::desktop::Desktop;
 use crate::domain::runs::seen;
 use crate::exit::{Exit, Failure};
 use crate::output::{Output, table};
+use crate::span::span;
 use crate::store::own_lists::{PlacedRun, SoughtRuns};
 
 /// `deskgate-gateway admin run …`
@@ -54,10 +55,16 @@ pub enum RunCommand {
         /// Accept that work is cut off in its middle: interrupt-runs. Not needed for a run that has not started
         #[arg(long, value_name = "RISK")]
         accept_risk: Option<String>,
-        /// Wait so many seconds for its end, at most 60; ends with 8 if there is none by then
-        #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=60))]
+        /// Wait for its end, at most so long, as in 30s, and at most 60s; ends with 8 if there is none by then
+        #[arg(long, value_name = "TIME", default_value = "0s", value_parser = up_to_a_minute)]
         wait: u32,
     },
+}
+
+/// Whole seconds that the gateway waits within one question.
+fn up_to_a_minute(text: &str) -> Result<u32, String> {
+    let seconds = u32::try_from(span(text)?.as_millis().div_ceil(1000)).unwrap_or(u32::MAX);
+    if seconds > 60 { Err("at most 60s".to_owned()) } else { Ok(seconds) }
 }
 
 /// What is asked about runs.

@@ -103,6 +103,14 @@ impl Database {
         })
     }
 
+    /// Another database of the same server and account.
+    pub(super) fn on_same_server(&self, name: &str) -> Self {
+        let mut other = self.clone();
+        other.config.dbname(name);
+        other.listen.dbname(name);
+        other
+    }
+
     /// The hosts it names, for logs. Never the password.
     pub fn host(&self) -> String {
         let hosts: Vec<_> = self.config.get_hosts().iter().map(host).collect();

@@ -104,6 +104,13 @@ pub struct Outstanding {
     pub resets: u32,
 }
 
+impl Application {
+    /// Whether its disabling is complete.
+    pub fn is_wound_up(&self) -> bool {
+        matches!(self.state, ApplicationState::Disabled | ApplicationState::Removed)
+    }
+}
+
 impl Outstanding {
     /// Whether nothing is waited for.
     pub fn is_none(&self) -> bool {

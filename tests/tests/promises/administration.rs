@@ -50,7 +50,7 @@ async fn the_administrator_lists_all_applications_and_runs_in_pages_and_ends_one
     let wrong = gateway.admin(&["run", "cancel", &started, "--accept-risk", "anything"]).await;
     assert_eq!(wrong.exit, 2, "{}", wrong.stderr);
     assert_eq!(text(&shop.run(&started).await, "/state"), "running");
-    gateway.admin(&["run", "cancel", &started, "--accept-risk", "interrupt-runs", "--wait", "30"]).await.ok();
+    gateway.admin(&["run", "cancel", &started, "--accept-risk", "interrupt-runs", "--wait", "30s"]).await.ok();
     let story = gateway.admin(&["run", "show", &started]).await.ok();
     assert_eq!((text(&story, "/schema"), text(&story, "/run/state")), ("run/1", "cancelled"));
 
@@ -87,6 +87,8 @@ async fn disabling_waits_for_a_desktop_that_is_away_and_is_completed_when_it_was
     let early = gateway.admin(&["app", "complete-disabling", "shop"]).await;
     assert_eq!(early.exit, 6, "{}", early.stderr);
     assert_eq!(gateway.admin(&["app", "remove", "shop"]).await.exit, 6);
+    let pending = gateway.admin(&["app", "complete-disabling", "shop", "--wait", "1500ms"]).await;
+    assert_eq!(pending.exit, 8, "as long as it is away nothing is complete: {}", pending.stderr);
 
     // The desktop never comes back: one command ends all of it.
     device.kill_9();

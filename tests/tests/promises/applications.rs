@@ -38,15 +38,8 @@ async fn an_application_is_disabled_and_removed_once_its_run_that_nobody_knew_th
         assert_eq!(refused.exit, 6, "{early:?}: {}", refused.stderr);
     }
 
-    let disabled = device.cli(&["app", "disable", "shop", "--yes"]).await.ok();
-    // Connected as it is, the device may have ended its run by now.
-    assert!(["disabling", "disabled"].contains(&text(&disabled, "/state")), "{disabled}");
-    assert_eq!(disabled["live_keys"], json!(0));
-    deskgate_tests::until("disabling to be complete", async || {
-        let said = device.cli(&["app", "complete-disabling", "shop"]).await;
-        if said.exit == 0 { Ok(()) } else { Err(said.stderr) }
-    })
-    .await;
+    let disabled = device.cli(&["app", "disable", "shop", "--wait", "2m", "--yes"]).await.ok();
+    assert_eq!((text(&disabled, "/state"), &disabled["live_keys"]), ("disabled", &json!(0)), "{disabled}");
     assert_eq!(device.cli(&["app", "remove", "shop", "--yes"]).await.ok()["state"], "removed");
     assert_eq!(device.cli(&["app", "list"]).await.ok()["applications"], json!([]));
     let removed = device.cli(&["app", "removed"]).await.ok();
@@ -77,12 +70,7 @@ async fn what_a_removed_application_did_is_exported_line_by_line_by_command_and_
         let run_id = backend.submit(&format!("again {number}")).await;
         device.cli(&["runs", "stop", &run_id, "--wait", "60s"]).await.ok();
     }
-    device.cli(&["app", "disable", "shop", "--yes"]).await.ok();
-    deskgate_tests::until("disabling to be complete", async || {
-        let said = device.cli(&["app", "complete-disabling", "shop"]).await;
-        if said.exit == 0 { Ok(()) } else { Err(said.stderr) }
-    })
-    .await;
+    device.cli(&["app", "disable", "shop", "--yes", "--wait", "2m"]).await.ok();
     device.cli(&["app", "remove", "shop", "--yes"]).await.ok();
 
     let file = folder.path().join("shop.jsonl");

@@ -76,7 +76,7 @@ async fn a_restored_gateway_executes_nothing_again_that_ran_since_and_says_of_wh
     let events = device.events(&running).await;
     assert_eq!(events.last().map(String::as_str), Some("run.awaiting_reconciliation"), "{events:?}");
     // The administrator ends one by an accepted risk; its effects stay possible.
-    gateway.admin(&["run", "cancel", &queued, "--accept-risk", "interrupt-runs", "--wait", "30"]).await.ok();
+    gateway.admin(&["run", "cancel", &queued, "--accept-risk", "interrupt-runs", "--wait", "30s"]).await.ok();
     assert_eq!(text(&backend.ended(&queued).await, "/state"), "cancelled");
 }
 
@@ -170,4 +170,41 @@ async fn a_backup_of_a_private_cluster_is_made_while_it_works_verified_and_a_dam
     std::fs::write(&dump, bytes).expect("writable");
     let damaged = gateway.command_line(&["backup", "verify", &at_rest]).await;
     assert!(damaged.exit == 1 && damaged.stderr.contains("damaged"), "{}", damaged.stderr);
+}
+
+#[tokio::test]
+async fn a_backup_is_verified_beside_the_gateways_own_database_which_is_left_as_it_was() {
+    let postgres = Postgres::alone().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let backup = place(&gateway, "backup");
+    gateway.command_line(&["backup", "create", &backup]).await.ok();
+    let databases = "SELECT datname FROM pg_database ORDER BY datname";
+    let before = postgres.rows(databases).await;
+    let verified = gateway.command_line(&["backup", "verify", "--on-database-server", &backup]).await.ok();
+    assert_eq!(verified["differences"], json!([]), "{verified}");
+    assert_eq!(postgres.rows(databases).await, before, "what was made for it is gone");
+
+    let page = std::path::Path::new(&backup).join("backup.json");
+    let text = std::fs::read_to_string(&page).expect("readable");
+    std::fs::write(&page, text.replace("\"devices\": 0", "\"devices\": 1")).expect("writable");
+    let differs = gateway.command_line(&["backup", "verify", "--on-database-server", &backup]).await;
+    assert_eq!(differs.exit, 10, "{}", differs.stderr);
+    assert!(differs.stdout.contains("devices: 0 rows, 1 in the backup"), "{}", differs.stdout);
+    assert_eq!(postgres.rows(databases).await, before, "also when something is missing");
+}
+
+#[tokio::test]
+async fn an_account_that_may_not_make_databases_is_told_so_and_what_to_do() {
+    let postgres = Postgres::alone().await.as_owner_only().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let backup = place(&gateway, "backup");
+    gateway.command_line(&["backup", "create", &backup]).await.ok();
+    let refused = gateway.command_line(&["backup", "verify", "--on-database-server", &backup]).await;
+    assert_eq!(refused.exit, 3, "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("may not create databases") && refused.stderr.contains("CREATEDB"),
+        "{}",
+        refused.stderr
+    );
+    gateway.command_line(&["backup", "verify", &backup]).await.ok();
 }

@@ -118,9 +118,15 @@ async fn a_device_that_is_revoked_while_it_is_away_leaves_no_run_waiting() {
 
     device.start().await;
     because(&device, "does not accept this device's key").await;
-    let paired_again = device.cli(&["identity", "export", device.folder().join("again.json").to_str().unwrap()]).await;
-    paired_again.ok();
-    let refused = gateway.admin(&["device", "add", device.folder().join("again.json").to_str().unwrap()]).await;
+    let again = device.folder().join("again.json");
+    let again = again.to_str().expect("a plain name");
+    device.cli(&["identity", "export", again]).await.ok();
+    let overwritten = device.cli(&["identity", "export", again]).await;
+    assert!(
+        overwritten.exit == 1 && overwritten.stderr.contains("there already, and is not overwritten"),
+        "{overwritten:?}"
+    );
+    let refused = gateway.admin(&["device", "add", again]).await;
     assert_eq!(refused.exit, 6, "a revoked key stays refused: {}", refused.stderr);
 
     // One command on the desktop is all it takes to begin anew.

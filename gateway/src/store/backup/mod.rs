@@ -7,15 +7,18 @@
 //! | `programs` | finds the programs, and runs them |
 //! | `take` | a dump, and what stood in the tables in that moment |
 //! | `put_back` | a dump back into a database |
+//! | `scratch` | a database beside the gateway's that is thrown away |
 
 mod programs;
 mod put_back;
+mod scratch;
 mod take;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub use put_back::{Restored, in_use, is_empty, restore};
+pub use scratch::Scratch;
 pub use take::{Contents, count, take};
 
 use super::Error;
@@ -54,6 +57,12 @@ pub enum BackupError {
     /// The address holds something that no file for those programs can.
     #[error("the database's address cannot be handed to pg_dump: {0}")]
     Address(&'static str),
+    /// The gateway's account has no right to make a database.
+    #[error(
+        "the account in database.url may not create databases. Allow it (ALTER ROLE … CREATEDB), or verify where a \
+         PostgreSQL server is installed, without --on-database-server"
+    )]
+    MayNotCreate,
     /// The database.
     #[error(transparent)]
     Store(#[from] Error),

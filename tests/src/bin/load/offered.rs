@@ -63,7 +63,7 @@ pub(crate) async fn submit(caller: &Backend) -> Answered {
             Answered::NotNow(answer.status.as_u16())
         }
         Ok(answer) => Answered::Dishonestly(format!("{} {}", answer.status, answer.body)),
-        Err(error) => Answered::Dishonestly(format!("no answer: {error}")),
+        Err(error) => Answered::Dishonestly(format!("no answer: {:#}", anyhow::Error::from(error))),
     }
 }
 
