@@ -14,8 +14,8 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-use super::first_bytes::FirstBytes;
 use super::guest::Guest;
+use super::heads::Heads;
 use super::server::Limits;
 use super::stall::Streams;
 use super::unread::Unread;
@@ -29,7 +29,7 @@ pub(super) struct Protocol {
     http: auto::Builder<Streams>,
     tls: Option<Tls>,
     time_for_handshake: Duration,
-    time_for_first_bytes: Duration,
+    time_for_head: Duration,
     time_unread: Duration,
     time_idle: Duration,
 }
@@ -38,7 +38,8 @@ impl Protocol {
     pub(super) fn new(limits: &Limits, tls: Option<Tls>) -> Self {
         let mut http = auto::Builder::new(Streams { patience: limits.unread });
         let head_bytes = limits.head_bytes + HEAD_MARGIN;
-        http.http1().timer(TokioTimer::new()).header_read_timeout(limits.head).max_buf_size(head_bytes);
+        // See [`Heads`].
+        http.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(head_bytes);
         http.http2()
             .timer(TokioTimer::new())
             .max_concurrent_streams(limits.streams)
@@ -47,9 +48,9 @@ impl Protocol {
             .max_local_error_reset_streams(Some(MAX_RESETS))
             .keep_alive_interval(Some(limits.head / 2))
             .keep_alive_timeout(limits.head);
-        let (time_for_handshake, time_for_first_bytes) = (limits.handshake, limits.head / 2);
+        let (time_for_handshake, time_for_head) = (limits.handshake, limits.head);
         let (time_unread, time_idle) = (limits.unread, limits.idle);
-        Self { http, tls, time_for_handshake, time_for_first_bytes, time_unread, time_idle }
+        Self { http, tls, time_for_handshake, time_for_head, time_unread, time_idle }
     }
 
     /// Serves a connection to its end. Told to stop, it finishes what is under way.
@@ -71,12 +72,14 @@ impl Protocol {
         guest: Guest,
         stop: CancellationToken,
     ) {
-        let stream = Unread::new(FirstBytes::new(stream, self.time_for_first_bytes), self.time_unread);
         let under_way = guest.under_way.clone();
+        let stream = Unread::new(Heads::new(stream, under_way.clone(), self.time_for_head), self.time_unread);
         let connection =
             self.http.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(guest));
         let mut connection = pin!(connection);
         let ended = tokio::select! {
+            // First of all: what has come by now is answered, also when the time is up.
+            biased;
             ended = connection.as_mut() => ended,
             () = stop.cancelled() => {
                 connection.as_mut().graceful_shutdown();

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`server`] | the accept loop: time limits, connection limits, graceful stop |
 //! | `connection` | one connection: TLS, HTTP/1.1 or HTTP/2 |
-//! | `first_bytes` | a connection that must begin in time |
+//! | `heads` | a connection whose requests must begin in time |
 //! | `unread` `stall` | a connection, and a stream of HTTP/2, whose peer must take what is sent |
 //! | `outgoing` `under_way` | the body of an answer, and whether a connection has any |
 //! | [`guest`] `forwarded` `sources` | where a caller is, and how much it has under way |
@@ -34,9 +34,9 @@ mod deliveries;
 mod endpoints;
 pub mod error;
 mod events;
-mod first_bytes;
 mod forwarded;
 pub mod guest;
+mod heads;
 pub mod hosted;
 mod html;
 mod incoming;

@@ -28,13 +28,14 @@ pub(super) const MAX_HEAD: usize = 32 * 1024;
 pub struct Limits {
     /// Time for a TLS handshake.
     pub handshake: Duration,
-    /// Time for the head of a request.
+    /// Time for the head of a request, from its first byte.
     pub head: Duration,
     /// Time for the body of a request.
     pub body: Duration,
     /// Time for the peer to take some of what is sent to it; on a stream of HTTP/2, twice that at most.
     pub unread: Duration,
-    /// Time that a connection of HTTP/2 is kept with nothing under way. (One of HTTP/1.1 has the time for a head.)
+    /// Time that a connection is kept with nothing under way. Longer than callers and proxies usually keep one for later (Go's
+    /// and reqwest's pools 90 s, Caddy's 2 min): whoever closes first never closes on a request that is under way.
     pub idle: Duration,
     /// Bytes of the head of a request.
     pub head_bytes: usize,
@@ -57,7 +58,7 @@ impl Limits {
         head: Duration::from_secs(10),
         body: Duration::from_secs(30),
         unread: Duration::from_secs(30),
-        idle: Duration::from_secs(60),
+        idle: Duration::from_secs(150),
         head_bytes: MAX_HEAD,
         connections: 10_000,
         connections_per_source: 2_000,

@@ -12,6 +12,8 @@ pub(super) struct UnderWay(Arc<Mutex<Count>>);
 #[derive(Debug)]
 struct Count {
     requests: usize,
+    /// Those that ever began.
+    begun: u64,
     /// When the last one ended, or the connection began.
     since: Instant,
 }
@@ -22,15 +24,28 @@ pub(super) struct OneMore(UnderWay);
 
 impl Default for UnderWay {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(Count { requests: 0, since: Instant::now() })))
+        Self(Arc::new(Mutex::new(Count { requests: 0, begun: 0, since: Instant::now() })))
     }
 }
 
 impl UnderWay {
     /// One more request.
     pub(super) fn enter(&self) -> OneMore {
-        self.count().requests += 1;
+        let mut count = self.count();
+        count.requests += 1;
+        count.begun += 1;
+        drop(count);
         OneMore(self.clone())
+    }
+
+    /// How many ever began.
+    pub(super) fn begun(&self) -> u64 {
+        self.count().begun
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.count().requests == 0
     }
 
     /// Waits until nothing was under way for so long.

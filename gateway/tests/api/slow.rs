@@ -47,6 +47,30 @@ async fn whoever_does_not_finish_a_head_is_closed_within_fifteen_seconds() {
     world.stop().await;
 }
 
+#[tokio::test]
+async fn a_connection_is_kept_for_later_and_each_head_on_it_has_its_time_from_its_first_byte() {
+    let world = World::new().await;
+    let head = Duration::from_secs(1);
+    let door = Door::open(world.store(), Limits { head, ..Limits::default() }).await;
+    let mut raw = Raw::connect(door.address).await;
+    for _ in 0..2 {
+        assert!(raw.say("GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n").await);
+        raw.hear_until(|heard| heard.contains("not_found")).await;
+        tokio::time::sleep(head * 2).await;
+    }
+    let began = Instant::now();
+    assert!(raw.say("GET /nowhere HTTP/1.1\r\nHost:").await);
+    assert_eq!(raw.hear().await, "", "half a head is answered by the end of the connection");
+    assert!(began.elapsed() >= head / 2 && began.elapsed() < Limits::default().idle / 2, "{:?}", began.elapsed());
+
+    let door = Door::open(world.store(), Limits { idle: head, ..Limits::default() }).await;
+    let mut raw = Raw::connect(door.address).await;
+    assert!(raw.say("GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n").await);
+    raw.hear_until(|heard| heard.contains("not_found")).await;
+    assert_eq!(raw.hear().await, "", "and it is not kept for ever");
+    world.stop().await;
+}
+
 fn head(world: &World, length: usize) -> String {
     format!(
         "POST {} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: anna\r\nIdempotency-Key: slow\r\n\

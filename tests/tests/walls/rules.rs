@@ -270,6 +270,7 @@ pub(crate) const PARTS: [Part; 3] = [
                     "deskgate_gateway::output",
                     "deskgate_gateway::man",
                     "deskgate_gateway::consent",
+                    "deskgate_gateway::span",
                 ],
                 rooms: &["lib", "main", "cli"],
                 rule: "both command lines share exit codes and output",

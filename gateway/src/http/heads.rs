@@ -1,0 +1,135 @@
+//! A connection whose requests must begin in time.
+//!
+//! Which version of HTTP a client speaks is found out from its first bytes, and nobody else waits with a clock for those. And
+//! the HTTP stack's own clock for a head of HTTP/1.1 runs from the end of the request before, so that it would also close
+//! connections that are only kept for later, maybe in the moment in which a request is under way to them. The clock here
+//! begins with a head's first byte.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::under_way::UnderWay;
+
+/// What an HTTP/2 connection begins with (RFC 9113, section 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A stream whose reads fail when a head does not come in time.
+pub(super) struct Heads<S> {
+    stream: S,
+    under_way: UnderWay,
+    /// Time for a head; half of it for the first bytes.
+    time: Duration,
+    version: Version,
+    clock: Option<Clock>,
+}
+
+enum Version {
+    /// So many bytes were read, and are the beginning of [`PREFACE`].
+    Unknown {
+        alike: usize,
+    },
+    One,
+    /// Whose stack pings, and so notices who says nothing.
+    Two,
+}
+
+/// Until when something must have come.
+struct Clock {
+    ends: Instant,
+    /// The requests that had begun when it began: with one more, the head is there.
+    begun: u64,
+    /// Made when there is something to wait for; most heads come at once.
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Heads<S> {
+    /// A stream on which these requests are under way.
+    pub(super) fn new(stream: S, under_way: UnderWay, time: Duration) -> Self {
+        let clock = Clock { ends: Instant::now() + time / 2, begun: 0, sleep: None };
+        Self { stream, under_way, time, version: Version::Unknown { alike: 0 }, clock: Some(clock) }
+    }
+
+    /// Hears what was read.
+    fn note(&mut self, bytes: &[u8]) {
+        match self.version {
+            Version::Unknown { alike } => {
+                let expected = PREFACE.get(alike..).unwrap_or_default();
+                if !expected.starts_with(bytes) {
+                    self.version = Version::One;
+                    self.begin(self.under_way.begun());
+                } else if expected.len() == bytes.len() {
+                    (self.version, self.clock) = (Version::Two, None);
+                } else {
+                    self.version = Version::Unknown { alike: alike + bytes.len() };
+                }
+            }
+            Version::One => {
+                let begun = self.under_way.begun();
+                let runs = self.clock.as_ref().is_some_and(|clock| clock.begun == begun);
+                if !runs && self.under_way.is_quiet() {
+                    self.begin(begun);
+                }
+            }
+            Version::Two => {}
+        }
+    }
+
+    fn begin(&mut self, begun: u64) {
+        self.clock = Some(Clock { ends: Instant::now() + self.time, begun, sleep: None });
+    }
+
+    /// Whether the time is up, now that there is nothing to read.
+    fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.clock.as_ref().is_some_and(|clock| clock.begun != self.under_way.begun()) {
+            self.clock = None;
+        }
+        let Some(Clock { ends, sleep, .. }) = &mut self.clock else { return false };
+        let sleep = sleep.get_or_insert_with(|| Box::pin(sleep_until(*ends)));
+        sleep.as_mut().poll(cx).is_ready()
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Heads<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        match Pin::new(&mut self.stream).poll_read(cx, buf) {
+            Poll::Ready(Ok(())) => {
+                self.note(&buf.filled()[before..]);
+                Poll::Ready(Ok(()))
+            }
+            Poll::Pending if self.is_late(cx) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            other => other,
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Heads<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
