@@ -28,6 +28,8 @@ pub struct Device {
     program: PathBuf,
     /// What its agent is started through.
     through: Vec<String>,
+    /// Further variables in its agent's environment.
+    environment: Vec<(String, String)>,
     /// What stands between it and its gateway, once it is paired with one.
     line: Option<Proxy>,
 }
@@ -74,7 +76,14 @@ impl Device {
     pub fn new() -> Self {
         let folder = TempDir::with_prefix("deskgate-dev-").expect("a temporary folder");
         std::fs::create_dir(folder.path().join("person")).expect("a fresh folder");
-        Self { folder, process: None, program: binaries::agent(), through: Vec::new(), line: None }
+        Self {
+            folder,
+            process: None,
+            program: binaries::agent(),
+            through: Vec::new(),
+            environment: Vec::new(),
+            line: None,
+        }
     }
 
     /// A device in built-in mode, with its gateway up.
@@ -129,6 +138,11 @@ impl Device {
     /// say, in a network of its own.
     pub fn start_through(&mut self, command: &[String]) {
         self.through = command.to_vec();
+    }
+
+    /// Its agent is started with these variables in its environment from now on, and with none that it was given before.
+    pub fn set_environment(&mut self, environment: Vec<(String, String)>) {
+        self.environment = environment;
     }
 
     /// Its program is exchanged for one of another version: what is started from now on is that one.
@@ -188,10 +202,16 @@ impl Device {
     }
 
     fn agent(&self) -> Command {
-        let Some((first, arguments)) = self.through.split_first() else { return self.command() };
-        let mut command = process::command(Path::new(first), &self.folder.path().join("person"));
-        command.args(arguments).arg(&self.program);
-        self.in_its_environment(command)
+        let mut command = match self.through.split_first() {
+            None => self.command(),
+            Some((first, arguments)) => {
+                let mut command = process::command(Path::new(first), &self.folder.path().join("person"));
+                command.args(arguments).arg(&self.program);
+                self.in_its_environment(command)
+            }
+        };
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
     }
 
     fn in_its_environment(&self, mut command: Command) -> Command {

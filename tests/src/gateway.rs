@@ -138,6 +138,11 @@ impl GatewayProcess {
         self.program = binaries::of_version(&binaries::gateway(), version);
     }
 
+    /// What is started from now on has these variables in its environment, and none that it was given before.
+    pub fn set_environment(&mut self, environment: Vec<(String, String)>) {
+        self.environment = environment;
+    }
+
     /// Starts the process without waiting for anything.
     fn spawn(&self) -> Process {
         let mut command = self.command();

@@ -24,6 +24,8 @@
 //! | [`stream`] | a backend that follows a run by its event stream |
 //! | [`control`] | what it asks for beyond runs: conversations, stops, resets |
 //! | [`browser`] | a real browser for the device's management pages |
+//! | [`disk`] | a file system of a folder's own, which can be filled |
+//! | [`told`] | what a program's system tells it: another time, and that nothing can be made durable |
 //! | [`folder`] | a working folder with known content, and scripts for the scripted assistant |
 //! | [`model`] | a model provider that others wrote, told what to answer |
 //! | [`tool_server`] | an MCP server that others wrote |
@@ -47,6 +49,7 @@ pub mod browser;
 mod bus;
 pub mod control;
 pub mod device;
+pub mod disk;
 pub mod folder;
 pub mod gateway;
 pub mod island;
@@ -66,6 +69,7 @@ pub mod sshd;
 pub mod stream;
 #[path = "../../gateway/tests/support/template.rs"]
 mod template;
+pub mod told;
 pub mod tool_server;
 pub mod visitor;
 pub mod wait;

@@ -122,8 +122,25 @@ impl Postgres {
 
     /// Starts a stopped server on the same data, at the same address.
     pub async fn start(&self) {
+        self.start_from(None).await;
+    }
+
+    /// As [`Postgres::start`], from programs in a folder.
+    pub async fn start_from(&self, bin_dir: Option<PathBuf>) {
         let mut cluster = self.server.cluster.lock().await;
-        *cluster = Some(Cluster::start(Config::new(self.server.folder.path())).await.expect("it ran before"));
+        let config = Config { bin_dir, ..Config::new(self.server.folder.path()) };
+        *cluster = Some(Cluster::start(config).await.expect("it ran before"));
+    }
+
+    /// The program that the server is.
+    pub async fn program(&self) -> PathBuf {
+        let first = self.processes().await[0];
+        std::fs::read_link(format!("/proc/{first}/exe")).expect("it runs")
+    }
+
+    /// The folder with everything that the server has on disk.
+    pub fn data_dir(&self) -> PathBuf {
+        self.server.folder.path().join("postgres")
     }
 
     /// Locks the rows of a table, as somebody with a long transaction does.

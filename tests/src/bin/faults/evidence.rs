@@ -37,7 +37,7 @@ pub(crate) struct Evidence {
     pub(crate) listed: BTreeMap<usize, Vec<String>>,
     /// What a false server wrote when it let a device in.
     pub(crate) impostor: Vec<String>,
-    /// What the agents wrote down when they began to execute a run.
+    /// What the agents wrote down when they began to execute a run, in the order of their logs.
     pub(crate) executions: Vec<Execution>,
     /// Secrets that were found where they must not be, and how many were looked for.
     pub(crate) leaked: Vec<String>,
@@ -53,8 +53,6 @@ pub(crate) struct Evidence {
 pub(crate) struct Execution {
     pub(crate) run_id: String,
     pub(crate) attempt: u64,
-    /// When it began, in microseconds since 1970 by that log.
-    pub(crate) at_unix_us: u64,
 }
 
 /// A job, and what became of its acceptance.
@@ -118,14 +116,9 @@ pub(crate) async fn gather(business: &Arc<Business>, logs: &[(String, String)]) 
 
 /// A line that says that an execution began.
 fn execution(line: &str) -> Option<Execution> {
-    let (before, fields) = line.split_once("execution began ")?;
+    let (_, fields) = line.split_once("execution began ")?;
     let field = |name: &str| fields.split_whitespace().find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
-    let at = before.split_whitespace().next()?.parse::<deskgate_protocol::Timestamp>().ok()?;
-    Some(Execution {
-        run_id: field("run_id")?.to_owned(),
-        attempt: field("attempt")?.parse().ok()?,
-        at_unix_us: u64::try_from(at.0.as_microsecond()).ok()?,
-    })
+    Some(Execution { run_id: field("run_id")?.to_owned(), attempt: field("attempt")?.parse().ok()? })
 }
 
 /// Identifiers of a table, as [`bare`] writes them.
@@ -250,7 +243,7 @@ mod tests {
     fn the_beginning_of_an_execution_is_read_from_a_log() {
         let line = "2026-11-22T17:07:59.965737Z  INFO execution began run_id=run_01a2 attempt=3";
         let read = execution(line).expect("it is one");
-        assert_eq!((read.run_id.as_str(), read.attempt, read.at_unix_us % 1_000_000), ("run_01a2", 3, 965_000));
+        assert_eq!((read.run_id.as_str(), read.attempt), ("run_01a2", 3));
         assert_eq!(execution("2026-11-22T17:07:59.965737Z  INFO something else"), None);
     }
 }

@@ -34,6 +34,14 @@ pub(crate) enum Kind {
     F11,
     /// Somebody else has the runs locked, or every connection that PostgreSQL has.
     F12,
+    /// Statements and commits fail by chance, as those do that lost a race.
+    F13,
+    /// The disk under PostgreSQL is full.
+    F14,
+    /// Nothing that PostgreSQL writes can be made durable.
+    F15,
+    /// The disk under a device's home is full.
+    F16,
     /// The line between a device and its gateway passes nothing, and says nothing.
     F17,
     /// That line passes in one direction only.
@@ -44,6 +52,10 @@ pub(crate) enum Kind {
     F20,
     /// That line is narrow.
     F21,
+    /// A gateway's computer tells another time.
+    F22,
+    /// A device's does.
+    F23,
     /// The model answers as it should not, or not at all.
     F24,
     /// The receiver of callbacks does.
@@ -52,6 +64,8 @@ pub(crate) enum Kind {
     F27,
     /// A second agent has the same key.
     F28,
+    /// A device comes in that speaks an older or a newer protocol, or is of another version.
+    F29,
     /// A caller is cut off in the middle of its request or of the answer.
     F30,
     /// A key, an application or a device is revoked while it works.
@@ -81,7 +95,7 @@ impl Kind {
     ];
 
     /// Every kind that can be struck.
-    pub(crate) const ALL: [Self; 26] = [
+    pub(crate) const ALL: [Self; 33] = [
         Self::F1,
         Self::F2,
         Self::F3,
@@ -94,15 +108,22 @@ impl Kind {
         Self::F10,
         Self::F11,
         Self::F12,
+        Self::F13,
+        Self::F14,
+        Self::F15,
+        Self::F16,
         Self::F17,
         Self::F18,
         Self::F19,
         Self::F20,
         Self::F21,
+        Self::F22,
+        Self::F23,
         Self::F24,
         Self::F26,
         Self::F27,
         Self::F28,
+        Self::F29,
         Self::F30,
         Self::F31,
         Self::F32,
@@ -125,15 +146,22 @@ impl Kind {
             Self::F10 => "kill -9 of PostgreSQL",
             Self::F11 => "PostgreSQL stands still",
             Self::F12 => "locked or full database",
+            Self::F13 => "statements lose races",
+            Self::F14 => "disk of PostgreSQL full",
+            Self::F15 => "PostgreSQL cannot sync",
+            Self::F16 => "disk of a device full",
             Self::F17 => "line silently cut",
             Self::F18 => "line cut one way",
             Self::F19 => "line reset",
             Self::F20 => "line loses packets",
             Self::F21 => "line of 64 kbit/s",
+            Self::F22 => "wrong clock of a gateway",
+            Self::F23 => "wrong clock of a device",
             Self::F24 => "model out of order",
             Self::F26 => "receiver out of order",
             Self::F27 => "everything comes repeatedly",
             Self::F28 => "a second agent with the same key",
+            Self::F29 => "a device of another version",
             Self::F30 => "caller cut off",
             Self::F31 => "revoked while at work",
             Self::F32 => "no more files",
@@ -168,12 +196,14 @@ impl Kind {
             // On both sides of a lease of five seconds.
             Self::F7 | Self::F8 => (1000, 12_000),
             Self::F11 => (3000, 12_000),
-            Self::F12 => (3000, 8000),
+            Self::F12 | Self::F13 | Self::F14 | Self::F15 | Self::F16 => (3000, 8000),
+            // Longer than a lease of five seconds, most of them.
+            Self::F22 | Self::F23 => (4000, 9000),
             Self::F17 | Self::F18 => (4500, 8000),
             Self::F20 | Self::F21 => (4000, 9000),
             Self::F24 => (800, 3500),
             Self::F26 => (500, 3500),
-            Self::F28 | Self::F32 => (2000, 4000),
+            Self::F28 | Self::F29 | Self::F32 => (2000, 4000),
             Self::F33 => (3000, 7000),
             Self::F34 => (2000, 6000),
             Self::F4 | Self::F9 | Self::F10 | Self::F19 | Self::F27 | Self::F30 | Self::F31 => (0, 0),

@@ -9,7 +9,7 @@ use crate::plan::Kind;
 use crate::scene::office::Receipt;
 
 /// What can lose the outcome of an attempt between the answer and its commit.
-const LOSES: [Kind; 13] = [
+const LOSES: [Kind; 17] = [
     Kind::F1,
     Kind::F2,
     Kind::F3,
@@ -19,6 +19,11 @@ const LOSES: [Kind; 13] = [
     Kind::F10,
     Kind::F11,
     Kind::F12,
+    Kind::F13,
+    Kind::F14,
+    Kind::F15,
+    // The gateway is stopped and started, as by F4.
+    Kind::F22,
     Kind::F26,
     Kind::F32,
     Kind::F33,

@@ -89,7 +89,7 @@ impl Violation {
 type Check = fn(&Witnesses) -> Vec<Violation>;
 
 /// The invariants that are judged, with what each says for people.
-pub(crate) const CHECKS: [(&str, &str, Check); 28] = [
+pub(crate) const CHECKS: [(&str, &str, Check); 29] = [
     ("I1", "every accepted run is readable from every replica", accepted::check),
     ("I2", "one final state, which never changes", outcomes::check),
     ("I3", "no effect twice without a decision", effects::check),
@@ -121,6 +121,7 @@ pub(crate) const CHECKS: [(&str, &str, Check); 28] = [
     ),
     ("F11", "a database that stands still is answered for within three seconds", promised::nobody_hangs),
     ("F12", "readiness says that no connection is left", promised::readiness_says_so),
+    ("F15", "nothing is accepted that is not on the disk", promised::nothing_unsynced_is_accepted),
     ("F17", "both ends notice a silent line within three heartbeats", promised::silence_is_noticed),
 ];
 

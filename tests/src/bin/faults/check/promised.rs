@@ -95,6 +95,26 @@ pub(super) fn readiness_says_so(witnesses: &Witnesses) -> Vec<Violation> {
         .collect()
 }
 
+/// F15: nothing is accepted that is not on the disk. What was asked for before may be there already.
+pub(super) fn nothing_unsynced_is_accepted(witnesses: &Witnesses) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for strike in struck(witnesses, Kind::F15) {
+        let [from, to] = strike.noticed_ms[..] else { continue };
+        let (from, to) = (strike.begun + from * 1000, strike.begun + to * 1000);
+        let asked = |job| witnesses.calls.iter().filter(move |call| call.asked.job() == Some(job));
+        for call in
+            witnesses.calls.iter().filter(|call| call.status == Some(202) && call.begun >= from && call.ended <= to)
+        {
+            let Some(job) = call.asked.job() else { continue };
+            if asked(job).all(|call| call.begun >= from) {
+                let text = format!("{job} of {} was accepted while nothing could be made durable", call.caller);
+                violations.push(Violation::of("F15", call.begun, text));
+            }
+        }
+    }
+    violations
+}
+
 /// F17 and F18: agent and gateway both notice.
 pub(super) fn silence_is_noticed(witnesses: &Witnesses) -> Vec<Violation> {
     let both = struck(witnesses, Kind::F17).chain(struck(witnesses, Kind::F18));
@@ -110,7 +130,7 @@ pub(super) fn silence_is_noticed(witnesses: &Witnesses) -> Vec<Violation> {
 mod tests {
     use super::super::told::{call, calls, done, read, run, submit, texts};
     use super::*;
-    use crate::history::Followed;
+    use crate::history::{Followed, Seen};
     use crate::plan::Planned;
 
     fn strike(kind: Kind, noticed_ms: &[u64]) -> Strike {
@@ -157,6 +177,21 @@ mod tests {
         rolled.followed.push(followed(&Connection { was_told: false, ..told }));
         let found = texts(&rolls(&rolled));
         assert!(found.contains("took 3 tries") && found.contains("ended without a word"), "{found}");
+    }
+
+    #[test]
+    fn what_is_accepted_and_not_on_the_disk_is_found() {
+        let told = |first, at| {
+            let mut accepted = call("a", at, submit("j"), run("r", "queued"));
+            accepted.status = Some(202);
+            let mut asked = call("a", first, submit("j"), Seen::Nothing);
+            asked.status = None;
+            let strike = Strike { healed: 90_000_000, ..strike(Kind::F15, &[2000, 5000]) };
+            Witnesses { strikes: vec![strike], ..calls(&[asked, accepted]) }
+        };
+        assert_eq!(nothing_unsynced_is_accepted(&told(3_000_000, 6_000_000)), []);
+        assert_eq!(nothing_unsynced_is_accepted(&told(1_000_000, 3_500_000)), [], "it may have been there already");
+        assert!(texts(&nothing_unsynced_is_accepted(&told(3_000_000, 3_500_000))).contains("j of a was accepted"));
     }
 
     #[test]

@@ -5,12 +5,16 @@ mod agent;
 mod caller;
 mod crash;
 mod database;
+mod disk;
 mod line;
 mod model;
 pub(crate) mod points;
+mod races;
 mod receiver;
 mod replica;
+mod time;
 mod together;
+mod version;
 
 use std::time::Duration;
 
@@ -32,7 +36,8 @@ pub(crate) struct Strike {
     pub(crate) healed: u64,
     /// What exactly was done, and what shows it; or why it cannot be shown.
     pub(crate) proof: Result<String, String>,
-    /// After how many milliseconds each side noticed, where somebody must.
+    /// After how many milliseconds each side noticed, where somebody must; of F15, when syncing began to fail, and when it
+    /// did not any more.
     pub(crate) noticed_ms: Vec<u64>,
 }
 
@@ -78,15 +83,22 @@ async fn strike_one(caller: &mut Caller, planned: &Planned) -> Strike {
         Kind::F10 => database::kill(&scene).await.map(Struck::from),
         Kind::F11 => database::freeze(&scene, planned).await,
         Kind::F12 => database::take(&scene, planned).await,
+        Kind::F13 => races::lose(&scene, planned).await.map(Struck::from),
+        Kind::F14 => disk::of_the_database(&scene, planned).await.map(Struck::from),
+        Kind::F15 => disk::that_does_not_sync(&scene, planned).await,
+        Kind::F16 => disk::of_a_device(&scene, planned).await.map(Struck::from),
         Kind::F17 => line::freeze(&scene, planned).await,
         Kind::F18 => line::freeze_one_way(&scene, planned).await,
         Kind::F19 => line::reset(&scene, planned).await.map(Struck::from),
         Kind::F20 => line::lose(&scene, planned).await.map(Struck::from),
         Kind::F21 => line::narrow(&scene, planned).await.map(Struck::from),
+        Kind::F22 => time::of_a_gateway(&scene, planned).await.map(Struck::from),
+        Kind::F23 => time::of_a_device(&scene, planned).await.map(Struck::from),
         Kind::F24 => model::disturb(&scene, planned).await.map(Struck::from),
         Kind::F26 => receiver::disturb(&scene, planned).await.map(Struck::from),
         Kind::F27 => caller::repeat(caller, planned).await.map(Struck::from),
         Kind::F28 => agent::twin(&scene, planned).await.map(Struck::from),
+        Kind::F29 => version::mismatch(&scene, planned).await.map(Struck::from),
         Kind::F30 => caller::cut_off(caller, planned).await.map(Struck::from),
         Kind::F31 => access::revoke(caller, planned).await,
         Kind::F32 => replica::starve(&scene, planned).await.map(Struck::from),
