@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 /// How long a process that has just begun may take to come by any point at all.
 const BEGINS: Duration = Duration::from_secs(20);
 /// Points that are tried.
-const TRIES: usize = 4;
+const TRIES: usize = 10;
 
 /// If it is set, only points whose name contains it.
 const POINTS: &str = "POINTS";
