@@ -95,6 +95,7 @@ impl Protocol {
                 }
             }
         };
+        under_way.end();
         if let Err(error) = ended {
             tracing::debug!(%error, "a connection ended");
         }

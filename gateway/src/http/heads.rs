@@ -133,3 +133,62 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Heads<S> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const TIME: Duration = Duration::from_millis(100);
+
+    /// A stream with a client, and what is under way on it.
+    fn connection() -> (Heads<DuplexStream>, DuplexStream, UnderWay) {
+        let (ours, theirs) = duplex(64);
+        let under_way = UnderWay::default();
+        (Heads::new(ours, under_way.clone(), TIME), theirs, under_way)
+    }
+
+    /// What comes next: a byte, a failure, or nothing for longer than a head may take.
+    async fn next(heads: &mut Heads<DuplexStream>) -> Option<io::ErrorKind> {
+        match timeout(TIME * 3, heads.read_u8()).await {
+            Ok(read) => read.err().map(|error| error.kind()),
+            Err(_) => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_head_that_stops_is_late_and_a_connection_that_waits_for_the_next_is_not() {
+        let (mut heads, mut client, under_way) = connection();
+        client.write_all(b"G").await.expect("there is room");
+        assert_eq!(next(&mut heads).await, None);
+        drop(under_way.enter());
+        assert_eq!(next(&mut heads).await, None, "nothing was begun");
+        client.write_all(b"G").await.expect("there is room");
+        assert_eq!(next(&mut heads).await, None);
+        assert_eq!(next(&mut heads).await, Some(io::ErrorKind::TimedOut));
+    }
+
+    #[tokio::test]
+    async fn whoever_says_nothing_at_first_is_late() {
+        let (mut heads, _client, _under_way) = connection();
+        assert_eq!(next(&mut heads).await, Some(io::ErrorKind::TimedOut));
+    }
+
+    #[tokio::test]
+    async fn what_a_connection_became_has_no_heads() {
+        let (mut heads, mut client, under_way) = connection();
+        client.write_all(b"GG").await.expect("there is room");
+        assert_eq!(next(&mut heads).await, None);
+        drop(under_way.enter());
+        // What it became speaks before the end of HTTP was noticed.
+        assert_eq!(next(&mut heads).await, None);
+        under_way.end();
+        for _ in 0..2 {
+            assert_eq!(next(&mut heads).await, None);
+            client.write_all(b"x").await.expect("there is room");
+            assert_eq!(next(&mut heads).await, None);
+        }
+    }
+}

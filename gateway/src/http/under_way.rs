@@ -14,6 +14,8 @@ struct Count {
     requests: usize,
     /// Those that ever began.
     begun: u64,
+    /// Nothing more is asked.
+    ended: bool,
     /// When the last one ended, or the connection began.
     since: Instant,
 }
@@ -24,7 +26,7 @@ pub(super) struct OneMore(UnderWay);
 
 impl Default for UnderWay {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(Count { requests: 0, begun: 0, since: Instant::now() })))
+        Self(Arc::new(Mutex::new(Count { requests: 0, begun: 0, ended: false, since: Instant::now() })))
     }
 }
 
@@ -38,14 +40,22 @@ impl UnderWay {
         OneMore(self.clone())
     }
 
-    /// How many ever began.
+    /// How many ever began; one more when nothing more is asked.
     pub(super) fn begun(&self) -> u64 {
         self.count().begun
     }
 
-    /// Whether nothing is under way.
+    /// Whether nothing is under way, and something may be asked.
     pub(super) fn is_quiet(&self) -> bool {
-        self.count().requests == 0
+        let count = self.count();
+        count.requests == 0 && !count.ended
+    }
+
+    /// Nothing more is asked: the connection has ended, or became something else (RFC 9110, section 7.8).
+    pub(super) fn end(&self) {
+        let mut count = self.count();
+        count.ended = true;
+        count.begun += 1;
     }
 
     /// Waits until nothing was under way for so long.
