@@ -96,7 +96,7 @@ faults-self-test: ## Plant known bugs and demand that the fault harness catches 
 	@scripts/setup test
 	@scripts/faults-self-test $(PLANTED)
 .PHONY: faults-long
-faults-long: ## The same with every kind of fault there is, for forty minutes
+faults-long: ## The same with every kind of fault there is, for half an hour
 	@scripts/setup test
 	@$(FAULTS_BUILD)
 	@exec "$${CARGO_TARGET_DIR:-target}/debug/faults" --long

@@ -51,7 +51,7 @@ const INSIDE: &str = "DESKGATE_FAULTS_INSIDE";
 /// Breaks Deskgate on purpose; the report also goes to target/faults.
 #[derive(Debug, Parser)]
 struct Options {
-    /// Every kind of fault there is, for forty minutes, instead of the usual ones
+    /// Every kind of fault there is, for half an hour, instead of the usual ones
     #[arg(long)]
     long: bool,
     /// How many faults are struck; without it 66, or 198 of a long pass
