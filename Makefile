@@ -95,6 +95,13 @@ fuzz: ## Throw anything at whatever reads what comes in, a minute for each targe
 faults-self-test: ## Plant known bugs and demand that the fault harness catches each; PLANTED=03 for one
 	@scripts/setup test
 	@scripts/faults-self-test $(PLANTED)
+
+.PHONY: faults-points
+faults-points: ## Let programs die at every named point three times, for a quarter of an hour
+	@scripts/setup test
+	@$(FAULTS_BUILD)
+	@exec "$${CARGO_TARGET_DIR:-target}/debug/faults" --points
+
 .PHONY: faults-long
 faults-long: ## The same with every kind of fault there is, for half an hour
 	@scripts/setup test

@@ -14,6 +14,7 @@ pub mod consent;
 pub mod control;
 pub mod crash;
 pub mod descriptors;
+pub mod disabling;
 pub mod domain;
 pub mod exit;
 pub mod hosted;

@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// Reads a time such as 500ms, 60s, 10m or 2h.
+/// The longest span: about a hundred years, which can still be added to any clock.
+const LONGEST: Duration = Duration::from_secs(100 * 8766 * 3600);
+
+/// Reads a time such as 500ms, 60s, 10m or 2h; at most a hundred years.
 ///
 /// # Errors
 /// What it should look like.
@@ -10,13 +13,17 @@ pub fn span(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let number: u64 = number.parse().map_err(|_| "a number and a unit, such as 60s or 10m".to_owned())?;
-    match unit {
-        "ms" => Ok(Duration::from_millis(number)),
-        "s" | "" => Ok(Duration::from_secs(number)),
-        "m" => Ok(Duration::from_secs(number.saturating_mul(60))),
-        "h" => Ok(Duration::from_secs(number.saturating_mul(3600))),
-        _ => Err("a number and a unit, such as 500ms, 60s, 10m or 2h".to_owned()),
+    let span = match unit {
+        "ms" => Duration::from_millis(number),
+        "s" | "" => Duration::from_secs(number),
+        "m" => Duration::from_secs(number.saturating_mul(60)),
+        "h" => Duration::from_secs(number.saturating_mul(3600)),
+        _ => return Err("a number and a unit, such as 500ms, 60s, 10m or 2h".to_owned()),
+    };
+    if span > LONGEST {
+        return Err(format!("a time of at most {}h, which is a hundred years", LONGEST.as_secs() / 3600));
     }
+    Ok(span)
 }
 
 /// Asks again each second until what is answered is `ended`, or the time is over; the last answer.
@@ -39,4 +46,20 @@ pub async fn until<T, E>(
         answer = ask().await?;
     }
     Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_has_a_number_and_a_unit_and_ends_before_every_clock_does() {
+        assert_eq!(span("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!((span("90"), span("2h")), (Ok(Duration::from_secs(90)), Ok(Duration::from_secs(7200))));
+        let longest = span("876600h").expect("a hundred years");
+        assert!(Instant::now().checked_add(longest).is_some());
+        for wrong in ["", "s", "-1s", "1d", "1.5h", "876601h", "18446744073709551615s", "18446744073709551616s"] {
+            assert!(span(wrong).is_err(), "{wrong}");
+        }
+    }
 }

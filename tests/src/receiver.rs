@@ -1,4 +1,4 @@
-//! A business's own server: receives at port 443 of every address of an island, over TLS, and remembers.
+//! A business's own server: receives at a port of every address of an island, over TLS, and remembers.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -58,9 +58,20 @@ pub struct Receiver {
     _serving: Vec<AbortOnDropHandle<()>>,
 }
 
+/// The port of HTTPS (RFC 9110, section 4.2.2).
+const HTTPS: u16 = 443;
+
 impl Receiver {
     /// With a certificate for these names, and what it answers.
     pub async fn start<F>(names: &[&str], answer: impl Fn(Got) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Response> + Send + 'static,
+    {
+        Self::start_at(HTTPS, names, answer).await
+    }
+
+    /// The same at another port.
+    pub async fn start_at<F>(port: u16, names: &[&str], answer: impl Fn(Got) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Response> + Send + 'static,
     {
@@ -71,7 +82,8 @@ impl Receiver {
         let (arrivals, arrived) = mpsc::channel(1024);
         let mut serving = Vec::new();
         for address in [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()] {
-            let accepting = accept(listen(address), tls.clone(), connections.clone(), arrivals.clone());
+            let accepting =
+                accept(listen(SocketAddr::new(address, port)), tls.clone(), connections.clone(), arrivals.clone());
             serving.push(AbortOnDropHandle::new(tokio::spawn(accepting)));
         }
         let router = axum::Router::new().fallback(receive).with_state(office);
@@ -119,13 +131,13 @@ fn certified(names: &[&str], ca_file: &std::path::Path) -> ServerConfig {
         .expect("they belong together")
 }
 
-fn listen(address: IpAddr) -> TcpListener {
+fn listen(address: SocketAddr) -> TcpListener {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.expect("a socket");
     socket.set_reuseaddr(true).expect("set");
     if address.is_ipv6() {
         rustix::net::sockopt::set_ipv6_v6only(&socket, true).expect("set");
     }
-    socket.bind(SocketAddr::new(address, 443)).expect("nobody else is here");
+    socket.bind(address).expect("nobody else is here");
     socket.listen(1024).expect("listens")
 }
 

@@ -10,18 +10,20 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct GatewayAddress(String);
 
+/// Where its API is, below it.
+const API: &str = "/api/v1";
+
 impl GatewayAddress {
     /// Reads what a person typed: also the address of its API.
     ///
     /// # Errors
     /// Why it cannot be used, as a sentence goes on.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
-        let text = text.trim().trim_end_matches('/');
-        let text = text.strip_suffix("/api/v1").unwrap_or(text);
+        let text = text.trim();
         if text.is_empty() {
             return Err("the gateway's address is needed, such as https://gateway.example.com");
         }
-        let url = Url::parse(text).map_err(|_| "this is no address, such as https://gateway.example.com")?;
+        let mut url = Url::parse(text).map_err(|_| "this is no address, such as https://gateway.example.com")?;
         if !url.username().is_empty() || url.password().is_some() {
             return Err("it holds a user name or a password; you sign in elsewhere");
         }
@@ -31,6 +33,12 @@ impl GatewayAddress {
         if !is_guarded(&url) {
             return Err("tokens travel over https, or over http on this computer only");
         }
+        let mut path = url.path().trim_end_matches('/');
+        while let Some(shorter) = path.strip_suffix(API) {
+            path = shorter.trim_end_matches('/');
+        }
+        let path = path.to_owned();
+        url.set_path(&path);
         Ok(Self(url.as_str().trim_end_matches('/').to_owned()))
     }
 
@@ -87,7 +95,11 @@ mod tests {
         {
             assert_eq!(read(text), plain, "{text}");
         }
-        assert_eq!(read("https://a.example/gw/"), Ok("https://a.example/gw".to_owned()));
+        for text in ["https://a.example/gw/", "https://a.example/gw/api/v1//api/v1/", "https://a.example/gw/api/v1/\0"]
+        {
+            assert_eq!(read(text), Ok("https://a.example/gw".to_owned()), "{text:?}");
+        }
+        assert_eq!(read("https://api/v1"), Ok("https://api/v1".to_owned()), "it is a host of that name");
         assert!(read("http://127.0.0.1:8484").is_ok() && read("http://[::1]:1").is_ok());
         for wrong in [
             "",

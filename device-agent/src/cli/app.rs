@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
+use deskgate_gateway::disabling;
 use deskgate_gateway::exit::{Exit, Failure};
 use deskgate_gateway::output::{Output, table};
-use deskgate_gateway::span::{self, span};
+use deskgate_gateway::span::span;
 use deskgate_protocol::management::{
     Activity, Application, ApplicationState, CompleteDisabling, CreateApplication, DisableApplication,
     DisablingPreview, ListActivity, ListApplications, ListRemoved, PreviewDisabling, RemoveApplication,
@@ -143,32 +144,17 @@ pub(super) async fn run(agent: Agent, command: App, out: Output) -> Result<(), F
     Ok(())
 }
 
-/// What is to be confirmed, with its numbers.
 /// Shows an application that is being disabled; with `wait`, once that is complete or the time is over.
-async fn wound_up(
-    agent: &Agent,
-    mut application: Application,
-    wait: Option<Duration>,
-    out: Output,
-) -> Result<(), Failure> {
+async fn wound_up(agent: &Agent, application: Application, wait: Option<Duration>, out: Output) -> Result<(), Failure> {
     let app_id = application.app_id;
-    if let Some(wait) = wait {
-        application = span::until(wait, application, Application::is_wound_up, async || {
-            let application = agent.manage(ShowApplication { app_id }).await?;
-            match application.outstanding {
-                Some(left) if left.is_none() => agent.manage(CompleteDisabling { app_id }).await,
-                _ => Ok(application),
-            }
-        })
-        .await?;
-    }
+    let show = async || agent.manage(ShowApplication { app_id }).await;
+    let complete = async || agent.manage(CompleteDisabling { app_id }).await;
+    let application = disabling::wound_up(application, wait, show, complete).await?;
     out.result("app/1", &application, || describe(&application));
-    match wait.is_some() && !application.is_wound_up() {
-        true => Err(Failure::new(Exit::Pending, "it is not complete yet; its keys are refused already")),
-        false => Ok(()),
-    }
+    disabling::verdict(&application, wait)
 }
 
+/// What is to be confirmed, with its numbers.
 fn question(preview: &DisablingPreview) -> String {
     format!(
         "Disable {:?}?\n  {} that stop working now; keys cannot be restored\n  {} that nobody can call any more\n  \

@@ -14,9 +14,10 @@ use serde::{Deserialize, Serialize};
 use super::commands::{ask, find as find_device, risk, unexpected};
 use super::office::Office;
 use super::{Answer, Ask, No, no};
+use crate::disabling;
 use crate::exit::{Exit, Failure};
 use crate::output::{Output, table};
-use crate::span::{self, span};
+use crate::span::span;
 use crate::store::applications::{PlacedApplication, SoughtApplications};
 
 /// `deskgate-gateway admin app …`
@@ -167,28 +168,12 @@ pub(super) async fn run(socket: &Path, command: App, out: Output) -> Result<(), 
 }
 
 /// Shows an application that is being disabled; with `wait`, once that is complete or the time is over.
-async fn wound_up(
-    socket: &Path,
-    mut application: Application,
-    wait: Option<Duration>,
-    out: Output,
-) -> Result<(), Failure> {
+async fn wound_up(socket: &Path, application: Application, wait: Option<Duration>, out: Output) -> Result<(), Failure> {
     let app_id = application.app_id;
-    if let Some(wait) = wait {
-        application = span::until(wait, application, Application::is_wound_up, async || {
-            let application = seen(socket, app_id).await?;
-            match application.outstanding {
-                Some(left) if left.is_none() => asked_for(socket, AppAsk::Complete(CompleteDisabling { app_id })).await,
-                _ => Ok(application),
-            }
-        })
-        .await?;
-    }
+    let complete = async || asked_for(socket, AppAsk::Complete(CompleteDisabling { app_id })).await;
+    let application = disabling::wound_up(application, wait, async || seen(socket, app_id).await, complete).await?;
     out.result("application/1", &application, || became(&application));
-    match wait.is_some() && !application.is_wound_up() {
-        true => Err(Failure::new(Exit::Pending, "it is not complete yet; its keys are refused already")),
-        false => Ok(()),
-    }
+    disabling::verdict(&application, wait)
 }
 
 async fn seen(socket: &Path, app_id: ApplicationId) -> Result<Application, Failure> {

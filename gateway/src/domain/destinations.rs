@@ -9,7 +9,7 @@ use url::{Host, Url};
 
 /// What a URL begins with.
 const HTTPS: &str = "https://";
-/// Characters of a URL.
+/// Characters of a URL, also in the form that it is kept in, with `%` for what is not ASCII.
 const LONGEST_URL: usize = 2048;
 /// Characters of a name (RFC 1035, section 2.3.4).
 const LONGEST_NAME: usize = 253;
@@ -184,6 +184,9 @@ impl Destination {
             return Err(NoDestination::Fragment);
         }
         let host = HostName::of(url.host().ok_or(NoDestination::Malformed)?)?;
+        if url.as_str().len() > LONGEST_URL {
+            return Err(NoDestination::Long);
+        }
         let target = url[url::Position::BeforePath..url::Position::AfterQuery].to_owned();
         Ok(Self { url: url.into(), host, target })
     }
@@ -314,6 +317,9 @@ mod tests {
             assert_eq!(refused(text), why, "{text}");
         }
         assert_eq!(refused(&format!("https://example.com/{}", "a".repeat(LONGEST_URL))), NoDestination::Long);
+        let grows = format!("https://example.com/{}", "ü".repeat(400));
+        assert!(grows.len() < LONGEST_URL, "each becomes six characters");
+        assert_eq!(refused(&grows), NoDestination::Long);
     }
 
     #[test]

@@ -54,7 +54,10 @@ struct Options {
     /// Every kind of fault there is, for half an hour, instead of the usual ones
     #[arg(long)]
     long: bool,
-    /// How many faults are struck; without it 66, or 198 of a long pass
+    /// Programs that die at a point, until three have at each
+    #[arg(long, conflicts_with = "long")]
+    points: bool,
+    /// How many faults are struck; without it 66, six of each kind in a long pass, or 210 that die at a point
     #[arg(long, env = "FAULTS")]
     faults: Option<usize>,
     /// Decides everything that is left to chance; without it one is chosen, and shown
@@ -114,9 +117,13 @@ fn inside(options: &Options, folder: PathBuf) -> anyhow::Result<ExitCode> {
 /// A pass and its judgement.
 async fn judged(options: &Options, folder: PathBuf) -> anyhow::Result<ExitCode> {
     let seed = options.seed.context("the one outside passes it on")?;
-    let (usual, faults): (&[Kind], usize) = if options.long { (&Kind::ALL, 198) } else { (&Kind::SHORT, 66) };
+    let (usual, faults, deaths): (&[Kind], usize, usize) = match (options.long, options.points) {
+        (true, _) => (&Kind::ALL, 6 * Kind::ALL.len(), 0),
+        (_, true) => (&Kind::POINTS, 210, 3),
+        _ => (&Kind::SHORT, 66, 0),
+    };
     let faults = options.faults.unwrap_or(faults);
-    let wanted = Wanted { faults, runs: options.runs.unwrap_or((faults * 16).min(1000)) };
+    let wanted = Wanted { faults, runs: options.runs.unwrap_or((faults * 16).min(1000)), deaths };
     let kinds = if options.kinds.is_empty() { usual } else { &options.kinds };
     let plan = plan::plan(seed, kinds, faults);
     let own = folder.join(format!("seed-{seed}"));

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::callers::{Business, Stage, owner, prober, publisher, racer, sender, stale, submitter, talker};
+use crate::callers::{Business, Stage, clerk, owner, prober, publisher, racer, sender, stale, submitter, talker};
 use crate::check::Witnesses;
 use crate::evidence;
 use crate::history::{Clock, Histories};
@@ -90,6 +90,7 @@ pub(crate) async fn run(seed: u64, plan: &[Planned], runs: usize, folder: &Path)
     Witnesses {
         turns: scene.model.journal(),
         effects: scene.effects(),
+        notes: scene.book.journal(),
         written: scene.written(),
         receipts: scene.office.journal(),
         strikes,
@@ -119,6 +120,7 @@ fn employ(business: &Arc<Business>) -> (JoinSet<()>, JoinSet<()>) {
         }
         callers.spawn(racer::work(business.clone(), format!("racer-{desk}"), desk));
         callers.spawn(prober::work(business.clone(), format!("prober-{desk}"), desk));
+        callers.spawn(clerk::work(business.clone(), format!("clerk-{desk}"), desk));
         callers.spawn(sender::work(business.clone(), format!("sender-{desk}"), desk));
         owners.spawn(owner::work(business.clone(), desk));
         owners.spawn(publisher::work(business.clone(), desk));

@@ -58,6 +58,8 @@ pub(crate) enum Kind {
     F23,
     /// The model answers as it should not, or not at all.
     F24,
+    /// A tool's server elsewhere does.
+    F25,
     /// The receiver of callbacks does.
     F26,
     /// One event and one submission come to every gateway, several times at once.
@@ -94,8 +96,11 @@ impl Kind {
         Self::F30,
     ];
 
+    /// Those in which a program dies at a point, about as often as there are points of its kind.
+    pub(crate) const POINTS: [Self; 5] = [Self::F2, Self::F2, Self::F2, Self::F6, Self::F6];
+
     /// Every kind that can be struck.
-    pub(crate) const ALL: [Self; 33] = [
+    pub(crate) const ALL: [Self; 34] = [
         Self::F1,
         Self::F2,
         Self::F3,
@@ -120,6 +125,7 @@ impl Kind {
         Self::F22,
         Self::F23,
         Self::F24,
+        Self::F25,
         Self::F26,
         Self::F27,
         Self::F28,
@@ -158,6 +164,7 @@ impl Kind {
             Self::F22 => "wrong clock of a gateway",
             Self::F23 => "wrong clock of a device",
             Self::F24 => "model out of order",
+            Self::F25 => "tool server out of order",
             Self::F26 => "receiver out of order",
             Self::F27 => "everything comes repeatedly",
             Self::F28 => "a second agent with the same key",
@@ -201,7 +208,7 @@ impl Kind {
             Self::F22 | Self::F23 => (4000, 9000),
             Self::F17 | Self::F18 => (4500, 8000),
             Self::F20 | Self::F21 => (4000, 9000),
-            Self::F24 => (800, 3500),
+            Self::F24 | Self::F25 => (800, 3500),
             Self::F26 => (500, 3500),
             Self::F28 | Self::F29 | Self::F32 => (2000, 4000),
             Self::F33 => (3000, 7000),

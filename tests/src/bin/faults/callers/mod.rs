@@ -1,5 +1,6 @@
 //! The callers: each a business system with choices of its own, that repeats what failed and writes down all of it.
 
+pub(crate) mod clerk;
 pub(crate) mod cut;
 pub(crate) mod follower;
 pub(crate) mod guest;
@@ -317,12 +318,17 @@ pub(crate) fn read(desk: usize, run_id: &str, wait: u32) -> Request {
 
 /// A submission of a job to the service of a desk.
 pub(crate) fn submission(caller: &Caller, desk: usize, job: &str, text: &str, changed: bool) -> Request {
+    submission_to(&caller.service(desk).endpoint_id, desk, job, text, changed)
+}
+
+/// A submission of a job to an endpoint of a desk.
+fn submission_to(endpoint_id: &str, desk: usize, job: &str, text: &str, changed: bool) -> Request {
     Request {
         name: "submit",
         asked: Asked::Submit { job: job.to_owned(), changed },
         desk,
         method: Method::POST,
-        path: format!("/agent-endpoints/{}/runs", caller.service(desk).endpoint_id),
+        path: format!("/agent-endpoints/{endpoint_id}/runs"),
         key: Some(job.to_owned()),
         body: Some(serde_json::json!({ "input": { "text": text } })),
         signed: None,

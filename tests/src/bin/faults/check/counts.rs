@@ -11,6 +11,8 @@ pub(crate) struct Wanted {
     pub(crate) faults: usize,
     /// Runs that ended.
     pub(crate) runs: usize,
+    /// Programs that died at each point.
+    pub(crate) deaths: usize,
 }
 
 /// Of a hundred operations, those that must have succeeded after their repetitions.
@@ -43,6 +45,10 @@ pub(crate) fn why_not(witnesses: &Witnesses, wanted: Wanted) -> Vec<String> {
         }
     }
     reasons.extend(unpassed(witnesses));
+    let spared = witnesses.evidence.points.iter().filter(|point| point.struck < wanted.deaths);
+    reasons.extend(
+        spared.map(|Point { name, struck, .. }| format!("{struck} programs died {name}; {} are needed", wanted.deaths)),
+    );
     reasons
 }
 
@@ -95,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_pass_counts_only_with_enough_runs_successes_and_faults_that_struck() {
-        let wanted = Wanted { faults: 1, runs: 1 };
+        let wanted = Wanted { faults: 1, runs: 1, deaths: 0 };
         assert_eq!(why_not(&told(), wanted), Vec::<String>::new());
         let one = |witnesses: &Witnesses, wanted| why_not(witnesses, wanted).join("\n");
         assert_eq!(one(&told(), Wanted { runs: 2, ..wanted }), "1 runs ended; 2 are needed");
@@ -117,11 +123,14 @@ mod tests {
         told.strikes[0].planned.kind = Kind::F2;
         let name = "before attempts::claim".to_owned();
         told.evidence.points.push(Point { name, passed: 1, ..Point::default() });
-        let wanted = Wanted { faults: 1, runs: 1 };
+        let wanted = Wanted { faults: 1, runs: 1, deaths: 0 };
         assert_eq!(why_not(&told, wanted), Vec::<String>::new());
         told.evidence.points[0].passed = 0;
         assert_eq!(why_not(&told, wanted), ["no program came by before attempts::claim"]);
         told.strikes[0].planned.kind = Kind::F6;
         assert_eq!(why_not(&told, wanted), Vec::<String>::new(), "agents were to die");
+        told.evidence.points[0].struck = 2;
+        let reasons = why_not(&told, Wanted { deaths: 3, ..wanted });
+        assert_eq!(reasons, ["2 programs died before attempts::claim; 3 are needed"]);
     }
 }

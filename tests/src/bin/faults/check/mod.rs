@@ -40,6 +40,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::evidence::Evidence;
 use crate::history::{Asked, Call, Decided, Done, Followed, Matter, Probed, Published, Record, Revoked, Seen, Stale};
+use crate::scene::book::Note;
 use crate::scene::ledger::Effect;
 use crate::scene::levels::Level;
 use crate::scene::model::Turn;
@@ -59,6 +60,8 @@ pub(crate) struct Witnesses {
     pub(crate) published: Vec<Published>,
     pub(crate) turns: Vec<Turn>,
     pub(crate) effects: Vec<Effect>,
+    /// The calls that the book saw.
+    pub(crate) notes: Vec<Note>,
     /// The jobs that wrote what their owner was asked about.
     pub(crate) written: BTreeSet<String>,
     pub(crate) receipts: Vec<Receipt>,
@@ -89,7 +92,7 @@ impl Violation {
 type Check = fn(&Witnesses) -> Vec<Violation>;
 
 /// The invariants that are judged, with what each says for people.
-pub(crate) const CHECKS: [(&str, &str, Check); 29] = [
+pub(crate) const CHECKS: [(&str, &str, Check); 30] = [
     ("I1", "every accepted run is readable from every replica", accepted::check),
     ("I2", "one final state, which never changes", outcomes::check),
     ("I3", "no effect twice without a decision", effects::check),
@@ -123,6 +126,7 @@ pub(crate) const CHECKS: [(&str, &str, Check); 29] = [
     ("F12", "readiness says that no connection is left", promised::readiness_says_so),
     ("F15", "nothing is accepted that is not on the disk", promised::nothing_unsynced_is_accepted),
     ("F17", "both ends notice a silent line within three heartbeats", promised::silence_is_noticed),
+    ("F25", "a call that may have happened is told as one", promised::an_untold_call_is_told_as_one),
 ];
 
 /// Judges everything.

@@ -1,9 +1,13 @@
 //! What single faults must show beyond the invariants.
 
+use std::collections::BTreeMap;
+
 use super::{Violation, Witnesses};
 use crate::history::{Asked, Call, Connection, Event};
 use crate::plan::Kind;
 use crate::scene::REPLICAS;
+use crate::scene::book::Note;
+use crate::scene::model::Turn;
 use crate::strikes::{Strike, one_of};
 
 /// Microseconds in which another gateway must have answered.
@@ -126,6 +130,26 @@ pub(super) fn silence_is_noticed(witnesses: &Witnesses) -> Vec<Violation> {
     .collect()
 }
 
+/// F25: a call that took effect and was not answered is told to the model as one that may have happened. Whether it ever
+/// happens again is I3's.
+pub(super) fn an_untold_call_is_told_as_one(witnesses: &Witnesses) -> Vec<Violation> {
+    let mut notes: BTreeMap<(&str, usize), Vec<&Note>> = BTreeMap::new();
+    for note in &witnesses.notes {
+        notes.entry((&note.job, note.call)).or_default().push(note);
+    }
+    let mut violations = Vec::new();
+    for ((job, call), notes) in notes {
+        // What the owner let run again is another call.
+        let [note] = notes[..] else { continue };
+        let later = |turn: &&Turn| turn.job == job && turn.place > 2 * call && note.is_untold();
+        for turn in witnesses.turns.iter().filter(later).filter(|turn| !turn.is_unsure) {
+            let text = format!("call {call} of {job} was noted and not answered, and its model was told otherwise");
+            violations.push(Violation::of("F25", turn.begun, text));
+        }
+    }
+    violations
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::told::{call, calls, done, read, run, submit, texts};
@@ -206,5 +230,21 @@ mod tests {
         assert!(texts(&nobody_hangs(&told(Kind::F11, &[], 4_000_000))).contains("3999 ms for an answer"));
         assert_eq!(readiness_says_so(&told(Kind::F12, &[300], 16)), []);
         assert!(texts(&readiness_says_so(&told(Kind::F12, &[u64::MAX], 16))).contains("did not say so"));
+    }
+
+    #[test]
+    fn a_call_that_may_have_happened_and_is_told_as_one_that_did_not_is_found() {
+        let told = |manner: &str, is_unsure| {
+            let (job, manner) = ("j".to_owned(), manner.to_owned());
+            let turns = vec![Turn { job: job.clone(), place: 2, is_unsure, ..Turn::default() }];
+            let notes = vec![Note { job, is_noted: true, manner, ..Note::default() }];
+            Witnesses { turns, notes, ..Witnesses::default() }
+        };
+        assert_eq!(an_untold_call_is_told_as_one(&told("Answers", false)), []);
+        assert_eq!(an_untold_call_is_told_as_one(&told("Vanishes", true)), []);
+        assert!(texts(&an_untold_call_is_told_as_one(&told("Vanishes", false))).contains("told otherwise"));
+        let mut again = told("Vanishes", false);
+        again.notes.push(Note { manner: "Answers".to_owned(), ..again.notes[0].clone() });
+        assert_eq!(an_untold_call_is_told_as_one(&again), [], "its owner let it run again");
     }
 }

@@ -1,13 +1,16 @@
-//! A device at its desk: an agent behind a line of its own, a folder with another one beside it, one service, a callback, and
-//! an application that has nothing to do with any of it.
+//! A device at its desk: an agent behind a line of its own, a folder with another one beside it, a service that works there and
+//! one that notes things in a book elsewhere, a callback, and an application that has nothing to do with any of it.
 
 use std::path::PathBuf;
 
 use deskgate_tests::gateway::Address;
 use deskgate_tests::{Device, Folder, GatewayProcess};
+use rustix::process::Signal;
 use serde_json::Value;
 use tokio::sync::RwLock;
 
+use super::book::{self, Book};
+use super::model::Model;
 use super::office::{HOST, Office};
 use super::secrets::Secrets;
 use crate::callers::SUBJECT;
@@ -35,6 +38,8 @@ pub(crate) struct Desk {
 pub(crate) struct Service {
     pub(crate) key: String,
     pub(crate) endpoint_id: String,
+    /// The other service of the same application, whose tool is in the book.
+    pub(crate) noting_id: String,
     /// Its webhook, and what its events are signed with.
     pub(crate) hook_id: String,
     pub(crate) hook_secret: String,
@@ -42,17 +47,28 @@ pub(crate) struct Service {
     pub(crate) strangers_key: String,
 }
 
+/// Those whom a device turns to, and who keep journals.
+#[derive(Clone, Copy)]
+pub(super) struct Witnesses<'a> {
+    pub(super) model: &'a Model,
+    pub(super) book: &'a Book,
+    pub(super) office: &'a Office,
+}
+
 impl Desk {
-    /// Pairs a device and publishes its service, whose model is at `model`.
-    pub(crate) async fn open(
+    /// Pairs a device and publishes its services.
+    pub(super) async fn open(
         name: &str,
         gateway: &GatewayProcess,
         ways: &[Address],
-        model: &str,
-        office: &Office,
+        Witnesses { model, book, office }: Witnesses<'_>,
         secrets: &mut Secrets,
     ) -> Self {
         let mut device = Device::for_remote().await;
+        // What it trusts, it reads when it starts.
+        device.stop(Signal::TERM).await;
+        device.trusts(&book.ca_file());
+        device.start().await;
         let invitation = device.pair(gateway, &[]).await;
         device.connect_to_one_of(ways.to_vec(), &invitation, &gateway.control_token_file()).await.ok();
         let device_id = device.device_id().await;
@@ -60,7 +76,7 @@ impl Desk {
         std::fs::write(&file, &key).expect("a file of its own");
         secrets.add(&format!("the model's key of {name}"), &key);
         let file = file.to_str().expect("a plain name");
-        let set = ["provider", "set", "work", "--kind", "openai", "--base-url", model, "--key-file", file];
+        let set = ["provider", "set", "work", "--kind", "openai", "--base-url", model.address(), "--key-file", file];
         device.cli(&set).await.ok();
         let folder = Folder::new();
         let service = ["--provider", "work", "--model", "m-1", "--tools", "Bash,Read,Write", "--allow", "Bash"];
@@ -69,6 +85,9 @@ impl Desk {
         std::fs::write(beside.join("x"), CANARY).expect("writable");
         let backend =
             device.publish(gateway, name, &folder, &[&service[..], &["--concurrency", AT_ONCE]].concat()).await;
+        device.cli(&["mcp", "set", book::NAME, "--url", book::URL]).await.ok();
+        let noting = ["--provider", "work", "--model", "m-1", "--mcp", book::NAME, "--allow", book::TOOL];
+        let noting_id = device.add_service(name, &format!("{name}-notes"), &folder, &noting).await;
         let path = format!("/{name}");
         let url = format!("https://{HOST}{path}");
         let events = ["run.succeeded", "run.failed", "run.cancelled", "run.expired"];
@@ -86,6 +105,7 @@ impl Desk {
         let service = Service {
             key: backend.key().to_owned(),
             endpoint_id: backend.endpoint_id().to_owned(),
+            noting_id,
             hook_id: hook["webhook"]["hook_id"].as_str().expect("made").to_owned(),
             hook_secret: hook["secret"].as_str().expect("it is shown once").to_owned(),
             strangers_key: stranger["key"]["text"].as_str().expect("it is shown once").to_owned(),

@@ -1,7 +1,8 @@
-//! Everything that is broken or watches: three gateways on one PostgreSQL, two devices behind SSH, a model, a receiver of
-//! callbacks, the ledgers that tools append to, a device made by hand, and one that is led to a false server. All of it on an
-//! island.
+//! Everything that is broken or watches: three gateways on one PostgreSQL, two devices behind SSH, a model, an MCP server, a
+//! receiver of callbacks, the ledgers that tools append to, a device made by hand, and one that is led to a false server. All
+//! of it on an island.
 
+pub(crate) mod book;
 pub(crate) mod desk;
 pub(crate) mod impostor;
 pub(crate) mod ledger;
@@ -20,6 +21,7 @@ use deskgate_tests::{GatewayProcess, Postgres};
 use tokio::sync::RwLock;
 
 use crate::history::Clock;
+use book::Book;
 use desk::Desk;
 use impostor::Impostor;
 use ledger::Effect;
@@ -44,6 +46,7 @@ pub(crate) struct Scene {
     pub(crate) replicas: Vec<RwLock<GatewayProcess>>,
     pub(crate) desks: Vec<Desk>,
     pub(crate) model: Model,
+    pub(crate) book: Book,
     pub(crate) office: Office,
     pub(crate) impostor: Impostor,
     pub(crate) stray: Stray,
@@ -58,7 +61,7 @@ impl Scene {
     pub(crate) async fn open(clock: Clock) -> Self {
         let names = Names::start().await;
         names.lead(HOST, &[ADDRESS]);
-        let (model, office) = (Model::start(clock).await, Office::start(clock).await);
+        let (model, book, office) = (Model::start(clock).await, Book::start(clock).await, Office::start(clock).await);
         let postgres = Postgres::alone().await;
         let roots = format!("callbacks.ca_file={}", office.ca_file().display());
         let settings = [&CLOCKS[..], &[SAME_SOCKET, &roots]].concat();
@@ -82,7 +85,8 @@ impl Scene {
             }
         }
         for name in ["shop", "depot"] {
-            desks.push(Desk::open(name, &replicas[0], &ways, model.address(), &office, &mut secrets).await);
+            let witnesses = desk::Witnesses { model: &model, book: &book, office: &office };
+            desks.push(Desk::open(name, &replicas[0], &ways, witnesses, &mut secrets).await);
         }
         let (impostor, stray) = (Impostor::open(&replicas[0]).await, Stray::open(&replicas[0]).await);
         let addresses = replicas.iter().map(GatewayProcess::http).collect();
@@ -93,6 +97,7 @@ impl Scene {
             replicas,
             desks,
             model,
+            book,
             office,
             impostor,
             stray,
@@ -115,7 +120,8 @@ impl Scene {
 
     /// What the tools of all devices wrote.
     pub(crate) fn effects(&self) -> Vec<Effect> {
-        self.desks.iter().flat_map(|desk| ledger::read(&desk.folder(), self.clock)).collect()
+        let written = self.desks.iter().flat_map(|desk| ledger::read(&desk.folder(), self.clock));
+        written.chain(self.book.effects()).collect()
     }
 
     /// The jobs that wrote what their owner was asked about.

@@ -21,6 +21,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::history::Clock;
 
+/// The words of an agent for a call that nobody knows whether it has happened.
+const UNSURE: &str = "It may have happened";
+
 /// How it behaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Manner {
@@ -59,6 +62,8 @@ pub(crate) struct Turn {
     pub(crate) generations: Vec<u64>,
     /// Whether it was shown what lies beside the folder.
     pub(crate) is_shown: bool,
+    /// Whether it was told of a call that nobody knows whether it has happened.
+    pub(crate) is_unsure: bool,
     /// The release that the service's instructions name.
     pub(crate) release: Option<u64>,
 }
@@ -210,6 +215,7 @@ impl Question {
                 talk: word("talk"),
                 generations: generations.collect(),
                 is_shown: request["messages"].to_string().contains(super::desk::CANARY),
+                is_unsure: messages[last..].iter().any(|message| message.to_string().contains(UNSURE)),
                 release: messages[0]
                     .as_object()
                     .filter(|first| first["role"] == "system")
@@ -227,7 +233,7 @@ impl Question {
         // An answer with a call and its result are two messages.
         let calls = self.turn.place / 2;
         let planned = match self.plan.as_str() {
-            "write" | "ask" => 1,
+            "write" | "ask" | "note" => 1,
             "write-twice" => 2,
             "peek" => self.peeks.len(),
             _ => 0,
@@ -242,6 +248,8 @@ impl Question {
         // One of them asks the owner first.
         let (name, arguments) = if self.plan == "peek" {
             ("Read", json!({ "file_path": self.peeks[self.turn.place / 2] }))
+        } else if self.plan == "note" {
+            (super::book::TOOL, json!({ "job": self.turn.job, "call": self.turn.place / 2 }))
         } else if self.plan == "ask" {
             ("Write", json!({ "file_path": super::ledger::asked(&self.turn.job), "content": "as asked\n" }))
         } else {

@@ -1,10 +1,13 @@
 //! F2 and F6: a gateway or an agent dies at a named point, right before or right after it has written something down.
+//!
+//! A point is armed in every program of its kind, because nobody knows to which gateway a device will turn next. The first
+//! that comes by dies, and the others are spared.
 
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use tokio::time::{Instant, sleep};
 
 use super::one_of;
@@ -14,7 +17,7 @@ use crate::scene::Scene;
 
 /// How long a point is waited for before another one is.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// How long a process that has just begun may take to come by any point at all.
+/// How long processes that have just begun may take to come by any point at all.
 const BEGINS: Duration = Duration::from_secs(20);
 /// Points that are tried.
 const TRIES: usize = 10;
@@ -24,45 +27,66 @@ const POINTS: &str = "POINTS";
 
 /// Has a gateway die at a point, leaves it dead for a while, and starts it on the same state.
 pub(crate) async fn gateway(scene: &Scene, planned: &Planned) -> anyhow::Result<String> {
-    let number = one_of(planned.target, scene.replicas.len());
-    let pid = scene.replicas[number].read().await.process().id();
-    let point = until_struck(scene, pid, &GATEWAYS, planned.manner).await?;
-    let mut gateway = scene.replicas[number].write().await;
-    let ended = gateway.has_stopped().await;
-    sleep(Duration::from_millis(planned.lasts_ms)).await;
-    gateway.restart().await;
-    ensure!(ended.signal() == Some(9), "gateway {number} ended with {ended}");
-    Ok(format!("gateway {number}, process {pid}, died {point}"))
+    let mut pids = Vec::new();
+    for replica in &scene.replicas {
+        pids.push(replica.read().await.process().id());
+    }
+    let dead = until_struck(scene, &pids, &GATEWAYS, planned.manner).await?;
+    let mut told = Vec::new();
+    for Dead { number, pid, point } in dead {
+        let mut gateway = scene.replicas[number].write().await;
+        let ended = gateway.has_stopped().await;
+        sleep(Duration::from_millis(planned.lasts_ms)).await;
+        gateway.restart().await;
+        ensure!(ended.signal() == Some(9), "gateway {number} ended with {ended}");
+        told.push(format!("gateway {number}, process {pid}, died {point}"));
+    }
+    Ok(told.join("; "))
 }
 
 /// The same with an agent.
 pub(crate) async fn agent(scene: &Scene, planned: &Planned) -> anyhow::Result<String> {
-    let number = one_of(planned.target, scene.desks.len());
-    let pid = scene.desks[number].device.read().await.process().id();
-    let point = until_struck(scene, pid, &AGENTS, planned.manner).await?;
-    let mut device = scene.desks[number].device.write().await;
-    let ended = device.has_stopped().await;
-    sleep(Duration::from_millis(planned.lasts_ms)).await;
-    device.start().await;
-    ensure!(ended.signal() == Some(9), "agent {number} ended with {ended}");
-    Ok(format!("agent {number}, process {pid}, died {point}"))
+    let mut pids = Vec::new();
+    for desk in &scene.desks {
+        pids.push(desk.device.read().await.process().id());
+    }
+    let dead = until_struck(scene, &pids, &AGENTS, planned.manner).await?;
+    let mut told = Vec::new();
+    for Dead { number, pid, point } in dead {
+        let mut device = scene.desks[number].device.write().await;
+        let ended = device.has_stopped().await;
+        sleep(Duration::from_millis(planned.lasts_ms)).await;
+        device.start().await;
+        ensure!(ended.signal() == Some(9), "agent {number} ended with {ended}");
+        told.push(format!("agent {number}, process {pid}, died {point}"));
+    }
+    Ok(told.join("; "))
 }
 
-/// Arms one point after the other, of those that the process has passed before, until it has died at one. Returns which.
-async fn until_struck(scene: &Scene, pid: u32, kinds: &[&str], manner: u64) -> anyhow::Result<String> {
+/// A program that died at a point.
+struct Dead {
+    /// Which of its kind.
+    number: usize,
+    pid: u32,
+    point: String,
+}
+
+/// Arms one point after the other, of those that any of these processes has passed before, until one has died. Returns
+/// who did: two, if two came by in the same moment.
+async fn until_struck(scene: &Scene, pids: &[u32], kinds: &[&str], manner: u64) -> anyhow::Result<Vec<Dead>> {
     let folder = points::folder()?;
-    let file = |ending: &str| folder.join(format!("{pid}.{ending}"));
+    let file = |pid: u32, ending: &str| folder.join(format!("{pid}.{ending}"));
+    let passed: Vec<_> = pids.iter().map(|pid| file(*pid, "passed")).collect();
     for turn in 0..TRIES as u64 {
-        let point = chosen(&folder, &file("passed"), kinds, manner.wrapping_add(turn)).await?;
-        arm(&file("armed"), &point)?;
-        points::tried(&folder, pid, &point)?;
+        let point = chosen(&folder, &passed, kinds, manner.wrapping_add(turn)).await?;
+        for pid in pids {
+            points::tried(&folder, *pid, &point)?;
+            arm(&file(*pid, "armed"), &point)?;
+        }
         let deadline = Instant::now() + PATIENCE;
         let mut turn = 0_u32;
-        while Instant::now() < deadline {
-            if file("struck").exists() {
-                return Ok(point);
-            }
-            // A session begins when a line does. The next one may lead to another gateway.
+        while Instant::now() < deadline && !pids.iter().any(|pid| file(*pid, "struck").exists()) {
+            // A session begins when a line does.
             if point.ends_with("::begin_session") && turn.is_multiple_of(100) {
                 for desk in &scene.desks {
                     desk.device.read().await.line().reset();
@@ -71,21 +95,25 @@ async fn until_struck(scene: &Scene, pid: u32, kinds: &[&str], manner: u64) -> a
             turn += 1;
             sleep(Duration::from_millis(10)).await;
         }
-        // Taken back, unless it was passed in this very moment.
-        if std::fs::remove_file(file("armed")).is_err() {
-            return Ok(point);
+        // Taken back, but from one who has come by in this very moment.
+        let dead = pids.iter().enumerate().filter(|(_, pid)| std::fs::remove_file(file(**pid, "armed")).is_err());
+        let dead: Vec<_> = dead.map(|(number, pid)| Dead { number, pid: *pid, point: point.clone() }).collect();
+        if !dead.is_empty() {
+            return Ok(dead);
         }
     }
-    bail!("process {pid} came by none of {TRIES} points")
+    bail!("no process came by any of {TRIES} points")
 }
 
-/// One of the points of these kinds at which the fewest have died. A process that has just begun is waited for.
-async fn chosen(folder: &Path, passed: &Path, kinds: &[&str], manner: u64) -> anyhow::Result<String> {
+/// One of the points of these kinds at which the fewest have died. Processes that have just begun are waited for.
+async fn chosen(folder: &Path, passed: &[PathBuf], kinds: &[&str], manner: u64) -> anyhow::Result<String> {
     let deadline = Instant::now() + BEGINS;
     let wanted = std::env::var(POINTS).unwrap_or_default();
     loop {
-        let text =
-            std::fs::read_to_string(passed).context("the programs were built without the feature crash-points")?;
+        let mut text = String::new();
+        for file in passed {
+            text += &std::fs::read_to_string(file).unwrap_or_default();
+        }
         let struck = points::struck(folder);
         let deaths = |point: &str| struck.get(point).copied().unwrap_or_default();
         let mut known: Vec<_> =
@@ -93,10 +121,14 @@ async fn chosen(folder: &Path, passed: &Path, kinds: &[&str], manner: u64) -> an
         let fewest = known.iter().map(|point| deaths(point)).min();
         known.retain(|point| Some(deaths(point)) == fewest);
         known.sort_unstable();
+        known.dedup();
         if !known.is_empty() {
             return Ok(known[one_of(manner, known.len())].to_owned());
         }
-        ensure!(Instant::now() < deadline, "the process came by no point at all");
+        ensure!(
+            Instant::now() < deadline,
+            "they came by no point at all; were they built with the feature crash-points?"
+        );
         sleep(Duration::from_millis(50)).await;
     }
 }

@@ -95,6 +95,7 @@ async fn strike_one(caller: &mut Caller, planned: &Planned) -> Strike {
         Kind::F22 => time::of_a_gateway(&scene, planned).await.map(Struck::from),
         Kind::F23 => time::of_a_device(&scene, planned).await.map(Struck::from),
         Kind::F24 => model::disturb(&scene, planned).await.map(Struck::from),
+        Kind::F25 => model::disturb_tools(&scene, planned).await.map(Struck::from),
         Kind::F26 => receiver::disturb(&scene, planned).await.map(Struck::from),
         Kind::F27 => caller::repeat(caller, planned).await.map(Struck::from),
         Kind::F28 => agent::twin(&scene, planned).await.map(Struck::from),
