@@ -133,6 +133,12 @@ impl GatewayProcess {
         self.process = Some(process);
     }
 
+    /// Starts it where it cannot serve, and returns how it ended.
+    pub async fn refuses_to_start(&mut self) -> ExitStatus {
+        assert!(self.process.is_none(), "the gateway runs");
+        self.spawn().ended().await
+    }
+
     /// Its program is exchanged for one of another version: what is started from now on is that one.
     pub fn install(&mut self, version: &str) {
         self.program = binaries::of_version(&binaries::gateway(), version);

@@ -114,9 +114,10 @@ pub fn check_hello(challenged: &Challenged, hello: &Hello) -> Result<u32, Box<Re
             "The gateway is version {VERSION}, this device is version {}. The {subject} is the older one: {command}.",
             hello.device_version
         );
-        // An upgrade of the other side mends it without anybody touching this one.
+        // An upgrade of the other side mends it without anybody touching this one, and another gateway of the same queue may not
+        // be upgraded yet: the device comes again at its own pace.
         let refused = *refused(RefusedCode::VersionMismatch, &message, Some(half));
-        Box::new(Refused { should_retry: true, retry_after_s: Some(60), ..refused })
+        Box::new(Refused { should_retry: true, ..refused })
     };
     versions_match(VERSION, &hello.device_version).map_err(mismatch)?;
     PROTOCOL

@@ -27,6 +27,13 @@ pub(super) async fn metrics(State(ops): State<Ops>) -> impl IntoResponse {
     text.sample("", &[("version", VERSION), ("commit", COMMIT), ("protocol", &protocol)], 1.0);
     ops.store.meters().write(&mut text);
     connections(&ops, &mut text);
+    let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    text.one(
+        "deskgate_tasks",
+        "gauge",
+        "Tasks of this program: for each connection, stream and session, and its own.",
+        tasks as f64,
+    );
     text.one(
         "deskgate_migration_known",
         "gauge",

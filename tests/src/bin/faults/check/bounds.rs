@@ -1,4 +1,4 @@
-//! I17: what the programs take is bounded. Under the same work, memory, files and threads are in the end within 5 % of what
+//! I17: what the programs take is bounded. Under the same work, memory, files, threads and tasks are in the end within 5 % of what
 //! they were before the faults; and queues are empty when everything is over.
 //!
 //! A program grows for some minutes while it is warm for the first time, so its memory is compared with that at the tenth
@@ -13,6 +13,8 @@ const TENTH: u64 = 600_000_000;
 const MINUTE: u64 = 60_000_000;
 /// Files and threads that come and go with requests.
 const FEW: u64 = 12;
+/// Tasks that do: several for each connection.
+const SEVERAL: u64 = 36;
 /// The 5 %.
 const MORE: u64 = 5;
 
@@ -22,6 +24,7 @@ pub(crate) struct Most {
     pub(crate) resident_kib: u64,
     pub(crate) files: u64,
     pub(crate) threads: u64,
+    pub(crate) tasks: u64,
 }
 
 /// The most that a program of a kind had in a span of time: of each number the middle of what that process had.
@@ -43,6 +46,7 @@ pub(crate) fn most(witnesses: &Witnesses, kind: &str, (from, to): (u64, u64)) ->
         resident_kib: most(|level| level.resident_kib)?,
         files: most(|level| level.files)?,
         threads: most(|level| level.threads)?,
+        tasks: most(|level| level.tasks)?,
     })
 }
 
@@ -73,6 +77,7 @@ pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
         if let Some(before) = before {
             compare("files open", before.files, end.files, FEW);
             compare("threads", before.threads, end.threads, FEW);
+            compare("tasks", before.tasks, end.tasks, SEVERAL);
         }
         if let Some(tenth) = tenth {
             compare("KiB of memory at the tenth minute", tenth.resident_kib, end.resident_kib, 0);
@@ -95,6 +100,7 @@ mod tests {
             resident_kib,
             files,
             threads: 10,
+            tasks: files,
         };
         let levels = vec![
             level(1, files[0], 10),
@@ -108,6 +114,7 @@ mod tests {
     fn what_grows_is_found() {
         assert_eq!(check(&told([100, 110], [1000, 1050])), []);
         assert!(texts(&check(&told([100, 120], [1000, 1000]))).contains("had 100 files open, and in the end 120"));
+        assert!(texts(&check(&told([100, 150], [1000, 1000]))).contains("had 100 tasks, and in the end 150"));
         assert!(texts(&check(&told([100, 100], [1000, 1060]))).contains("1000 KiB of memory at the tenth minute"));
     }
 

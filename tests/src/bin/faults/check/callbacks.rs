@@ -9,7 +9,7 @@ use crate::plan::Kind;
 use crate::scene::office::Receipt;
 
 /// What can lose the outcome of an attempt between the answer and its commit.
-const LOSES: [Kind; 17] = [
+const LOSES: [Kind; 18] = [
     Kind::F1,
     Kind::F2,
     Kind::F3,
@@ -24,6 +24,7 @@ const LOSES: [Kind; 17] = [
     Kind::F15,
     // The gateway is stopped and started, as by F4.
     Kind::F22,
+    Kind::F29,
     Kind::F26,
     Kind::F32,
     Kind::F33,

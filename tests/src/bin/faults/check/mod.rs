@@ -109,7 +109,7 @@ pub(crate) const CHECKS: [(&str, &str, Check); 30] = [
     ("I14", "no secret is where it may not be", secrets::check),
     ("I15", "no call runs that its owner did not approve", approvals::check),
     ("I16", "a run executes only under the manifest it was accepted for", manifests::check),
-    ("I17", "memory, files, threads and queues are bounded", bounds::check),
+    ("I17", "memory, files, threads, tasks and queues are bounded", bounds::check),
     ("I18", "work goes on 10 s after the last fault", progress::check),
     ("I19", "the database is whole", store::check),
     ("I20", "refusals are honest", honesty::check),

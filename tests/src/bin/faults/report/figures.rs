@@ -47,14 +47,17 @@ pub(super) fn by_kind(witnesses: &Witnesses) -> BTreeMap<Kind, (usize, usize)> {
 
 /// What the programs had before the faults, at the tenth minute and in the end.
 pub(super) fn levels(witnesses: &Witnesses) -> String {
-    let mut text = format!("{:<10} {:<12} {:>12} {:>8} {:>8}\n", "most of a", "when", "memory MiB", "files", "threads");
+    let mut text = format!(
+        "{:<10} {:<12} {:>12} {:>8} {:>8} {:>8}\n",
+        "most of a", "when", "memory MiB", "files", "threads", "tasks"
+    );
     let Some(spans) = bounds::spans(witnesses) else { return text };
     for kind in ["gateway", "agent"] {
         for (when, span) in ["before", "minute 10", "in the end"].into_iter().zip(spans) {
-            if let Some(Most { resident_kib, files, threads }) = bounds::most(witnesses, kind, span) {
+            if let Some(Most { resident_kib, files, threads, tasks }) = bounds::most(witnesses, kind, span) {
                 let memory = resident_kib as f64 / 1024.0;
                 // Writing to a String cannot fail.
-                let _ = writeln!(text, "{kind:<10} {when:<12} {memory:>12.1} {files:>8} {threads:>8}");
+                let _ = writeln!(text, "{kind:<10} {when:<12} {memory:>12.1} {files:>8} {threads:>8} {tasks:>8}");
             }
         }
     }

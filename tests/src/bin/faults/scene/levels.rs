@@ -1,13 +1,17 @@
-//! How much each program has: memory, files, threads; and what is in a gateway's queues.
+//! How much each program has: memory, files, threads, and a gateway's tasks; and what is in a gateway's queues.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use super::Scene;
 use deskgate_tests::process;
 
+/// How long a gateway may take to say how many tasks it has.
+const IN_TIME: Duration = Duration::from_secs(1);
 /// Between two looks.
 const BETWEEN: Duration = Duration::from_secs(2);
 
@@ -21,16 +25,21 @@ pub(crate) struct Level {
     pub(crate) resident_kib: u64,
     pub(crate) files: u64,
     pub(crate) threads: u64,
+    /// Of a gateway that says so in time.
+    #[serde(default)]
+    pub(crate) tasks: u64,
 }
 
 /// Looks again and again, at everything that runs at that moment, and for secrets in the list of processes.
 pub(crate) async fn watch(scene: &Scene, levels: &std::sync::Mutex<Vec<Level>>) {
+    let http = deskgate_tests::backend::client().timeout(IN_TIME).build().expect("a client without TLS");
     loop {
-        let mut pids = Vec::new();
+        let (mut pids, mut doors) = (Vec::new(), Vec::new());
         // Whoever is held by a fault is looked at the next time.
         for (number, replica) in scene.replicas.iter().enumerate() {
             if let Ok(replica) = replica.try_read() {
                 pids.push((format!("gateway-{number}"), replica.process().id()));
+                doors.push(replica.ops());
             }
         }
         for (number, desk) in scene.desks.iter().enumerate() {
@@ -39,7 +48,9 @@ pub(crate) async fn watch(scene: &Scene, levels: &std::sync::Mutex<Vec<Level>>) 
             }
         }
         let at = scene.clock.now();
-        let now = pids.into_iter().filter_map(|(name, pid)| level(at, name, pid));
+        let tasks = join_all(doors.iter().map(|door| tasks(&http, door.get()))).await;
+        let tasks = tasks.into_iter().chain(std::iter::repeat(0));
+        let now = pids.into_iter().zip(tasks).filter_map(|((name, pid), tasks)| level(at, name, pid, tasks));
         levels.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(now);
         scene.secrets.look_at_processes();
         sleep(BETWEEN).await;
@@ -47,13 +58,21 @@ pub(crate) async fn watch(scene: &Scene, levels: &std::sync::Mutex<Vec<Level>>) 
 }
 
 /// What one process has; none when it has just ended.
-fn level(at: u64, name: String, pid: u32) -> Option<Level> {
+fn level(at: u64, name: String, pid: u32, tasks: u64) -> Option<Level> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let number = |field: &str| -> Option<u64> {
         status.lines().find_map(|line| line.strip_prefix(field))?.split_whitespace().next()?.parse().ok()
     };
     let files = u64::try_from(process::files(pid)).ok()?;
-    Some(Level { at, name, pid, resident_kib: number("VmRSS:")?, files, threads: number("Threads:")? })
+    Some(Level { at, name, pid, resident_kib: number("VmRSS:")?, files, threads: number("Threads:")?, tasks })
+}
+
+/// A gateway's tasks; 0 if it does not say.
+async fn tasks(http: &reqwest::Client, ops: SocketAddr) -> u64 {
+    let Ok(answer) = http.get(format!("http://{ops}/metrics")).send().await else { return 0 };
+    let text = answer.text().await.unwrap_or_default();
+    let count = text.lines().find_map(|line| line.strip_prefix("deskgate_tasks ")?.parse().ok());
+    count.unwrap_or_default()
 }
 
 /// Gauges that are 0 when nothing is under way.
