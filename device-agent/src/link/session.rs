@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_util::sync::CancellationToken;
 
@@ -190,7 +191,17 @@ pub(super) fn understand<F: serde::de::DeserializeOwned>(
         Some(Err(error @ (tungstenite::Error::Utf8(_) | tungstenite::Error::AttackAttempt))) => {
             Err(Lost::Malformed(error.to_string()))
         }
-        Some(Err(error)) => Err(Lost::Closed(error.to_string())),
+        Some(Err(error)) => Err(broken(error)),
+    }
+}
+
+/// A line that broke. That no WebSocket was closed on it in good order says nothing to whoever reads it.
+fn broken(error: tungstenite::Error) -> Lost {
+    match error {
+        tungstenite::Error::Protocol(ProtocolError::ResetWithoutClosingHandshake)
+        | tungstenite::Error::ConnectionClosed
+        | tungstenite::Error::AlreadyClosed => Lost::Closed("it broke off".to_owned()),
+        error => Lost::Closed(error.to_string()),
     }
 }
 
@@ -229,7 +240,7 @@ async fn write(
 async fn within(limit: Duration, work: impl Future<Output = Result<(), tungstenite::Error>>) -> Result<(), Lost> {
     match timeout(limit, work).await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(Lost::Closed(error.to_string())),
+        Ok(Err(error)) => Err(broken(error)),
         Err(_) => Err(Lost::Stuck(limit)),
     }
 }

@@ -29,6 +29,21 @@ async fn a_restarted_gateway_finds_the_device_again_and_running_runs_go_on() {
 }
 
 #[tokio::test]
+async fn a_line_that_was_reset_is_told_in_plain_words_and_is_back() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let device = Device::paired_with(&gateway).await;
+    device.line().reset();
+    until("the device to say so", async || {
+        let log = device.log().own();
+        if log.contains("the line was closed (it broke off)") { Ok(()) } else { Err(log) }
+    })
+    .await;
+    assert!(!device.log().own().contains("WebSocket"), "{}", device.log().own());
+    device.connected().await;
+}
+
+#[tokio::test]
 async fn a_run_in_progress_survives_a_cut_line_and_executes_once() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;

@@ -89,7 +89,7 @@ impl World {
     }
 
     /// What cannot matter any more is the same in all states.
-    fn tidy(&mut self) {
+    pub(super) fn tidy(&mut self) {
         for agent in &mut self.agents {
             for run in 0..super::RUNS {
                 if !matches!(agent.journal[run], Entry::Running(_) | Entry::Unknown(_)) {
@@ -98,9 +98,11 @@ impl World {
                 }
             }
         }
-        // Nothing can come of a line that nobody listens to and nobody has said anything on.
-        let is_dead = |it: &Session| !it.is_heard && it.epoch != 0 && it.up.is_empty() && it.to_settle.is_empty();
-        self.sessions.retain(|session| !is_dead(session));
+        // Nothing can come of a line that nobody listens to and nobody has said anything on, but of the newest: runs are offered
+        // there until that is noticed.
+        let newest = self.epoch;
+        let is_said = |it: &Session| !it.up.is_empty() || !it.to_settle.is_empty();
+        self.sessions.retain(|it| it.is_heard || it.epoch == 0 || it.epoch == newest || is_said(it));
         self.sessions.sort_by_key(|session| (session.epoch, session.agent, session.is_heard));
         // One gateway is like the other.
         if self.sessions.first().is_some_and(|first| first.gateway != 0) {

@@ -7,6 +7,7 @@
 //! broke may still arrive at a gateway that has not noticed.
 
 mod agent;
+mod apart;
 mod explore;
 mod far;
 mod gateway;

@@ -120,7 +120,7 @@ fn of_entry(entry: &mut Entry, see: &mut impl FnMut(&mut u8)) {
 
 impl Down {
     /// Which run, and which attempt.
-    fn parts(&mut self) -> (&mut u8, &mut u8) {
+    pub(super) fn parts(&mut self) -> (&mut u8, &mut u8) {
         match self {
             Self::Offer(run, attempt)
             | Self::Start(run, attempt)
@@ -133,7 +133,7 @@ impl Down {
 
 impl Up {
     /// Which run, and which attempt.
-    fn parts(&mut self) -> (&mut u8, &mut u8) {
+    pub(super) fn parts(&mut self) -> (&mut u8, &mut u8) {
         match self {
             Self::Accept(run, attempt)
             | Self::Refuse(run, attempt)

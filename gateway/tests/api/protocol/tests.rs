@@ -1,5 +1,6 @@
+use super::apart::Apart;
 use super::explore::{Found, explore};
-use super::{Mistake, World, far};
+use super::{Mistake, World, apart, far};
 
 type Exploration = fn(World, Mistake) -> Found;
 
@@ -17,12 +18,26 @@ fn whatever_breaks_and_in_whatever_order_every_run_ends_and_none_does_twice_what
     holds(explore, 2, 1, 30_000);
 }
 
+fn is_apart(looked_at: Apart, at_least: usize) {
+    if let Some(step) = looked_at.wrong {
+        panic!("one run alone could not have done this: {step:#?}");
+    }
+    assert!(looked_at.states >= at_least, "only {} states", looked_at.states);
+}
+
+#[test]
+fn whatever_happens_to_one_of_two_runs_could_have_happened_to_it_alone() {
+    is_apart(apart::explore(World::new(2, 1)), 30_000);
+    is_apart(apart::walk(&World::new(2, 3), 30_000), 30_000);
+}
+
 /// Takes minutes and gigabytes.
 #[test]
 #[ignore = "make model"]
 fn the_same_holds_for_one_fault_more() {
     holds(far::explore, 1, 3, 1_000_000);
     holds(far::explore, 2, 2, 1_000_000);
+    is_apart(apart::explore(World::new(2, 2)), 1_000_000);
 }
 
 #[test]

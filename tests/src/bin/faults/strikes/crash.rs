@@ -79,6 +79,9 @@ struct Dead {
 async fn until_struck(scene: &Scene, pids: &[u32], kinds: &[&str], manner: u64) -> anyhow::Result<Vec<Dead>> {
     let folder = points::folder()?;
     let file = |pid: u32, ending: &str| folder.join(format!("{pid}.{ending}"));
+    for pid in pids {
+        points::set_aside(&folder, *pid)?;
+    }
     let passed: Vec<_> = pids.iter().map(|pid| file(*pid, "passed")).collect();
     for turn in 0..TRIES as u64 {
         let point = chosen(&folder, &passed, kinds, manner.wrapping_add(turn)).await?;

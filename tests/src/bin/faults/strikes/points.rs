@@ -88,6 +88,16 @@ pub(crate) fn tried(folder: &Path, pid: u32, point: &str) -> anyhow::Result<()> 
     Ok(writeln!(std::fs::OpenOptions::new().append(true).create(true).open(file)?, "{point}")?)
 }
 
+/// Sets aside that an earlier process of the same number died: numbers come round again.
+pub(super) fn set_aside(folder: &Path, pid: u32) -> std::io::Result<()> {
+    let file = folder.join(format!("{pid}.struck"));
+    if !file.exists() {
+        return Ok(());
+    }
+    let free = (1..).map(|turn| folder.join(format!("{pid}.{turn}.struck"))).find(|free| !free.exists());
+    std::fs::rename(file, free.expect("not all of them are taken"))
+}
+
 /// How often processes died at each point so far.
 pub(crate) fn struck(folder: &Path) -> BTreeMap<String, usize> {
     count(folder, "struck")
@@ -135,6 +145,12 @@ mod tests {
         let name = "before attempts::claim".to_owned();
         assert_eq!(found, Some(&Point { name, passed: 2, armed: 1, struck: 1 }));
         assert_eq!(points.len(), 65, "40 of a gateway, 25 of an agent");
+        set_aside(folder.path(), 8).expect("renamed");
+        set_aside(folder.path(), 8).expect("nothing is there");
+        assert!(!folder.path().join("8.struck").exists());
+        write("8.struck", "before attempts::claim");
+        set_aside(folder.path(), 8).expect("renamed");
+        assert_eq!(struck(folder.path()).get("before attempts::claim"), Some(&2), "both still count");
     }
 
     #[test]

@@ -1,0 +1,102 @@
+//! Of two runs, whatever happens to one could have happened to it alone: each step of both is, for either, a step of its own or
+//! none. So two runs can do nothing wrong with more faults than both were explored with, unless one does alone.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{Entry, Mistake, RUNS, Work, World};
+
+/// What was looked at, and the first step that one run alone could not have taken.
+pub(super) struct Apart {
+    pub(super) states: usize,
+    pub(super) wrong: Option<Box<[World; 2]>>,
+}
+
+/// What can follow for one run alone: of each state, whatever its faults are, how many may still come in it at most.
+type Alone = HashMap<u64, u8>;
+
+/// Looks at every step that can follow from `first`.
+pub(super) fn explore(first: World) -> Apart {
+    let (number, first) = first.named();
+    let mut known = HashSet::from([number]);
+    let (mut edge, mut steps) = (vec![first], Vec::new());
+    while let Some(world) = edge.pop() {
+        if let Some(next) = world.stepped(&mut steps) {
+            return Apart { states: known.len(), wrong: Some(Box::new([world, next])) };
+        }
+        for (number, next) in steps.drain(..).map(World::named) {
+            if known.insert(number) {
+                edge.push(next);
+            }
+        }
+    }
+    Apart { states: known.len(), wrong: None }
+}
+
+/// Looks at so many states on ways that are chosen by chance, the same ones each time.
+pub(super) fn walk(first: &World, states: usize) -> Apart {
+    let (mut world, mut steps, mut chance) = (first.clone(), Vec::new(), 1_u64);
+    for at in 0..states {
+        if let Some(next) = world.stepped(&mut steps) {
+            return Apart { states: at, wrong: Some(Box::new([world, next])) };
+        }
+        // Knuth's MMIX; its upper half is the better one.
+        chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let count = steps.len().max(1);
+        let next = steps.drain(..).nth((chance >> 33) as usize % count);
+        world = next.map_or_else(|| first.clone(), |next| next.named().1);
+    }
+    Apart { states, wrong: None }
+}
+
+impl World {
+    /// Everything that can follow; and of it what one of the runs alone could not have come to.
+    fn stepped(&self, steps: &mut Vec<Self>) -> Option<Self> {
+        let alone: [Alone; RUNS] = std::array::from_fn(|run| self.alone(run).follows());
+        self.steps(Mistake::None, steps);
+        let is_alike = |next: &Self, run: usize| {
+            let (number, faults) = next.alone(run).without_faults();
+            alone[run].get(&number).is_some_and(|most| *most >= faults)
+        };
+        steps.iter().find(|next| !(0..RUNS).all(|run| is_alike(next, run))).cloned()
+    }
+
+    /// What it is to one run: the other one ended before all of it, and nobody speaks of it.
+    fn alone(&self, run: usize) -> Self {
+        let mut alone = self.clone();
+        let (others, is_own) = (World::new(0, 0), |of: u8| usize::from(of) == run);
+        for other in (0..RUNS).filter(|other| *other != run) {
+            (alone.runs[other], alone.effects[other]) = (others.runs[other], others.effects[other]);
+            for agent in &mut alone.agents {
+                (agent.journal[other], agent.intended[other], agent.work[other]) = (Entry::None, false, Work::Idle);
+            }
+            for session in &mut alone.sessions {
+                session.hello[other] = Entry::None;
+            }
+        }
+        for session in &mut alone.sessions {
+            session.to_settle.retain(|(of, ..)| is_own(*of));
+            session.down.retain_mut(|frame| is_own(*frame.parts().0));
+            session.up.retain_mut(|frame| is_own(*frame.parts().0));
+        }
+        alone.tidy();
+        alone
+    }
+
+    /// Itself, and everything that is one step further.
+    fn follows(&self) -> Alone {
+        let mut steps = vec![self.clone()];
+        self.steps(Mistake::None, &mut steps);
+        let mut follows = Alone::new();
+        for (number, faults) in steps.into_iter().map(Self::without_faults) {
+            let most = follows.entry(number).or_insert(faults);
+            *most = faults.max(*most);
+        }
+        follows
+    }
+
+    /// Its number if no fault could come any more, and how many can.
+    fn without_faults(self) -> (u64, u8) {
+        let faults = self.faults;
+        (Self { faults: 0, ..self }.named().0, faults)
+    }
+}
