@@ -195,14 +195,14 @@ pub(super) fn understand<F: serde::de::DeserializeOwned>(
     }
 }
 
-/// A line that broke. That no WebSocket was closed on it in good order says nothing to whoever reads it.
+/// A line that broke, in words that say something to whoever knows nothing of a WebSocket on it.
 fn broken(error: tungstenite::Error) -> Lost {
-    match error {
-        tungstenite::Error::Protocol(ProtocolError::ResetWithoutClosingHandshake)
-        | tungstenite::Error::ConnectionClosed
-        | tungstenite::Error::AlreadyClosed => Lost::Closed("it broke off".to_owned()),
-        error => Lost::Closed(error.to_string()),
-    }
+    use tungstenite::Error::{AlreadyClosed, ConnectionClosed, Protocol};
+    Lost::Closed(match error {
+        Protocol(ProtocolError::ResetWithoutClosingHandshake) | AlreadyClosed => "it broke off".to_owned(),
+        Protocol(ProtocolError::SendAfterClosing) | ConnectionClosed => "by the gateway".to_owned(),
+        error => error.to_string(),
+    })
 }
 
 async fn write(

@@ -141,8 +141,12 @@ impl World {
             Down::Offer(run, attempt) => next.offered(agent, run, attempt, mistake),
             Down::Start(run, attempt) => next.started(agent, run as usize, attempt),
             Down::Ack(run, attempt) => {
-                if next.agents[agent].journal[run as usize] == Entry::Finished(attempt) {
-                    next.agents[agent].journal[run as usize] = Entry::None;
+                let journal = &mut next.agents[agent].journal;
+                if journal[run as usize] == Entry::Finished(attempt) {
+                    journal[run as usize] = Entry::None;
+                    if mistake == Mistake::ForgetsAllEnds {
+                        *journal = [Entry::None; RUNS];
+                    }
                 }
             }
             Down::Heard(run, attempt) => {

@@ -1,5 +1,6 @@
 //! Of two runs, whatever happens to one could have happened to it alone: each step of both is, for either, a step of its own or
-//! none. So two runs can do nothing wrong with more faults than both were explored with, unless one does alone.
+//! none. Where that holds, two runs do nothing wrong that one alone would not do. That they end is
+//! [`explore`](super::explore)'s to say.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,6 +8,7 @@ use super::{Entry, Mistake, RUNS, Work, World};
 
 /// What was looked at, and the first step that one run alone could not have taken.
 pub(super) struct Apart {
+    /// Different states.
     pub(super) states: usize,
     pub(super) wrong: Option<Box<[World; 2]>>,
 }
@@ -15,12 +17,12 @@ pub(super) struct Apart {
 type Alone = HashMap<u64, u8>;
 
 /// Looks at every step that can follow from `first`.
-pub(super) fn explore(first: World) -> Apart {
+pub(super) fn explore(first: World, mistake: Mistake) -> Apart {
     let (number, first) = first.named();
     let mut known = HashSet::from([number]);
     let (mut edge, mut steps) = (vec![first], Vec::new());
     while let Some(world) = edge.pop() {
-        if let Some(next) = world.stepped(&mut steps) {
+        if let Some(next) = world.stepped(mistake, &mut steps) {
             return Apart { states: known.len(), wrong: Some(Box::new([world, next])) };
         }
         for (number, next) in steps.drain(..).map(World::named) {
@@ -32,32 +34,52 @@ pub(super) fn explore(first: World) -> Apart {
     Apart { states: known.len(), wrong: None }
 }
 
-/// Looks at so many states on ways that are chosen by chance, the same ones each time.
-pub(super) fn walk(first: &World, states: usize) -> Apart {
-    let (mut world, mut steps, mut chance) = (first.clone(), Vec::new(), 1_u64);
-    for at in 0..states {
-        if let Some(next) = world.stepped(&mut steps) {
-            return Apart { states: at, wrong: Some(Box::new([world, next])) };
-        }
+/// Steps of a way that is chosen by chance: more than two runs need with three faults.
+const WAY: usize = 80;
+/// Of so many steps one is a fault, so that something is under way when it comes.
+const CALM: u64 = 8;
+
+/// Looks at what stands beside so many ways that are chosen by chance, the same ones each time.
+pub(super) fn walk(first: &World, ways: usize) -> Apart {
+    let (mut steps, mut chance, mut known) = (Vec::new(), 1_u64, HashSet::new());
+    let mut below = |most: u64| {
         // Knuth's MMIX; its upper half is the better one.
         chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let count = steps.len().max(1);
-        let next = steps.drain(..).nth((chance >> 33) as usize % count);
-        world = next.map_or_else(|| first.clone(), |next| next.named().1);
+        (chance >> 33) % most
+    };
+    for _ in 0..ways {
+        let mut world = first.clone();
+        for _ in 0..WAY {
+            if let Some(next) = world.stepped(Mistake::None, &mut steps) {
+                return Apart { states: known.len(), wrong: Some(Box::new([world, next])) };
+            }
+            let is_calm = |next: &World| next.faults == world.faults;
+            if below(CALM) > 0 && steps.iter().any(is_calm) {
+                steps.retain(is_calm);
+            }
+            if steps.is_empty() {
+                break;
+            }
+            let (number, next) = steps.swap_remove(below(steps.len() as u64) as usize).named();
+            steps.clear();
+            known.insert(number);
+            world = next;
+        }
     }
-    Apart { states, wrong: None }
+    Apart { states: known.len(), wrong: None }
 }
 
 impl World {
-    /// Everything that can follow; and of it what one of the runs alone could not have come to.
-    fn stepped(&self, steps: &mut Vec<Self>) -> Option<Self> {
-        let alone: [Alone; RUNS] = std::array::from_fn(|run| self.alone(run).follows());
-        self.steps(Mistake::None, steps);
+    /// Everything that can follow; and of it what is wrong, or what one of the runs alone could not have come to.
+    fn stepped(&self, mistake: Mistake, steps: &mut Vec<Self>) -> Option<Self> {
+        let alone: [Alone; RUNS] = std::array::from_fn(|run| self.alone(run).follows(mistake));
+        self.steps(mistake, steps);
+        let is_good = |next: &Self| next.judge().and_then(|()| next.judge_step(self)).is_ok();
         let is_alike = |next: &Self, run: usize| {
             let (number, faults) = next.alone(run).without_faults();
             alone[run].get(&number).is_some_and(|most| *most >= faults)
         };
-        steps.iter().find(|next| !(0..RUNS).all(|run| is_alike(next, run))).cloned()
+        steps.iter().find(|next| !is_good(next) || !(0..RUNS).all(|run| is_alike(next, run))).cloned()
     }
 
     /// What it is to one run: the other one ended before all of it, and nobody speaks of it.
@@ -83,9 +105,9 @@ impl World {
     }
 
     /// Itself, and everything that is one step further.
-    fn follows(&self) -> Alone {
+    fn follows(&self, mistake: Mistake) -> Alone {
         let mut steps = vec![self.clone()];
-        self.steps(Mistake::None, &mut steps);
+        self.steps(mistake, &mut steps);
         let mut follows = Alone::new();
         for (number, faults) in steps.into_iter().map(Self::without_faults) {
             let most = follows.entry(number).or_insert(faults);

@@ -5,6 +5,10 @@
 //! product's own [`settle`]; the rest says in a few lines what the statements of `store::attempts` and the device's
 //! dispatcher do. Between any two steps a process can die and a line can break; frames that were under way when a line
 //! broke may still arrive at a gateway that has not noticed.
+//!
+//! All states with three faults can be looked at for one run, and with two for two. For two runs with three, [`apart`] says why that is
+//! enough: nothing happens to one that could not have happened to it alone. It looks at all states with two faults, and
+//! at many with three.
 
 mod agent;
 mod apart;
@@ -141,6 +145,8 @@ enum Mistake {
     ForgottenWhenSent,
     /// A device executes when it took an offer, without waiting for the start to be durable.
     StartsWithoutStart,
+    /// What is acknowledged of one run counts for all.
+    ForgetsAllEnds,
 }
 
 impl World {

@@ -66,7 +66,7 @@ pub(crate) enum Kind {
     F27,
     /// A second agent has the same key.
     F28,
-    /// A device comes in that speaks an older or a newer protocol, or is of another version.
+    /// A device, a gateway or the database is of another version.
     F29,
     /// A caller is cut off in the middle of its request or of the answer.
     F30,
@@ -168,7 +168,7 @@ impl Kind {
             Self::F26 => "receiver out of order",
             Self::F27 => "everything comes repeatedly",
             Self::F28 => "a second agent with the same key",
-            Self::F29 => "a device of another version",
+            Self::F29 => "one half of another version",
             Self::F30 => "caller cut off",
             Self::F31 => "revoked while at work",
             Self::F32 => "no more files",
@@ -178,7 +178,7 @@ impl Kind {
     }
 
     /// The kinds of which two may be at work at the same time.
-    pub(crate) const TOGETHER: [Self; 12] = [
+    pub(crate) const TOGETHER: [Self; 13] = [
         Self::F1,
         Self::F5,
         Self::F7,
@@ -189,6 +189,7 @@ impl Kind {
         Self::F19,
         Self::F20,
         Self::F24,
+        Self::F25,
         Self::F26,
         Self::F30,
     ];

@@ -6,13 +6,14 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::{Business, Reply, submission_to, submitter};
+use crate::scene::INPUT;
 
 /// Submits while the business is open, and waits for the end of each.
 pub(crate) async fn work(business: Arc<Business>, name: String, desk: usize) {
     let mut caller = business.caller(&name);
     while business.is_open() {
         let job = business.fresh_job();
-        let text = format!("job={job} plan=note delay=0");
+        let text = format!("job={job} plan=note delay=0 note={INPUT}");
         let request = submission_to(&caller.service(desk).noting_id, desk, &job, &text, false);
         let Some(run_id) = caller.insist(&request).await.as_ref().and_then(Reply::run_id) else { continue };
         submitter::ends(&mut caller.beside("wait"), desk, &run_id, false).await;

@@ -33,6 +33,8 @@ use crate::seed::Dice;
 const INSISTS: Duration = Duration::from_secs(60);
 /// How long one try may take: longer than any wait that is asked for.
 const ONE_TRY: Duration = Duration::from_secs(12);
+/// How long a connection is kept that nobody uses: shorter than the pause before it is looked how many are open.
+const IDLE: Duration = Duration::from_secs(5);
 /// How long a read waits for a change, in seconds.
 pub(crate) const WAIT: u32 = 5;
 /// On whose behalf all of it is asked.
@@ -61,7 +63,8 @@ pub(crate) struct Business {
 
 impl Business {
     pub(crate) fn new(scene: Arc<Scene>, seed: u64, histories: Histories, stage: watch::Receiver<Stage>) -> Self {
-        let http = deskgate_tests::backend::client().timeout(ONE_TRY).build().expect("a client without TLS");
+        let http = deskgate_tests::backend::client().timeout(ONE_TRY).pool_idle_timeout(IDLE);
+        let http = http.build().expect("a client without TLS");
         Self { scene, seed, histories, stage, http, jobs: AtomicU64::new(1) }
     }
 

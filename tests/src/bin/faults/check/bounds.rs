@@ -24,7 +24,8 @@ pub(crate) struct Most {
     pub(crate) resident_kib: u64,
     pub(crate) files: u64,
     pub(crate) threads: u64,
-    pub(crate) tasks: u64,
+    /// Of gateways.
+    pub(crate) tasks: Option<u64>,
 }
 
 /// The most that a program of a kind had in a span of time: of each number the middle of what that process had.
@@ -34,19 +35,20 @@ pub(crate) fn most(witnesses: &Witnesses, kind: &str, (from, to): (u64, u64)) ->
     let mut pids: Vec<_> = levels.iter().map(|level| level.pid).collect();
     pids.sort_unstable();
     pids.dedup();
-    let most = |of: fn(&Level) -> u64| {
+    let most = |of: fn(&Level) -> Option<u64>| {
         let middle = |pid: &u32| {
-            let mut values: Vec<_> = levels.iter().filter(|level| level.pid == *pid).map(|level| of(level)).collect();
+            let own = levels.iter().filter(|level| level.pid == *pid);
+            let mut values: Vec<_> = own.filter_map(|level| of(level)).collect();
             values.sort_unstable();
             values.get(values.len() / 2).copied()
         };
         pids.iter().filter_map(middle).max()
     };
     Some(Most {
-        resident_kib: most(|level| level.resident_kib)?,
-        files: most(|level| level.files)?,
-        threads: most(|level| level.threads)?,
-        tasks: most(|level| level.tasks)?,
+        resident_kib: most(|level| Some(level.resident_kib))?,
+        files: most(|level| Some(level.files))?,
+        threads: most(|level| Some(level.threads))?,
+        tasks: most(|level| level.tasks),
     })
 }
 
@@ -77,10 +79,16 @@ pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
         if let Some(before) = before {
             compare("files open", before.files, end.files, FEW);
             compare("threads", before.threads, end.threads, FEW);
-            compare("tasks", before.tasks, end.tasks, SEVERAL);
+            if let (Some(before), Some(end)) = (before.tasks, end.tasks) {
+                compare("tasks", before, end, SEVERAL);
+            }
         }
         if let Some(tenth) = tenth {
             compare("KiB of memory at the tenth minute", tenth.resident_kib, end.resident_kib, 0);
+        }
+        if kind == "gateway" && before.is_some_and(|before| before.tasks.and(end.tasks).is_none()) {
+            let text = "no gateway said how many tasks it has".to_owned();
+            violations.push(Violation::of("I17", None, text));
         }
     }
     violations
@@ -100,7 +108,7 @@ mod tests {
             resident_kib,
             files,
             threads: 10,
-            tasks: files,
+            tasks: Some(files),
         };
         let levels = vec![
             level(1, files[0], 10),
@@ -115,6 +123,9 @@ mod tests {
         assert_eq!(check(&told([100, 110], [1000, 1050])), []);
         assert!(texts(&check(&told([100, 120], [1000, 1000]))).contains("had 100 files open, and in the end 120"));
         assert!(texts(&check(&told([100, 150], [1000, 1000]))).contains("had 100 tasks, and in the end 150"));
+        let mut silent = told([100, 100], [1000, 1000]);
+        silent.levels[2].tasks = None;
+        assert!(texts(&check(&silent)).contains("no gateway said"));
         assert!(texts(&check(&told([100, 100], [1000, 1060]))).contains("1000 KiB of memory at the tenth minute"));
     }
 

@@ -22,7 +22,7 @@ const LOSES: [Kind; 18] = [
     Kind::F13,
     Kind::F14,
     Kind::F15,
-    // The gateway is stopped and started, as by F4.
+    // A gateway is stopped and started, as by F4.
     Kind::F22,
     Kind::F29,
     Kind::F26,

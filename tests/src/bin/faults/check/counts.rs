@@ -45,21 +45,27 @@ pub(crate) fn why_not(witnesses: &Witnesses, wanted: Wanted) -> Vec<String> {
         }
     }
     reasons.extend(unpassed(witnesses));
-    let spared = witnesses.evidence.points.iter().filter(|point| point.struck < wanted.deaths);
+    let spared = points_to_die_at(witnesses).filter(|point| point.struck < wanted.deaths);
     reasons.extend(
         spared.map(|Point { name, struck, .. }| format!("{struck} programs died {name}; {} are needed", wanted.deaths)),
     );
     reasons
 }
 
-/// The points at which a program may die, and by which none came, where any of that kind was to be struck.
-fn unpassed(witnesses: &Witnesses) -> Option<String> {
+/// The points at which a program may die, where any of its kind was to.
+fn points_to_die_at(witnesses: &Witnesses) -> impl Iterator<Item = &Point> {
     let is_struck = |kind| witnesses.strikes.iter().any(|strike| strike.kind() == kind);
-    let is_missing = |point: &&Point| {
-        let (gateways, agents) = (points::is_of(&point.name, &GATEWAYS), points::is_of(&point.name, &AGENTS));
-        point.passed == 0 && (gateways && is_struck(Kind::F2) || agents && is_struck(Kind::F6))
+    let (gateways, agents) = (is_struck(Kind::F2), is_struck(Kind::F6));
+    let is_one = move |point: &&Point| {
+        gateways && points::is_of(&point.name, &GATEWAYS) || agents && points::is_of(&point.name, &AGENTS)
     };
-    let missing: Vec<_> = witnesses.evidence.points.iter().filter(is_missing).map(|point| &point.name[..]).collect();
+    witnesses.evidence.points.iter().filter(is_one)
+}
+
+/// Those by which none came.
+fn unpassed(witnesses: &Witnesses) -> Option<String> {
+    let missing = points_to_die_at(witnesses).filter(|point| point.passed == 0);
+    let missing: Vec<_> = missing.map(|point| &point.name[..]).collect();
     (!missing.is_empty()).then(|| format!("no program came by {}", missing.join(", ")))
 }
 
@@ -130,7 +136,10 @@ mod tests {
         told.strikes[0].planned.kind = Kind::F6;
         assert_eq!(why_not(&told, wanted), Vec::<String>::new(), "agents were to die");
         told.evidence.points[0].struck = 2;
-        let reasons = why_not(&told, Wanted { deaths: 3, ..wanted });
-        assert_eq!(reasons, ["2 programs died before attempts::claim; 3 are needed"]);
+        let thrice = Wanted { deaths: 3, ..wanted };
+        assert_eq!(why_not(&told, thrice), Vec::<String>::new(), "agents were to die");
+        told.strikes[0].planned.kind = Kind::F2;
+        told.evidence.points[0].passed = 1;
+        assert_eq!(why_not(&told, thrice), ["2 programs died before attempts::claim; 3 are needed"]);
     }
 }

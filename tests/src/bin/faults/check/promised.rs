@@ -7,7 +7,6 @@ use crate::history::{Asked, Call, Connection, Event};
 use crate::plan::Kind;
 use crate::scene::REPLICAS;
 use crate::scene::book::Note;
-use crate::scene::model::Turn;
 use crate::strikes::{Strike, one_of};
 
 /// Microseconds in which another gateway must have answered.
@@ -61,8 +60,12 @@ pub(super) fn rolls(witnesses: &Witnesses) -> Vec<Violation> {
             violations.push(Violation::of("F4", done.begun, text));
         }
         for followed in &witnesses.followed {
+            let mut events = followed.connections.iter().flat_map(|connection| &connection.events);
+            let last = events.find(|event| event.is_final()).map(|event| event.sequence);
             let ends = |connection: &&Connection| {
-                let is_over = connection.events.last().is_some_and(Event::is_final);
+                // Also where whoever asks has it already.
+                let is_over = connection.events.last().is_some_and(Event::is_final)
+                    || last.is_some_and(|last| connection.after >= last);
                 within(connection.ended) && connection.was_open && !connection.was_left && !is_over
             };
             for connection in followed.connections.iter().filter(ends).filter(|connection| !connection.was_told) {
@@ -139,10 +142,11 @@ pub(super) fn an_untold_call_is_told_as_one(witnesses: &Witnesses) -> Vec<Violat
     }
     let mut violations = Vec::new();
     for ((job, call), notes) in notes {
-        // What the owner let run again is another call.
+        // What the owner let run again is another call, and begins with another first turn.
         let [note] = notes[..] else { continue };
-        let later = |turn: &&Turn| turn.job == job && turn.place > 2 * call && note.is_untold();
-        for turn in witnesses.turns.iter().filter(later).filter(|turn| !turn.is_unsure) {
+        let behind = witnesses.turns.iter().filter(|turn| turn.job == job && turn.begun > note.at);
+        let next = behind.min_by_key(|turn| turn.begun).filter(|turn| turn.place > 2 * call && note.is_untold());
+        if let Some(turn) = next.filter(|turn| !turn.is_unsure) {
             let text = format!("call {call} of {job} was noted and not answered, and its model was told otherwise");
             violations.push(Violation::of("F25", turn.begun, text));
         }
@@ -152,10 +156,11 @@ pub(super) fn an_untold_call_is_told_as_one(witnesses: &Witnesses) -> Vec<Violat
 
 #[cfg(test)]
 mod tests {
-    use super::super::told::{call, calls, done, read, run, submit, texts};
+    use super::super::told::{call, calls, done, events, read, run, submit, texts};
     use super::*;
     use crate::history::{Followed, Seen};
     use crate::plan::Planned;
+    use crate::scene::model::Turn;
 
     fn strike(kind: Kind, noticed_ms: &[u64]) -> Strike {
         let planned = Planned { number: 0, kind, pause_ms: 0, lasts_ms: 0, target: 1, manner: 0 };
@@ -197,6 +202,10 @@ mod tests {
             |connection: &Connection| Followed { connections: vec![connection.clone()], ..Followed::default() };
         rolled.followed.push(followed(&told));
         assert_eq!(rolls(&rolled), []);
+        let whole = Connection { events: events(&["run.accepted", "run.succeeded"]), was_told: false, ..told.clone() };
+        let again = Connection { after: 2, was_told: false, ..told.clone() };
+        rolled.followed.push(Followed { connections: vec![whole, again], ..Followed::default() });
+        assert_eq!(rolls(&rolled), [], "it is over, and nothing is left to be told");
         rolled.done[0].tries = 3;
         rolled.followed.push(followed(&Connection { was_told: false, ..told }));
         let found = texts(&rolls(&rolled));
@@ -236,7 +245,7 @@ mod tests {
     fn a_call_that_may_have_happened_and_is_told_as_one_that_did_not_is_found() {
         let told = |manner: &str, is_unsure| {
             let (job, manner) = ("j".to_owned(), manner.to_owned());
-            let turns = vec![Turn { job: job.clone(), place: 2, is_unsure, ..Turn::default() }];
+            let turns = vec![Turn { job: job.clone(), place: 2, begun: 5, is_unsure, ..Turn::default() }];
             let notes = vec![Note { job, is_noted: true, manner, ..Note::default() }];
             Witnesses { turns, notes, ..Witnesses::default() }
         };
@@ -246,5 +255,8 @@ mod tests {
         let mut again = told("Vanishes", false);
         again.notes.push(Note { manner: "Answers".to_owned(), ..again.notes[0].clone() });
         assert_eq!(an_untold_call_is_told_as_one(&again), [], "its owner let it run again");
+        let mut denied = told("Vanishes", false);
+        denied.turns.push(Turn { begun: 3, place: 0, ..denied.turns[0].clone() });
+        assert_eq!(an_untold_call_is_told_as_one(&denied), [], "and did not allow it then");
     }
 }

@@ -57,11 +57,17 @@ pub(super) fn levels(witnesses: &Witnesses) -> String {
             if let Some(Most { resident_kib, files, threads, tasks }) = bounds::most(witnesses, kind, span) {
                 let memory = resident_kib as f64 / 1024.0;
                 // Writing to a String cannot fail.
-                let _ = writeln!(text, "{kind:<10} {when:<12} {memory:>12.1} {files:>8} {threads:>8} {tasks:>8}");
+                let _ =
+                    writeln!(text, "{kind:<10} {when:<12} {memory:>12.1} {files:>8} {threads:>8} {:>8}", said(tasks));
             }
         }
     }
     text
+}
+
+/// A number that not everybody says.
+fn said(number: Option<u64>) -> String {
+    number.map_or_else(|| "-".to_owned(), |number| number.to_string())
 }
 
 /// The points at which programs may die: how many came by, were told to die there, and died.

@@ -47,9 +47,9 @@ pub(crate) struct Service {
     pub(crate) strangers_key: String,
 }
 
-/// Those whom a device turns to, and who keep journals.
+/// Whom a device turns to.
 #[derive(Clone, Copy)]
-pub(super) struct Witnesses<'a> {
+pub(super) struct Servers<'a> {
     pub(super) model: &'a Model,
     pub(super) book: &'a Book,
     pub(super) office: &'a Office,
@@ -61,7 +61,7 @@ impl Desk {
         name: &str,
         gateway: &GatewayProcess,
         ways: &[Address],
-        Witnesses { model, book, office }: Witnesses<'_>,
+        Servers { model, book, office }: Servers<'_>,
         secrets: &mut Secrets,
     ) -> Self {
         let mut device = Device::for_remote().await;

@@ -26,8 +26,7 @@ pub(crate) struct Level {
     pub(crate) files: u64,
     pub(crate) threads: u64,
     /// Of a gateway that says so in time.
-    #[serde(default)]
-    pub(crate) tasks: u64,
+    pub(crate) tasks: Option<u64>,
 }
 
 /// Looks again and again, at everything that runs at that moment, and for secrets in the list of processes.
@@ -49,7 +48,7 @@ pub(crate) async fn watch(scene: &Scene, levels: &std::sync::Mutex<Vec<Level>>) 
         }
         let at = scene.clock.now();
         let tasks = join_all(doors.iter().map(|door| tasks(&http, door.get()))).await;
-        let tasks = tasks.into_iter().chain(std::iter::repeat(0));
+        let tasks = tasks.into_iter().chain(std::iter::repeat(None));
         let now = pids.into_iter().zip(tasks).filter_map(|((name, pid), tasks)| level(at, name, pid, tasks));
         levels.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(now);
         scene.secrets.look_at_processes();
@@ -58,7 +57,7 @@ pub(crate) async fn watch(scene: &Scene, levels: &std::sync::Mutex<Vec<Level>>) 
 }
 
 /// What one process has; none when it has just ended.
-fn level(at: u64, name: String, pid: u32, tasks: u64) -> Option<Level> {
+fn level(at: u64, name: String, pid: u32, tasks: Option<u64>) -> Option<Level> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let number = |field: &str| -> Option<u64> {
         status.lines().find_map(|line| line.strip_prefix(field))?.split_whitespace().next()?.parse().ok()
@@ -67,12 +66,10 @@ fn level(at: u64, name: String, pid: u32, tasks: u64) -> Option<Level> {
     Some(Level { at, name, pid, resident_kib: number("VmRSS:")?, files, threads: number("Threads:")?, tasks })
 }
 
-/// A gateway's tasks; 0 if it does not say.
-async fn tasks(http: &reqwest::Client, ops: SocketAddr) -> u64 {
-    let Ok(answer) = http.get(format!("http://{ops}/metrics")).send().await else { return 0 };
-    let text = answer.text().await.unwrap_or_default();
-    let count = text.lines().find_map(|line| line.strip_prefix("deskgate_tasks ")?.parse().ok());
-    count.unwrap_or_default()
+/// A gateway's tasks, if it says.
+async fn tasks(http: &reqwest::Client, ops: SocketAddr) -> Option<u64> {
+    let text = http.get(format!("http://{ops}/metrics")).send().await.ok()?.text().await.ok()?;
+    text.lines().find_map(|line| line.strip_prefix("deskgate_tasks ")?.parse().ok())
 }
 
 /// Gauges that are 0 when nothing is under way.

@@ -85,8 +85,8 @@ impl Scene {
             }
         }
         for name in ["shop", "depot"] {
-            let witnesses = desk::Witnesses { model: &model, book: &book, office: &office };
-            desks.push(Desk::open(name, &replicas[0], &ways, witnesses, &mut secrets).await);
+            let servers = desk::Servers { model: &model, book: &book, office: &office };
+            desks.push(Desk::open(name, &replicas[0], &ways, servers, &mut secrets).await);
         }
         let (impostor, stray) = (Impostor::open(&replicas[0]).await, Stray::open(&replicas[0]).await);
         let addresses = replicas.iter().map(GatewayProcess::http).collect();

@@ -5,6 +5,7 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
@@ -22,11 +23,11 @@ const BEGINS: Duration = Duration::from_secs(20);
 /// Points that are tried.
 const TRIES: usize = 10;
 
-/// Points that only a device comes by that comes in.
+/// Points that a gateway comes by when a device comes in.
 const ENTERING: [&str; 2] = ["devices::begin_session", "attempts::pass_over_lost_claims"];
 
 /// If it is set, only points whose name contains it.
-const POINTS: &str = "POINTS";
+pub(crate) const POINTS: &str = "POINTS";
 
 /// Has a gateway die at a point, leaves it dead for a while, and starts it on the same state.
 pub(crate) async fn gateway(scene: &Scene, planned: &Planned) -> anyhow::Result<String> {
@@ -34,17 +35,16 @@ pub(crate) async fn gateway(scene: &Scene, planned: &Planned) -> anyhow::Result<
     for replica in &scene.replicas {
         pids.push(replica.read().await.process().id());
     }
-    let dead = until_struck(scene, &pids, &GATEWAYS, planned.manner).await?;
-    let mut told = Vec::new();
-    for Dead { number, pid, point } in dead {
+    let Struck { point, dead } = until_struck(scene, &pids, &GATEWAYS, planned.manner).await?;
+    let mut ended = Vec::new();
+    for number in dead {
         let mut gateway = scene.replicas[number].write().await;
-        let ended = gateway.has_stopped().await;
+        let status = gateway.has_stopped().await;
         sleep(Duration::from_millis(planned.lasts_ms)).await;
         gateway.restart().await;
-        ensure!(ended.signal() == Some(9), "gateway {number} ended with {ended}");
-        told.push(format!("gateway {number}, process {pid}, died {point}"));
+        ended.push((format!("gateway {number}, process {}", pids[number]), status));
     }
-    Ok(told.join("; "))
+    told(&ended, &point)
 }
 
 /// The same with an agent.
@@ -53,66 +53,80 @@ pub(crate) async fn agent(scene: &Scene, planned: &Planned) -> anyhow::Result<St
     for desk in &scene.desks {
         pids.push(desk.device.read().await.process().id());
     }
-    let dead = until_struck(scene, &pids, &AGENTS, planned.manner).await?;
-    let mut told = Vec::new();
-    for Dead { number, pid, point } in dead {
+    let Struck { point, dead } = until_struck(scene, &pids, &AGENTS, planned.manner).await?;
+    let mut ended = Vec::new();
+    for number in dead {
         let mut device = scene.desks[number].device.write().await;
-        let ended = device.has_stopped().await;
+        let status = device.has_stopped().await;
         sleep(Duration::from_millis(planned.lasts_ms)).await;
         device.start().await;
-        ensure!(ended.signal() == Some(9), "agent {number} ended with {ended}");
-        told.push(format!("agent {number}, process {pid}, died {point}"));
+        ended.push((format!("agent {number}, process {}", pids[number]), status));
     }
-    Ok(told.join("; "))
+    told(&ended, &point)
 }
 
-/// A program that died at a point.
-struct Dead {
-    /// Which of its kind.
-    number: usize,
-    pid: u32,
+/// Who died, all of them as by `kill -9`.
+fn told(ended: &[(String, ExitStatus)], point: &str) -> anyhow::Result<String> {
+    for (who, status) in ended {
+        ensure!(status.signal() == Some(9), "{who} ended with {status}");
+    }
+    let who: Vec<_> = ended.iter().map(|(who, _)| who.as_str()).collect();
+    Ok(format!("{} died {point}", who.join(" and ")))
+}
+
+/// A point, and who of its kind died there: two, if two came by in the same moment.
+struct Struck {
     point: String,
+    dead: Vec<usize>,
 }
 
-/// Arms one point after the other, of those that any of these processes has passed before, until one has died. Returns
-/// who did: two, if two came by in the same moment.
-async fn until_struck(scene: &Scene, pids: &[u32], kinds: &[&str], manner: u64) -> anyhow::Result<Vec<Dead>> {
+/// Arms one point after the other, of those that any of these processes has passed before, until one has died.
+async fn until_struck(scene: &Scene, pids: &[u32], kinds: &[&str], manner: u64) -> anyhow::Result<Struck> {
     let folder = points::folder()?;
     let file = |pid: u32, ending: &str| folder.join(format!("{pid}.{ending}"));
     for pid in pids {
         points::set_aside(&folder, *pid)?;
     }
     let passed: Vec<_> = pids.iter().map(|pid| file(*pid, "passed")).collect();
+    let mut tried = Vec::new();
     for turn in 0..TRIES as u64 {
-        let point = chosen(&folder, &passed, kinds, manner.wrapping_add(turn)).await?;
+        let point = chosen(&folder, &passed, kinds, &tried, manner.wrapping_add(turn)).await?;
         for pid in pids {
             points::tried(&folder, *pid, &point)?;
             arm(&file(*pid, "armed"), &point)?;
         }
         let deadline = Instant::now() + PATIENCE;
-        let mut turn = 0_u32;
+        let mut looks = 0_u32;
         while Instant::now() < deadline && !pids.iter().any(|pid| file(*pid, "struck").exists()) {
             // A session begins when a line does.
-            if ENTERING.iter().any(|name| point.ends_with(name)) && turn.is_multiple_of(100) {
+            if ENTERING.iter().any(|name| point.ends_with(name)) && looks.is_multiple_of(100) {
                 for desk in &scene.desks {
                     desk.device.read().await.line().reset();
                 }
             }
-            turn += 1;
+            looks += 1;
             sleep(Duration::from_millis(10)).await;
         }
         // Taken back, but from one who has come by in this very moment.
-        let dead = pids.iter().enumerate().filter(|(_, pid)| std::fs::remove_file(file(**pid, "armed")).is_err());
-        let dead: Vec<_> = dead.map(|(number, pid)| Dead { number, pid: *pid, point: point.clone() }).collect();
+        let is_dead = |number: &usize| std::fs::remove_file(file(pids[*number], "armed")).is_err();
+        let dead: Vec<_> = (0..pids.len()).filter(is_dead).collect();
         if !dead.is_empty() {
-            return Ok(dead);
+            return Ok(Struck { point, dead });
         }
+        tried.push(point);
     }
-    bail!("no process came by any of {TRIES} points")
+    bail!("no process came by any of {TRIES} points: {}", tried.join(", "))
 }
 
-/// One of the points of these kinds at which the fewest have died. Processes that have just begun are waited for.
-async fn chosen(folder: &Path, passed: &[PathBuf], kinds: &[&str], manner: u64) -> anyhow::Result<String> {
+/// One of the points of these kinds at which the fewest have died, and that was not tried just now unless all were. Processes
+/// that have just begun are waited for.
+async fn chosen(
+    folder: &Path,
+    passed: &[PathBuf],
+    kinds: &[&str],
+    tried: &[String],
+    manner: u64,
+) -> anyhow::Result<String> {
     let deadline = Instant::now() + BEGINS;
     let wanted = std::env::var(POINTS).unwrap_or_default();
     loop {
@@ -124,6 +138,10 @@ async fn chosen(folder: &Path, passed: &[PathBuf], kinds: &[&str], manner: u64) 
         let deaths = |point: &str| struck.get(point).copied().unwrap_or_default();
         let mut known: Vec<_> =
             text.lines().filter(|point| points::is_of(point, kinds) && point.contains(&wanted)).collect();
+        let is_fresh = |point: &&str| !tried.iter().any(|tried| tried == point);
+        if known.iter().any(is_fresh) {
+            known.retain(is_fresh);
+        }
         let fewest = known.iter().map(|point| deaths(point)).min();
         known.retain(|point| Some(deaths(point)) == fewest);
         known.sort_unstable();

@@ -16,6 +16,8 @@ mod time;
 mod together;
 mod version;
 
+pub(crate) use crash::POINTS;
+
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::ensure;
 use deskgate_tests::process;
 use rustix::process::Signal;
-use tokio::time::{Instant, sleep};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{Struck, one_of};
 use crate::callers::{Caller, Reply, submission};
@@ -101,18 +102,25 @@ pub(super) fn is_stopped(pid: u32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
-/// Lets it open as good as no more files for a while.
+/// Between two who come to a gateway that may open no more files.
+const KNOCKS: Duration = Duration::from_millis(200);
+
+/// Lets it open as good as no more files for a while. Callers keep their connections, so others come meanwhile.
 pub(crate) async fn starve(scene: &Scene, planned: &Planned) -> anyhow::Result<String> {
     let number = one_of(planned.target, scene.replicas.len());
     let gateway = scene.replicas[number].read().await;
     let pid = gateway.process().id();
-    let open = process::files(pid);
+    let complaints = || gateway.log().own().matches("Too many open files").count();
+    let (open, before) = (process::files(pid), complaints());
     // The number of a new file is below the limit; those that are open keep theirs.
     let limit = planned.manner % 8;
-    let before = process::limit_files(pid, limit).unwrap_or(u64::MAX);
-    sleep(Duration::from_millis(planned.lasts_ms)).await;
-    let least = process::files(pid);
-    process::limit_files(pid, before);
-    ensure!(gateway.log().own().contains("Too many open files") || least < open, "nobody wanted to open a file");
+    let usual = process::limit_files(pid, limit).unwrap_or(u64::MAX);
+    let end = Instant::now() + Duration::from_millis(planned.lasts_ms);
+    while Instant::now() < end {
+        let _ = timeout(KNOCKS, TcpStream::connect(scene.address(number))).await;
+        sleep(KNOCKS).await;
+    }
+    process::limit_files(pid, usual);
+    ensure!(complaints() > before, "nobody wanted to open a file");
     Ok(format!("gateway {number} had {open} files open, and might have {limit} for {} ms", planned.lasts_ms))
 }
