@@ -7,7 +7,7 @@
 //! broke may still arrive at a gateway that has not noticed.
 //!
 //! All states with three faults can be looked at for one run, and with two for two. For two runs with three, [`apart`] says why that is
-//! enough: nothing happens to one that could not have happened to it alone. It looks at all states with two faults, and
+//! enough: nothing happens to one that could not have happened to it alone. It looks at all states with one fault, and
 //! at many with three.
 
 mod agent;
