@@ -6,9 +6,9 @@
 //! dispatcher do. Between any two steps a process can die and a line can break; frames that were under way when a line
 //! broke may still arrive at a gateway that has not noticed.
 //!
-//! All states with three faults can be looked at for one run, and with two for two. For two runs with three, [`apart`] says why that is
-//! enough: nothing happens to one that could not have happened to it alone. It looks at all states with one fault, and
-//! at many with three.
+//! All states with three faults can be looked at for one run, and with two for two. Of two runs with three,
+//! [`apart`] shows something else, in all states with one fault and in many with three: nothing happens to one that could not have
+//! happened to it alone.
 
 mod agent;
 mod apart;
