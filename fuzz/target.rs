@@ -19,7 +19,7 @@ use deskgate_gateway::http::{self, Api, server};
 use deskgate_gateway::seal::Seal;
 use deskgate_gateway::store::Store;
 use deskgate_gateway::store::admissions::Admissions;
-use deskgate_gateway::tasks::Tasks;
+use deskgate_program::tasks::Tasks;
 use deskgate_protocol::EndpointId;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::identity::PublicKey;

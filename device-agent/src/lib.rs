@@ -23,7 +23,6 @@ pub mod services;
 pub mod settings;
 pub mod store;
 pub mod tools;
-pub mod visible;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -31,10 +30,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_gateway::domain::devices as gateway_devices;
-use deskgate_gateway::exit::{Exit, Failure};
 use deskgate_gateway::http::server::{self, Entrance};
 use deskgate_gateway::store::cluster;
-use deskgate_gateway::{Gateway, Settings, StartError, socket, token};
+use deskgate_gateway::{Gateway, Settings, StartError};
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::{socket, token};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::management::SetAccess;

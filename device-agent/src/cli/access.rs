@@ -1,8 +1,8 @@
 //! `access`: whether callers are let in at all.
 
 use clap::Subcommand;
-use deskgate_gateway::exit::Failure;
-use deskgate_gateway::output::Output;
+use deskgate_program::exit::Failure;
+use deskgate_program::output::Output;
 use deskgate_protocol::management::{GetAccess, SetAccess};
 
 use super::socket::Agent;

@@ -1,8 +1,8 @@
 //! `allowlist`: the hosts that callbacks may go to.
 
 use clap::Subcommand;
-use deskgate_gateway::exit::Failure;
-use deskgate_gateway::output::Output;
+use deskgate_program::exit::Failure;
+use deskgate_program::output::Output;
 use deskgate_protocol::management::{Allowlist as Record, SetAllowlist, ShowAllowlist};
 
 use super::socket::Agent;

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
-use deskgate_gateway::disabling;
-use deskgate_gateway::exit::{Exit, Failure};
-use deskgate_gateway::output::{Output, table};
-use deskgate_gateway::span::span;
+use deskgate_program::disabling;
+use deskgate_program::duration;
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::{Output, table};
 use deskgate_protocol::management::{
     Activity, Application, ApplicationState, CompleteDisabling, CreateApplication, DisableApplication,
     DisablingPreview, ListActivity, ListApplications, ListRemoved, PreviewDisabling, RemoveApplication,
@@ -39,7 +39,7 @@ pub(super) enum App {
         /// Its name or identifier
         app: String,
         /// Wait until nothing of it is left to end and complete it, at most so long, as in 60s
-        #[arg(long, value_name = "TIME", value_parser = span)]
+        #[arg(long, value_name = "TIME", value_parser = duration::parse)]
         wait: Option<Duration>,
         #[command(flatten)]
         consent: Consent,
@@ -49,7 +49,7 @@ pub(super) enum App {
         /// Its name or identifier
         app: String,
         /// Wait until nothing of it is left to end and complete it, at most so long, as in 60s
-        #[arg(long, value_name = "TIME", value_parser = span)]
+        #[arg(long, value_name = "TIME", value_parser = duration::parse)]
         wait: Option<Duration>,
     },
     /// Take a disabled application off the list; its history stays readable until it is deleted

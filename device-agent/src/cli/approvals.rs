@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use clap::Subcommand;
-use deskgate_gateway::exit::Failure;
-use deskgate_gateway::output::{Output, table};
+use deskgate_program::exit::Failure;
+use deskgate_program::output::{Output, table};
 use deskgate_protocol::ids::{ApplicationId, ApprovalId, RunId};
 use deskgate_protocol::management::ListApplications;
 
@@ -13,7 +13,7 @@ use super::{call, no_secret};
 use crate::local::{
     ApprovalState, ApprovalView, DecideApproval, Decision, ListApprovals, ListAudit, ShowApproval, audit, median,
 };
-use crate::visible::{block, line};
+use deskgate_program::visible::{block, line};
 
 /// `deskgate approvals …`
 #[derive(Debug, Subcommand)]

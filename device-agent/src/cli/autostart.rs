@@ -1,8 +1,8 @@
 //! `autostart`: whether the agent starts at login.
 
 use clap::Subcommand;
-use deskgate_gateway::exit::Failure;
-use deskgate_gateway::output::Output;
+use deskgate_program::exit::Failure;
+use deskgate_program::output::Output;
 
 use super::socket::Agent;
 use crate::local::{GetAutostart, SetAutostart};

@@ -5,8 +5,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use clap::Args;
-use deskgate_gateway::exit::{Exit, Failure};
-use deskgate_gateway::output::Output;
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::Output;
 use serde_json::json;
 
 use super::consent::Consent;

@@ -4,7 +4,7 @@ use deskgate_protocol::RunId;
 use serde_json::Value;
 
 use crate::local::{Evidence, OnDisk, Plan, Shown};
-use crate::visible::{block, line};
+use deskgate_program::visible::{block, line};
 
 /// What a call would do, or was to do. Nothing is left out: what is too long to be shown as a difference says so
 /// itself, and the arguments stand below.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use deskgate_gateway::exit::{Exit, Failure};
-use deskgate_gateway::output::{Output, table};
-use deskgate_gateway::span::span;
+use deskgate_program::duration;
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::{Output, table};
 use deskgate_protocol::ApplicationId;
 use deskgate_protocol::delivery::{CallbackEvent, DeliveryState};
 use deskgate_protocol::management::{
@@ -33,7 +33,7 @@ pub(super) enum Callback {
         /// The application: its name or identifier
         app: String,
         /// Wait at most so long for the first answer
-        #[arg(long, value_name = "TIME", value_parser = span, default_value = "30s")]
+        #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "30s")]
         wait: Duration,
     },
     /// Replace the secret that signs; the new one is shown this once

@@ -2,8 +2,8 @@
 
 use std::pin::pin;
 
-use deskgate_gateway::exit::Failure;
-use deskgate_gateway::output::Output;
+use deskgate_program::exit::Failure;
+use deskgate_program::output::Output;
 use deskgate_protocol::DraftId;
 
 use super::socket::Agent;

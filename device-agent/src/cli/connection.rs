@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use deskgate_gateway::exit::{Exit, Failure};
-use deskgate_gateway::output::Output;
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::Output;
 
 use super::no_secret;
 use super::socket::{Agent, failure};
@@ -14,7 +14,7 @@ use crate::local::{
     SignOut, Standing, TestConnection,
 };
 use crate::settings::{self, Edit};
-use crate::visible;
+use deskgate_program::visible;
 
 /// `deskgate connection …`
 #[derive(Debug, Subcommand)]

@@ -1,3 +1,3 @@
 //! Asking before what cannot be undone, as the gateway's command line does.
 
-pub(super) use deskgate_gateway::consent::Consent;
+pub(super) use deskgate_program::confirmation::Consent;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::Subcommand;
-use deskgate_gateway::exit::Failure;
-use deskgate_gateway::output::{Output, table};
-use deskgate_gateway::span::span;
+use deskgate_program::duration;
+use deskgate_program::exit::Failure;
+use deskgate_program::output::{Output, table};
 use deskgate_protocol::ConversationId;
 use deskgate_protocol::conversation::ConversationState;
 use deskgate_protocol::management::{
@@ -49,7 +49,7 @@ pub(super) enum Conversations {
         #[arg(long)]
         generation: Option<u32>,
         /// Wait until it is done, at most so long, as in 60s
-        #[arg(long, value_name = "TIME", value_parser = span)]
+        #[arg(long, value_name = "TIME", value_parser = duration::parse)]
         wait: Option<Duration>,
     },
 }

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use deskgate_gateway::exit::{Exit, Failure};
-use deskgate_gateway::output::Output;
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::Output;
 use deskgate_protocol::control::RefusedCode;
 use deskgate_protocol::ids::RunId;
 use tokio::signal::unix::{SignalKind, signal};

@@ -1,8 +1,8 @@
 //! `deliveries`: what receivers were told, and every attempt to tell them.
 
 use clap::Subcommand;
-use deskgate_gateway::exit::Failure;
-use deskgate_gateway::output::{Output, table};
+use deskgate_program::exit::Failure;
+use deskgate_program::output::{Output, table};
 use deskgate_protocol::delivery::{CallbackEvent, DeliveryErrorCode, DeliveryState};
 use deskgate_protocol::management::{
     DeliveryAttempt, DeliveryDetail, ListDeliveries, OwnDelivery, RecoverDeliveries, ResendDelivery, ShowDelivery,
@@ -15,7 +15,7 @@ use super::app;
 use super::consent::Consent;
 use super::runs::older;
 use super::socket::Agent;
-use crate::visible::line;
+use deskgate_program::visible::line;
 
 /// `deskgate deliveries …`
 #[derive(Debug, Subcommand)]

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use clap::Args;
-use deskgate_gateway::exit::{Exit, Failure};
-use deskgate_gateway::output::Output;
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::Output;
 use serde_json::json;
 use tokio::time::timeout;
 
 use super::Look;
 use super::socket::{Agent, home};
 use crate::local::{Code, GetHealth, GetLog, GetSettings, HealthReport, Ignore, IgnoreProblem, Problem, Severity};
-use crate::visible;
+use deskgate_program::visible;
 
 /// `deskgate doctor`
 #[derive(Debug, Args)]

@@ -5,8 +5,8 @@ use std::io::{BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use deskgate_gateway::exit::{Exit, Failure};
-use deskgate_gateway::output::Output;
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::Output;
 use deskgate_protocol::ApplicationId;
 use deskgate_protocol::management::ShowApplication;
 use serde_json::json;

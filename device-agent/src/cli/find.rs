@@ -1,13 +1,13 @@
 //! `find`: what has an identifier or a name.
 
 use clap::Args;
-use deskgate_gateway::exit::Failure;
-use deskgate_gateway::output::{Output, table};
+use deskgate_program::exit::Failure;
+use deskgate_program::output::{Output, table};
 
 use super::no_secret;
 use super::socket::Agent;
 use crate::local::{self, Found};
-use crate::visible;
+use deskgate_program::visible;
 
 /// `deskgate find`
 #[derive(Debug, Args)]

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use deskgate_gateway::exit::{Exit, Failure};
-use deskgate_gateway::output::{Output, table};
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::{Output, table};
 use deskgate_protocol::management::{
     ChangeWebhook, CreateWebhook, EnableWebhook, ListWebhooks, RemoveWebhook, RollWebhookSecret, SecretText,
     ShowWebhook, TestWebhook, TrialOutcome, Webhook, WebhookDetail, WebhookReceipt, WebhookSample, WebhookTrial,
@@ -19,8 +19,8 @@ use super::consent::Consent;
 use super::key_file::text_of;
 use super::socket::Agent;
 use super::{app, no_secret};
-use crate::visible::{block, line};
 use chosen::{Chosen, Scheme};
+use deskgate_program::visible::{block, line};
 
 /// `deskgate hook …`
 #[derive(Debug, Subcommand)]

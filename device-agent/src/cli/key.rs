@@ -1,8 +1,8 @@
 //! `key`: application keys.
 
 use clap::{Args, Subcommand};
-use deskgate_gateway::exit::Failure;
-use deskgate_gateway::output::{Output, table};
+use deskgate_program::exit::Failure;
+use deskgate_program::output::{Output, table};
 use deskgate_protocol::management::{CreateKey, Key as Record, KeyWarning, ListKeys, RevokeKey, RollKey, Scope};
 use deskgate_protocol::{EndpointId, KeyId, Timestamp};
 

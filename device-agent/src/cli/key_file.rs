@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use deskgate_gateway::exit::{Exit, Failure};
+use deskgate_program::exit::{Exit, Failure};
 
 use crate::local::{NewKey, Place};
 

@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use deskgate_gateway::exit::{Exit, Failure};
-use deskgate_gateway::output::Output;
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::Output;
 use deskgate_protocol::delivery::{CallbackEvent, DeliveryErrorCode};
 use deskgate_protocol::management::{Forward, ForwardOutcome, OpenListener, PollListener};
 use reqwest::redirect::Policy;

@@ -1,8 +1,8 @@
 //! `mcp`: servers elsewhere whose tools services may use.
 
 use clap::{Args, Subcommand};
-use deskgate_gateway::exit::{Exit, Failure};
-use deskgate_gateway::output::{Output, table};
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::{Output, table};
 
 use super::consent::Consent;
 use super::key_file::KeyFile;
@@ -12,7 +12,7 @@ use crate::local::{AcceptMcpTools, ListMcpServers, LookAtMcpServer, RemoveMcpSer
 use crate::mcp::connections::Configured;
 use crate::services::McpServer;
 use crate::services::offers::{Change, Pin, ServerView};
-use crate::visible;
+use deskgate_program::visible;
 
 /// `deskgate mcp …`
 #[derive(Debug, Subcommand)]

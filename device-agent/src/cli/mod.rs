@@ -39,9 +39,10 @@ use std::pin::Pin;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use deskgate_gateway::exit::{self, Exit, Failure};
-use deskgate_gateway::man;
-use deskgate_gateway::output::Output;
+use deskgate_program::exit;
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::man;
+use deskgate_program::output::Output;
 
 use tokio_util::sync::CancellationToken;
 

@@ -1,8 +1,8 @@
 //! `notifications`: whether the desktop tells of calls that wait for a decision.
 
 use clap::{Args, Subcommand};
-use deskgate_gateway::exit::Failure;
-use deskgate_gateway::output::Output;
+use deskgate_program::exit::Failure;
+use deskgate_program::output::Output;
 
 use super::socket::Agent;
 use crate::local::{GetNotifications, SetNotifications};

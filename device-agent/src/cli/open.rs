@@ -1,8 +1,8 @@
 //! `open`: the management pages, in the person's own browser.
 
 use clap::Args;
-use deskgate_gateway::exit::{Exit, Failure};
-use deskgate_gateway::output::Output;
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::Output;
 
 use super::socket::Agent;
 use crate::config::Home;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use deskgate_gateway::exit::{Exit, Failure};
-use deskgate_gateway::output::Output;
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::Output;
 use deskgate_protocol::management::ShowOperation;
 use deskgate_protocol::operation::{ControlOperation, OperationState, OutcomeCode};
 

@@ -1,8 +1,8 @@
 //! `provider`: the model providers that services may name.
 
 use clap::{Args, Subcommand, ValueEnum};
-use deskgate_gateway::exit::{Exit, Failure};
-use deskgate_gateway::output::{Output, table};
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::{Output, table};
 use deskgate_protocol::secret::SecretKind;
 
 use super::key_file::KeyFile;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use deskgate_gateway::exit::{Exit, Failure};
-use deskgate_gateway::span::span;
+use deskgate_program::duration;
+use deskgate_program::exit::{Exit, Failure};
 
 use crate::services::Approvals;
 use crate::services::approvals::{Action, OnDenial, Rule};
@@ -23,7 +23,7 @@ pub(super) struct Rules {
     #[arg(long, value_name = "TOOL[:PATH]")]
     deny: Vec<String>,
     /// How long a request waits for you before it counts as denied, from 60s to 168h [default: 24h]
-    #[arg(long, value_name = "TIME", value_parser = span)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     approval_expiry: Option<Duration>,
     /// What a denied call means for its run
     #[arg(long, value_name = "WHAT")]

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use clap::Subcommand;
-use deskgate_gateway::exit::{Exit, Failure};
-use deskgate_gateway::output::{Output, table};
-use deskgate_gateway::span::span;
+use deskgate_program::duration;
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::{Output, table};
 use deskgate_protocol::management::{ListRuns, RunDetail, ShowRun, StopRun};
 use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
 use deskgate_protocol::{EndpointId, RunId};
@@ -43,7 +43,7 @@ pub(super) enum Runs {
         /// Which
         run: RunId,
         /// Wait until it ended, at most so long, as in 60s
-        #[arg(long, value_name = "TIME", value_parser = span)]
+        #[arg(long, value_name = "TIME", value_parser = duration::parse)]
         wait: Option<Duration>,
     },
     /// Follow a run's events until it ends
@@ -51,7 +51,7 @@ pub(super) enum Runs {
         /// Which
         run: RunId,
         /// Give up after so long, as in 10m
-        #[arg(long, value_name = "TIME", value_parser = span)]
+        #[arg(long, value_name = "TIME", value_parser = duration::parse)]
         timeout: Option<Duration>,
     },
     /// Say what became of a run that the agent was cut off in, while it may have been writing
@@ -74,7 +74,7 @@ pub(super) enum Runs {
         /// Which
         run: RunId,
         /// Wait until the stop is confirmed, at most so long, as in 60s
-        #[arg(long, value_name = "TIME", value_parser = span)]
+        #[arg(long, value_name = "TIME", value_parser = duration::parse)]
         wait: Option<Duration>,
     },
 }

@@ -1,8 +1,8 @@
 //! `settings`: what is chosen about the agent itself.
 
 use clap::{Subcommand, ValueEnum};
-use deskgate_gateway::exit::{Exit, Failure};
-use deskgate_gateway::output::{Output, table};
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::{Output, table};
 
 use super::consent::Consent;
 use super::no_secret;

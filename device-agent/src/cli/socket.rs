@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use deskgate_gateway::exit::{Exit, Failure};
-use deskgate_gateway::socket::{self, CallError};
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::socket;
+use deskgate_program::socket::CallError;
 use deskgate_protocol::management::Call;
 use serde::de::DeserializeOwned;
 

@@ -1,7 +1,7 @@
 //! `upgrade-check`: run with the new program before it takes the old one's place.
 
-use deskgate_gateway::exit::{Exit, Failure};
-use deskgate_gateway::output::Output;
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::Output;
 use deskgate_protocol::VERSION;
 use serde_json::json;
 

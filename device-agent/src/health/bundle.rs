@@ -6,7 +6,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-pub use deskgate_gateway::support::Bundle;
+pub use deskgate_program::support::Bundle;
 
 use super::log::tail;
 use crate::config::Home;

@@ -6,10 +6,10 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use deskgate_gateway::redacted::redacted;
+use deskgate_program::redaction::redacted;
 use deskgate_protocol::Timestamp;
 
-use crate::visible;
+use deskgate_program::visible;
 
 /// As much of the log is looked through.
 const LOOKED_AT: u64 = 512 * 1024;

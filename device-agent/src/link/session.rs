@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use deskgate_gateway::crash;
+use deskgate_program::crash;
 use deskgate_protocol::control::{DeviceFrame, GatewayFrame, Policy, Welcome};
 use deskgate_protocol::frame::{self, FrameError};
 use futures_util::stream::{SplitSink, SplitStream};

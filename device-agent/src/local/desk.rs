@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use deskgate_gateway::socket;
+use deskgate_program::socket;
 use deskgate_protocol::identity::{IdentityFile, PublicKey};
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::management::{AskedBy, Call, GetAccess, ManagementRequest};

@@ -48,7 +48,7 @@ impl Desk {
         let connection = settings.update_connection(edited).await?;
         let token_draft = self.token_draft();
         if let Some(token) = token {
-            deskgate_gateway::token::save(&token_draft, &token).map_err(|error| failed(error.to_string()))?;
+            deskgate_program::token::save(&token_draft, &token).map_err(|error| failed(error.to_string()))?;
         }
         if ask.draft_only {
             return Ok(connection);
@@ -187,7 +187,7 @@ impl Desk {
         let token_draft = self.token_draft();
         let saved = *fields == connection.saved.remote && !token_draft.exists();
         let token_file = if token_draft.exists() { &token_draft } else { &self.token_file };
-        let token = deskgate_gateway::token::load(token_file);
+        let token = deskgate_program::token::load(token_file);
         let token = token.map_err(|error| invalid(format!("control-token: {error}")))?;
         Ok((connector, Some(token), saved))
     }

@@ -47,7 +47,7 @@ pub mod services;
 pub mod settings;
 pub mod status;
 
-use deskgate_gateway::socket;
+use deskgate_program::socket;
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::management::{AskedBy, ManagementRequest};

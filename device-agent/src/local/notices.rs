@@ -13,7 +13,7 @@ use crate::config::Home;
 use crate::notices::Notices;
 use crate::settings::Notifications;
 use crate::store::approvals::Approval;
-use crate::visible;
+use deskgate_program::visible;
 
 /// Asks whether notifications are shown.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

@@ -17,7 +17,7 @@ use super::waits::Waits;
 use super::words::{Length, Shape, When};
 use super::{Pages, Trouble};
 use crate::local::{ApprovalState, ApprovalView, DecideApproval, Decision, ListApprovals, Shown};
-use crate::visible;
+use deskgate_program::visible;
 
 /// Which requests are shown.
 #[derive(Debug, Default, Deserialize)]

@@ -22,7 +22,7 @@ use crate::local::{
     Invitation, LineView, No, NoCode, SaveConnection, SignIn, SignOut, Stage, Standing, TestConnection, Tested,
 };
 use crate::settings::{Connection, Edit, Mode};
-use crate::visible;
+use deskgate_program::visible;
 
 /// The fields of every mode, by the names that the agent calls them.
 const FIELDS: &[&str] = &[

@@ -17,7 +17,7 @@ use super::overview::{Names, Row};
 use super::words::{Shape, When};
 use super::{Pages, Trouble};
 use crate::local::{No, NoCode};
-use crate::visible;
+use deskgate_program::visible;
 
 /// Conversations on one page.
 const PAGE: u32 = 50;

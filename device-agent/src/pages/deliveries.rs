@@ -20,7 +20,7 @@ use super::overview::Names;
 use super::words::{Shape, When};
 use super::{Pages, Trouble};
 use crate::local::NoCode;
-use crate::visible;
+use deskgate_program::visible;
 
 /// Deliveries on one page.
 const PAGE: u32 = 50;

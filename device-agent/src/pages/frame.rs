@@ -139,7 +139,7 @@ impl Frame {
 
     /// Text that may hold others' words, as it is.
     pub(super) fn seen(&self, text: &str) -> String {
-        crate::visible::block(text, "").trim_end().to_owned()
+        deskgate_program::visible::block(text, "").trim_end().to_owned()
     }
 
     /// The page of what a problem is about, where something can be done about it.

@@ -20,7 +20,7 @@ use crate::local::{
     AcceptMcpTools, GetSettings, LookAtMcpServer, NewKey, No, NoCode, RemoveMcpServer, ReviewMcpServers, SetMcpServer,
 };
 use crate::services::offers::{Change, Pin, ServerView};
-use crate::visible;
+use deskgate_program::visible;
 
 /// The form's fields, by the names of the command line's flags.
 const FIELDS: &[&str] = &["name", "url", "key", "header", "key_place"];

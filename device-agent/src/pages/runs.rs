@@ -18,7 +18,7 @@ use super::timeline::Timeline;
 use super::words::{StateWord, When};
 use super::{Pages, Trouble};
 use crate::local::{Evidence, Finding, No, NoCode, OnDisk, ReconcileRun, ShowEvidence};
-use crate::visible;
+use deskgate_program::visible;
 
 /// Runs on one page.
 const PAGE: u32 = 50;

@@ -11,7 +11,7 @@ use super::door::Visitor;
 use super::frame::{Frame, Section};
 use super::{Pages, Trouble};
 use crate::local::{Find, Found, NoCode, Thing, ThingKind};
-use crate::visible;
+use deskgate_program::visible;
 
 /// What is looked for.
 #[derive(Debug, Default, Deserialize)]

@@ -24,7 +24,7 @@ use crate::local::{
     LookAtFolder, ShowService,
 };
 use crate::services::{Check, Checking, Definition, FieldError, Folder, Service, ToolName, Verdict};
-use crate::visible;
+use deskgate_program::visible;
 
 #[derive(Template)]
 #[template(path = "service.html")]

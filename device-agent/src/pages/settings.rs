@@ -19,7 +19,7 @@ use crate::local::{
     SetNotifications, SettingsView, autostart,
 };
 use crate::settings::{KeepAwake, Notifications, Theme};
-use crate::visible;
+use deskgate_program::visible;
 
 /// The form's fields, by the names that the agent calls them.
 const FIELDS: &[&str] = &[

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::words::Shape;
 use crate::services::approvals::Action;
 use crate::services::{Definition, Network, Provider, Service, Stage, ToolName, Verdict};
-use crate::visible;
+use deskgate_program::visible;
 
 /// One stage of the bar.
 pub(super) struct Step {

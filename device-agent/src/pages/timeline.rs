@@ -6,7 +6,7 @@ use deskgate_protocol::Timestamp;
 use deskgate_protocol::run::{EventType, Run, RunEvent};
 
 use super::words::Length;
-use crate::visible;
+use deskgate_program::visible;
 
 /// Spans that are drawn; the table has them all.
 const DRAWN: usize = 40;

@@ -18,7 +18,7 @@ use super::words::{Shape, When};
 use super::wrong::{Marks, Wrong, come_back, failed};
 use super::{Pages, Trouble};
 use crate::local::{ListServices, No, NoCode};
-use crate::visible;
+use deskgate_program::visible;
 
 /// A service that events can be for.
 pub(super) struct Target {

@@ -366,4 +366,54 @@ mod tests {
         let json = serde_json::to_string(&one).expect("JSON");
         assert_eq!(serde_json::from_str::<Definition>(&json).expect("reads back").digest(), one.digest());
     }
+
+    /// A published service is known by this digest: runs that wait at a gateway, and what its owner published, carry it.
+    #[test]
+    fn the_digest_of_a_definition_stays_what_it_was() {
+        let definition = Definition {
+            name: "Invoices".to_owned(),
+            description: "Reads invoices.\nAnswers in one line.".to_owned(),
+            working_directory: "/srv/invoices".into(),
+            provider: Provider::Account("work".to_owned()),
+            model: "claude-sonnet".to_owned(),
+            instructions: "Find the open invoices – all of them.".to_owned(),
+            tools: ToolName::ALL.to_vec(),
+            skills: vec![Skill {
+                name: "dates".to_owned(),
+                description: "How dates are written.".to_owned(),
+                instructions: "Write them as 2026-11-23.".to_owned(),
+                source: "/home/me/skills/dates".into(),
+            }],
+            mcp: vec![
+                McpServer {
+                    name: "crm".to_owned(),
+                    url: "https://crm.example.com/mcp".to_owned(),
+                    tools_sha256: Some(Sha256Digest::of(b"tools")),
+                },
+                McpServer { name: "erp".to_owned(), url: "https://erp.example.com/".to_owned(), tools_sha256: None },
+            ],
+            approvals: serde_json::from_value(serde_json::json!({
+                "rules": [
+                    { "action": "deny", "tool": "Read", "path": "secrets/**" },
+                    { "action": "ask", "tool": "*" },
+                    { "action": "allow", "tool": "Bash" },
+                ],
+                "expiry_s": 3600,
+                "on_denial": "end_run",
+            }))
+            .expect("sound rules"),
+            protected: vec![".env".to_owned(), "/keys/".to_owned()],
+            network: Network::Host,
+            limits: Limits {
+                max_turns: 20,
+                max_duration_s: 600,
+                concurrency: 2,
+                max_output_tokens: Some(5000),
+                context_tokens: Some(64_000),
+            },
+        };
+        assert_eq!(definition.digest().to_string(), "82ca7e5ddb5517d8790a1ada70c8cc013cba1a1d1b81f51f7740f1e0aa423d9a");
+        let plain = Definition { provider: Provider::Scripted, ..sound(Path::new("/srv/work")) };
+        assert_eq!(plain.digest().to_string(), "6ca211dd38ad0dcb1baf3b4e7b71ccf013ddd4a2cdfd8782d9139c3abe5c97a6");
+    }
 }

@@ -27,7 +27,7 @@ fn remote<'a>(button: &'a str, change: &[(&'a str, &'a str)]) -> Vec<(&'a str, &
 async fn a_draft_changes_nothing_that_is_in_force_until_it_is_saved() {
     let room = Room::new().await;
     let (old, new) = (ControlToken::generate(), ControlToken::generate());
-    deskgate_gateway::token::save(&room.home().join("control_token"), &old).expect("saved");
+    deskgate_program::token::save(&room.home().join("control_token"), &old).expect("saved");
     let drafted = room.post("/connection", &remote("draft", &[("control-token", new.reveal())])).await;
     assert_eq!((drafted.status, drafted.leads_to()), (303, "/connection?mode=remote&said=draft"));
     let connection = room.connection().await;

@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 use super::commands::{ask, find as find_device, risk, unexpected};
 use super::office::Office;
 use super::{Answer, Ask, No, no};
-use crate::disabling;
-use crate::exit::{Exit, Failure};
-use crate::output::{Output, table};
-use crate::span::span;
 use crate::store::applications::{PlacedApplication, SoughtApplications};
+use deskgate_program::disabling;
+use deskgate_program::duration;
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::{Output, table};
 
 /// `deskgate-gateway admin app …`
 #[derive(Debug, Subcommand)]
@@ -51,7 +51,7 @@ pub enum App {
         #[arg(long, value_name = "RISK")]
         accept_risk: Option<String>,
         /// Wait until nothing of it is left to end and complete it, at most so long, as in 60s
-        #[arg(long, value_name = "TIME", value_parser = span)]
+        #[arg(long, value_name = "TIME", value_parser = duration::parse)]
         wait: Option<Duration>,
     },
     /// Complete disabling, once nothing is waited for
@@ -59,7 +59,7 @@ pub enum App {
         /// Its name or identifier
         app: String,
         /// Wait until nothing of it is left to end and complete it, at most so long, as in 60s
-        #[arg(long, value_name = "TIME", value_parser = span)]
+        #[arg(long, value_name = "TIME", value_parser = duration::parse)]
         wait: Option<Duration>,
     },
     /// Take a disabled application off its owner's list

@@ -19,12 +19,12 @@ use super::commands::{ask, risk, unexpected};
 use super::status::standing;
 use super::{Answer, Ask};
 use crate::config::Config;
-use crate::exit::{Exit, Failure};
-use crate::output::Output;
 use crate::store::backup::{self, BackupError, Contents, Restored, Scratch, Tables};
 use crate::store::cluster::{self, Cluster, ClusterError};
 use crate::store::migrate::{self, MigrateError};
 use crate::store::{Database, OpenError};
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::Output;
 
 /// `deskgate-gateway backup …`
 #[derive(Debug, Subcommand)]
@@ -214,8 +214,9 @@ fn digest(mut file: impl Read) -> std::io::Result<(u64, String)> {
 fn besides(config: &Config) -> Vec<Besides> {
     let state = |name: &str| config.state_dir().join(name).display().to_string();
     let of = |what: &str, place: String| Besides { what: what.to_owned(), place };
-    let token =
-        config.control_token_file().map_or_else(|| state(crate::token::FILE), |path| path.display().to_string());
+    let token = config
+        .control_token_file()
+        .map_or_else(|| state(deskgate_program::token::FILE), |path| path.display().to_string());
     vec![
         of(
             "the sealing key, without which callbacks and webhooks need new secrets",

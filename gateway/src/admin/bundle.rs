@@ -13,11 +13,11 @@ use super::check;
 use super::commands::devices;
 use super::status::standing;
 use crate::config::Config;
-use crate::consent::Consent;
 use crate::descriptors::Descriptors;
-use crate::exit::Failure;
-use crate::output::Output;
-use crate::support::Bundle;
+use deskgate_program::confirmation::Consent;
+use deskgate_program::exit::Failure;
+use deskgate_program::output::Output;
+use deskgate_program::support::Bundle;
 
 /// `deskgate-gateway bundle`
 #[derive(Debug, Args)]

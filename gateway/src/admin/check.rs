@@ -10,12 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::descriptors::Descriptors;
-use crate::exit::{Exit, Failure};
-use crate::output::table;
 use crate::seal::Seal;
 use crate::store::Database;
 use crate::store::migrate::{self, Standing};
-use crate::{tls, token};
+use crate::tls;
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::table;
+use deskgate_program::token;
 
 /// How a look at one thing ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,9 +11,10 @@ use deskgate_protocol::management::Application;
 use serde_json::json;
 
 use super::{Answer, Ask, DeviceView, Invitation, No, applications, host_key, runs, sendings};
-use crate::exit::{Exit, Failure};
-use crate::output::{Output, table};
-use crate::socket::{self, CallError};
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::{Output, table};
+use deskgate_program::socket;
+use deskgate_program::socket::CallError;
 
 /// `deskgate-gateway admin …`
 #[derive(Debug, Subcommand)]

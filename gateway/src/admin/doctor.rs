@@ -12,8 +12,8 @@ use super::{Answer, Ask, Status, public};
 use crate::config::Config;
 use crate::descriptors::Descriptors;
 use crate::domain::health::Severity;
-use crate::exit::{Exit, Failure};
-use crate::output::Output;
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::Output;
 
 /// Looks at everything, says what was found, and ends with 10 if something fails. `url`: the address to call from here;
 /// otherwise the one that the gateway names.

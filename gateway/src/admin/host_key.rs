@@ -9,9 +9,9 @@ use serde_json::json;
 use super::commands::{ask, risk, unexpected};
 use super::office::Office;
 use super::{Answer, Ask, No, no};
-use crate::exit::{Exit, Failure};
-use crate::output::Output;
 use crate::tunnel::{HostKey, HostKeys};
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::Output;
 
 /// `deskgate-gateway admin host-key …`; alone, it shows the key.
 #[derive(Debug, Subcommand)]

@@ -26,7 +26,7 @@ use crate::store::devices::{Device, Presence};
 use crate::store::{self, Store};
 use crate::tls::{Tls, TlsError};
 use crate::tunnel::HostKeys;
-use crate::{socket, token};
+use deskgate_program::{socket, token};
 
 /// What the answers are made from.
 #[derive(Clone)]

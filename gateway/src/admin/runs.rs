@@ -17,10 +17,10 @@ use super::office::Office;
 use super::{Answer, Ask, No, no};
 use crate::domain::desktop::Desktop;
 use crate::domain::runs::seen;
-use crate::exit::{Exit, Failure};
-use crate::output::{Output, table};
-use crate::span::span;
 use crate::store::own_lists::{PlacedRun, SoughtRuns};
+use deskgate_program::duration;
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::{Output, table};
 
 /// `deskgate-gateway admin run …`
 #[derive(Debug, Subcommand)]
@@ -63,7 +63,7 @@ pub enum RunCommand {
 
 /// Whole seconds that the gateway waits within one question.
 fn up_to_a_minute(text: &str) -> Result<u32, String> {
-    let seconds = u32::try_from(span(text)?.as_millis().div_ceil(1000)).unwrap_or(u32::MAX);
+    let seconds = u32::try_from(duration::parse(text)?.as_millis().div_ceil(1000)).unwrap_or(u32::MAX);
     if seconds > 60 { Err("at most 60s".to_owned()) } else { Ok(seconds) }
 }
 

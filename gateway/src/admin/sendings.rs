@@ -13,9 +13,9 @@ use serde_json::json;
 use super::commands::{ask, done, unexpected};
 use super::{Answer, Ask, No};
 use crate::domain::destinations::HostName;
-use crate::exit::Failure;
-use crate::output::{Output, table};
 use crate::store::Store;
+use deskgate_program::exit::Failure;
+use deskgate_program::output::{Output, table};
 
 /// `deskgate-gateway admin allowlist …`
 #[derive(Debug, Subcommand)]

@@ -5,8 +5,8 @@ use std::path::Path;
 use super::commands::{ask, unexpected};
 use super::{Answer, Ask, Status};
 use crate::domain::health::Problem;
-use crate::exit::{Exit, Failure};
-use crate::output::Output;
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::Output;
 
 /// `deskgate-gateway status`
 pub async fn status(socket: &Path, out: Output) -> Result<(), Failure> {

@@ -9,11 +9,11 @@ use serde_json::json;
 use super::commands::devices;
 use super::status::standing;
 use crate::config::Config;
-use crate::exit::{Exit, Failure};
-use crate::output::{Output, table};
 use crate::store::Database;
 use crate::store::devices::{MetDevice, met};
 use crate::store::migrate::{self, Standing};
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::output::{Output, table};
 
 /// A device as this program would meet it.
 #[derive(Clone, Debug, Serialize)]

@@ -1,12 +1,13 @@
 //! Why a gateway did not start, and what the program's exit code says about it.
 
-use crate::exit::{Exit, Failure};
 use crate::seal::SealError;
 use crate::store::OpenError;
 use crate::store::cluster::ClusterError;
 use crate::store::migrate::MigrateError;
 use crate::tls::NoRoots;
-use crate::{tls, token, tunnel};
+use crate::{tls, tunnel};
+use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::token;
 
 /// Why a gateway did not start.
 #[derive(Debug, thiserror::Error)]

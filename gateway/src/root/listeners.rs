@@ -7,8 +7,8 @@ use tokio::net::{TcpListener, UnixListener};
 
 use super::{Settings, StartError};
 use crate::addresses::Addresses;
-use crate::socket;
 use crate::tunnel::HostKeys;
+use deskgate_program::socket;
 
 /// The bound listeners, and where they are reached.
 pub(super) struct Listeners {

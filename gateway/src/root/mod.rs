@@ -23,8 +23,8 @@ use crate::addresses::Addresses;
 use crate::control::door::Door;
 use crate::store::Store;
 use crate::store::cluster::Cluster;
-use crate::tasks::Tasks;
 use crate::tls;
+use deskgate_program::tasks::Tasks;
 
 /// What is under way has so long to finish.
 const DRAIN: Duration = Duration::from_secs(25);

@@ -3,7 +3,7 @@
 use tokio::io::DuplexStream;
 
 use crate::control::door::Door;
-use crate::tasks::Tasks;
+use deskgate_program::tasks::Tasks;
 
 /// Bytes in an in-memory pipe.
 const PIPE: usize = 64 * 1024;

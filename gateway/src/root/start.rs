@@ -37,11 +37,12 @@ use crate::seal::Seal;
 use crate::store::admissions::Admissions;
 use crate::store::cluster::{self, Cluster};
 use crate::store::{Database, OpenError, Store};
-use crate::tasks::Tasks;
 use crate::tls::Tls;
 use crate::tunnel::HostKeys;
 use crate::wake::Wake;
-use crate::{control, http, ops, store, token, tunnel, upkeep};
+use crate::{control, http, ops, store, tunnel, upkeep};
+use deskgate_program::tasks::Tasks;
+use deskgate_program::token;
 
 /// What the forward is called where no socket is configured.
 const CONTROL_SOCKET: &str = "/run/deskgate/control.sock";

@@ -17,9 +17,9 @@ use super::counts::{ADDED, COUNT};
 use super::deliveries::TOLD_OF_ACCEPTANCES;
 use super::devices::{PRESENCE, Presence};
 use super::{Error, Store, patiently};
-use crate::crash;
-use crate::tasks::Tasks;
 use crate::wake::Topic;
+use deskgate_program::crash;
+use deskgate_program::tasks::Tasks;
 
 /// A run that wants to be admitted.
 #[derive(Clone, Debug)]

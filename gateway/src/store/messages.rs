@@ -13,8 +13,8 @@ use super::counts::{ADDED, COUNT};
 use super::deliveries::TOLD_OF_ACCEPTANCES;
 use super::devices::PRESENCE;
 use super::{Error, Store, TWINS, patiently};
-use crate::crash;
 use crate::wake::Topic;
+use deskgate_program::crash;
 
 /// A run that wants to be admitted into a conversation.
 #[derive(Clone, Debug)]

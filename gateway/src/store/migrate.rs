@@ -4,7 +4,7 @@ use deskgate_protocol::canonical::Sha256Digest;
 use tokio_postgres::Client;
 
 use super::Error;
-use crate::crash;
+use deskgate_program::crash;
 
 /// One migration.
 #[derive(Clone, Copy, Debug)]

@@ -77,9 +77,9 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Statement};
 
-use crate::crash;
 use crate::meters::Meters;
 use crate::wake::Wake;
+use deskgate_program::crash;
 
 /// The database, as the rest of the gateway sees it.
 #[derive(Clone)]

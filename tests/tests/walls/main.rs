@@ -209,8 +209,8 @@ mod samples {
         }
         assert_eq!(device("executor/mod.rs", "use deskgate_gateway::store::Store;").len(), 1);
         assert!(device("link/builtin.rs", "use deskgate_gateway::tunnel::ByteStream;").is_empty());
-        assert!(device("cli/app.rs", "use deskgate_gateway::exit::Exit;").is_empty());
-        assert_eq!(device("cli/app.rs", "use deskgate_gateway::token;").len(), 1);
+        assert!(device("cli/app.rs", "use deskgate_program::exit::Exit;").is_empty());
+        assert_eq!(device("cli/app.rs", "use deskgate_program::token;").len(), 1);
     }
 
     #[test]

@@ -26,61 +26,36 @@ pub(crate) const ROOTS: [&str; 3] = ["lib", "main", "root"];
 
 pub(crate) const DOORS: [&str; 5] = ["http", "control", "admin", "callbacks", "upkeep"];
 
-pub(crate) const PARTS: [Part; 3] = [
+pub(crate) const PARTS: [Part; 4] = [
     Part {
         folder: "gateway",
         own_crate: "deskgate_gateway",
         rooms: &[
             // The doors. They decide nothing: domain does, and store keeps what was decided. They hold
             // the store's handle and pass its values on.
-            ("http", &["domain", "store", "wake", "clock", "tasks", "config", "networks", "tls", "meters", "hosted"]),
-            (
-                "control",
-                &[
-                    "domain",
-                    "store",
-                    "wake",
-                    "clock",
-                    "tasks",
-                    "config",
-                    "socket",
-                    "token",
-                    "seal",
-                    "hosted",
-                    "tunnel::HostKeys",
-                ],
-            ),
+            ("http", &["domain", "store", "wake", "config", "networks", "tls", "meters", "hosted"]),
+            ("control", &["domain", "store", "wake", "config", "seal", "hosted", "tunnel::HostKeys"]),
             (
                 "admin",
                 &[
                     "domain",
                     "store",
-                    "clock",
-                    "tasks",
                     "config",
-                    "socket",
-                    "token",
                     "tls",
                     "addresses",
                     "descriptors",
-                    "exit",
-                    "output",
                     "pulse",
                     "seal",
-                    "consent",
-                    "disabling",
-                    "span",
-                    "support",
                     "tunnel::HostKey",
                     "tunnel::HostKeys",
                 ],
             ),
-            ("callbacks", &["domain", "store", "wake", "clock", "tasks", "config", "seal", "signing", "meters", "tls"]),
-            ("upkeep", &["domain", "store", "clock", "tasks", "config", "pulse"]),
-            ("ops", &["domain", "store", "clock", "tasks", "config", "meters", "pulse", "tls"]),
-            ("domain", &["store", "wake", "clock", "meters", "networks", "seal", "signing"]),
-            ("store", &["wake", "clock", "tasks", "meters", "crash"]),
-            ("tunnel", &["domain::devices", "clock", "tasks"]),
+            ("callbacks", &["domain", "store", "wake", "config", "seal", "signing", "meters", "tls"]),
+            ("upkeep", &["domain", "store", "config", "pulse"]),
+            ("ops", &["domain", "store", "config", "meters", "pulse", "tls"]),
+            ("domain", &["store", "wake", "meters", "networks", "seal", "signing"]),
+            ("store", &["wake", "meters"]),
+            ("tunnel", &["domain::devices"]),
             ("acme", &["store", "config", "tls", "seal"]),
             ("hosted", &["domain::accounts", "config", "tls"]),
             // The leaves. The configuration speaks of limits in domain's own words.
@@ -93,23 +68,10 @@ pub(crate) const PARTS: [Part; 3] = [
             ("signals", &[]),
             ("tls", &[]),
             ("wake", &[]),
-            ("clock", &[]),
-            ("tasks", &[]),
-            ("socket", &["tasks"]),
-            ("token", &[]),
             ("addresses", &[]),
             ("descriptors", &[]),
-            ("exit", &[]),
-            ("consent", &["exit"]),
-            ("disabling", &["exit", "span"]),
-            ("span", &[]),
-            ("crash", &[]),
-            ("support", &["redacted"]),
-            ("redacted", &[]),
             ("log", &[]),
-            ("man", &["exit", "output"]),
             ("manager", &[]),
-            ("output", &[]),
         ],
         keepers: &[
             Keeper {
@@ -164,11 +126,10 @@ pub(crate) const PARTS: [Part; 3] = [
                     "mcp::connections",
                     "met",
                     "config",
-                    "visible",
                 ],
             ),
             // The pages ask what the command line asks, and keep who is signed in.
-            ("pages", &["local", "services", "settings", "store", "visible"]),
+            ("pages", &["local", "services", "settings", "store"]),
             // Local shows the line and tests a connection, signs the identity file, keeps the settings.
             (
                 "local",
@@ -188,7 +149,6 @@ pub(crate) const PARTS: [Part; 3] = [
                     "secrets",
                     "power",
                     "notices",
-                    "visible",
                     "autostart",
                     "config",
                 ],
@@ -206,7 +166,6 @@ pub(crate) const PARTS: [Part; 3] = [
                     "store",
                     // Whether the gateway is built in.
                     "settings",
-                    "visible",
                     "config",
                 ],
             ),
@@ -229,7 +188,6 @@ pub(crate) const PARTS: [Part; 3] = [
             ("met", &["link"]),
             ("autostart", &[]),
             ("config", &[]),
-            ("visible", &[]),
         ],
         keepers: &[
             Keeper { crates: &["rusqlite"], rooms: &["store"], rule: "only store names SQLite" },
@@ -257,7 +215,7 @@ pub(crate) const PARTS: [Part; 3] = [
                 rule: "only pages writes pages and names status codes",
             },
             Keeper {
-                crates: &["deskgate_gateway::crash"],
+                crates: &["deskgate_program::crash"],
                 rooms: &["store", "link"],
                 rule: "store and link have points at which the fault harness lets the agent die",
             },
@@ -268,28 +226,28 @@ pub(crate) const PARTS: [Part; 3] = [
             },
             Keeper {
                 crates: &[
-                    "deskgate_gateway::exit",
-                    "deskgate_gateway::output",
-                    "deskgate_gateway::man",
-                    "deskgate_gateway::consent",
-                    "deskgate_gateway::disabling",
-                    "deskgate_gateway::span",
+                    "deskgate_program::exit",
+                    "deskgate_program::output",
+                    "deskgate_program::man",
+                    "deskgate_program::confirmation",
+                    "deskgate_program::disabling",
+                    "deskgate_program::duration",
                 ],
                 rooms: &["lib", "main", "cli"],
                 rule: "both command lines share exit codes and output",
             },
             Keeper {
-                crates: &["deskgate_gateway::socket"],
+                crates: &["deskgate_program::socket"],
                 rooms: &["lib", "local", "cli"],
                 rule: "both daemons share the private socket",
             },
             Keeper {
-                crates: &["deskgate_gateway::support", "deskgate_gateway::redacted"],
+                crates: &["deskgate_program::support", "deskgate_program::redaction"],
                 rooms: &["lib", "health"],
                 rule: "both halves write the same kind of bundle, and nothing in it that could be a secret",
             },
             Keeper {
-                crates: &["deskgate_gateway::token"],
+                crates: &["deskgate_program::token"],
                 rooms: &["lib", "local"],
                 rule: "both halves keep the control token in the same kind of file",
             },
@@ -301,6 +259,8 @@ pub(crate) const PARTS: [Part; 3] = [
         ],
     },
     Part { folder: "protocol", own_crate: "deskgate_protocol", rooms: &[], keepers: &[] },
+    // What both programs are made with. It knows the protocol and neither half.
+    Part { folder: "program", own_crate: "deskgate_program", rooms: &[], keepers: &[] },
 ];
 
 /// What a part of the product that must not touch the world may build on.

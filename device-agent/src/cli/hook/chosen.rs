@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use deskgate_gateway::exit::{Exit, Failure};
+use deskgate_program::exit::{Exit, Failure};
 use deskgate_protocol::EndpointId;
 use deskgate_protocol::management::{
     HashAlgorithm, PlainHmac, SignatureEncoding, WebhookFilter, WebhookMapping, WebhookScheme, WebhookSettings,

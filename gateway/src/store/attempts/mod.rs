@@ -36,8 +36,8 @@ pub use approvals::Approval;
 
 use super::devices::SessionKey;
 use super::{Error, Store, commit, patiently};
-use crate::crash;
 use crate::wake::Topic;
+use deskgate_program::crash;
 
 /// One thing to write down about an attempt.
 #[derive(Clone, Debug, PartialEq)]

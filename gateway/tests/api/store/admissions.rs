@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use deskgate_gateway::store::admissions::{Admission, Admissions, Submission};
-use deskgate_gateway::tasks::Tasks;
+use deskgate_program::tasks::Tasks;
 use deskgate_protocol::RunId;
 use deskgate_protocol::canonical::Sha256Digest;
 use tokio::task::JoinSet;

@@ -13,7 +13,7 @@ use deskgate_gateway::http::server::{Entrance, Limits, serve};
 use deskgate_gateway::http::{Api, router};
 use deskgate_gateway::store::Store;
 use deskgate_gateway::store::admissions::Admissions;
-use deskgate_gateway::tasks::Tasks;
+use deskgate_program::tasks::Tasks;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use deskgate_gateway::exit::Exit;
+use deskgate_program::exit::Exit;
 use deskgate_protocol::control::RefusedCode;
 use deskgate_protocol::{PROTOCOL, ProtocolRange, VERSION};
 use deskgate_tests::GatewayProcess;

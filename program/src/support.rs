@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::redacted::redacted;
+use crate::redaction::redacted;
 
 /// The parts.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -9,21 +9,21 @@ const LONGEST: Duration = Duration::from_secs(100 * 8766 * 3600);
 ///
 /// # Errors
 /// What it should look like.
-pub fn span(text: &str) -> Result<Duration, String> {
+pub fn parse(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let number: u64 = number.parse().map_err(|_| "a number and a unit, such as 60s or 10m".to_owned())?;
-    let span = match unit {
+    let duration = match unit {
         "ms" => Duration::from_millis(number),
         "s" | "" => Duration::from_secs(number),
         "m" => Duration::from_secs(number.saturating_mul(60)),
         "h" => Duration::from_secs(number.saturating_mul(3600)),
         _ => return Err("a number and a unit, such as 500ms, 60s, 10m or 2h".to_owned()),
     };
-    if span > LONGEST {
+    if duration > LONGEST {
         return Err(format!("a time of at most {}h, which is a hundred years", LONGEST.as_secs() / 3600));
     }
-    Ok(span)
+    Ok(duration)
 }
 
 /// Asks again each second until what is answered is `ended`, or the time is over; the last answer.
@@ -54,12 +54,12 @@ mod tests {
 
     #[test]
     fn a_span_has_a_number_and_a_unit_and_ends_before_every_clock_does() {
-        assert_eq!(span("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!((span("90"), span("2h")), (Ok(Duration::from_secs(90)), Ok(Duration::from_secs(7200))));
-        let longest = span("876600h").expect("a hundred years");
+        assert_eq!(parse("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!((parse("90"), parse("2h")), (Ok(Duration::from_secs(90)), Ok(Duration::from_secs(7200))));
+        let longest = parse("876600h").expect("a hundred years");
         assert!(Instant::now().checked_add(longest).is_some());
         for wrong in ["", "s", "-1s", "1d", "1.5h", "876601h", "18446744073709551615s", "18446744073709551616s"] {
-            assert!(span(wrong).is_err(), "{wrong}");
+            assert!(parse(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use deskgate_protocol::management::Application;
 
+use crate::duration;
 use crate::exit::{Exit, Failure};
-use crate::span;
 
 /// The application once its disabling is complete, or the time is over; as it is without a time to wait for. `show` asks for it
 /// as it is, `complete` completes its disabling once nothing is left to wait for.
@@ -20,7 +20,7 @@ pub async fn wound_up(
     complete: impl AsyncFn() -> Result<Application, Failure>,
 ) -> Result<Application, Failure> {
     let Some(wait) = wait else { return Ok(application) };
-    span::until(wait, application, Application::is_wound_up, async || {
+    duration::until(wait, application, Application::is_wound_up, async || {
         let application = show().await?;
         match application.outstanding {
             Some(left) if left.is_none() => complete().await,
