@@ -7,6 +7,9 @@ SHELL := /bin/bash
 # Always the whole workspace: with a part of it, cargo would choose other features and build the dependencies again.
 BUILD := echo "build: the programs (some minutes the first time)"; cargo build --workspace --bins
 
+# What the demo runs, and nothing else.
+BUILD_PROGRAMS := echo "build: the two programs (some minutes the first time)"; cargo build --workspace --bin deskgate --bin deskgate-gateway
+
 .PHONY: help
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,13 +21,13 @@ setup: ## Install what building and testing needs (Debian packages)
 .PHONY: demo
 demo: ## From nothing to a finished run, gateway built in; stays up until Ctrl-C
 	@scripts/setup demo
-	@$(BUILD)
+	@$(BUILD_PROGRAMS)
 	@exec scripts/demo builtin
 
 .PHONY: demo-remote
 demo-remote: ## The same with gateway and agent as two processes, paired over SSH
 	@scripts/setup demo
-	@$(BUILD)
+	@$(BUILD_PROGRAMS)
 	@exec scripts/demo remote
 
 .PHONY: clean-demo

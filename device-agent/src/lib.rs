@@ -3,7 +3,6 @@
 //! This file is the composition root: the only one that knows all rooms.
 
 pub mod account;
-pub mod assistant;
 pub mod autostart;
 pub mod cli;
 pub mod config;
@@ -13,22 +12,22 @@ pub mod health;
 pub mod identity;
 pub mod link;
 pub mod local;
-pub mod mcp;
 pub mod met;
 pub mod notices;
 pub mod pages;
 pub mod power;
-pub mod secrets;
 pub mod services;
 pub mod settings;
-pub mod store;
-pub mod tools;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use deskgate_assistant::accounts::Accounts;
+use deskgate_assistant::mcp::Servers;
+use deskgate_assistant::mcp::connections::Connections;
+use deskgate_definition::KeyPlace;
 use deskgate_gateway::domain::devices as gateway_devices;
 use deskgate_gateway::http::server::{self, Entrance};
 use deskgate_gateway::store::cluster;
@@ -38,30 +37,28 @@ use deskgate_program::{socket, token};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::management::SetAccess;
+use deskgate_secrets::Wanted;
+use deskgate_store::{Keep, Store};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use account::Keeper;
-use assistant::accounts::Accounts;
 use cli::Signals;
 use config::{Home, HomeError};
 use dispatcher::{Dispatcher, DispatcherHandle, Execute};
 use identity::{DeviceKey, KeyFileError};
 use link::{BuiltIn, Connector, Credentials, Hosted, Link};
 use local::desk::{Desk, Engine};
-use local::health::Health;
+use local::ended_runs::{self, EndedRuns, Runs};
+use local::health_memory::Health;
 use local::launch::Launch;
 use local::orders::{Leaving, Order};
-use local::retention::{self, EndedRuns, Runs};
-use mcp::Servers;
-use mcp::connections::Connections;
+use local::retention;
 use pages::Pages;
 use power::{KeepAwake, KeptAwake};
-use secrets::Wanted;
 use services::Gateway as _;
 use settings::{Connection, Mode, Unusable};
-use store::Store;
 
 /// What the management pages' listener bears: a few browsers of one person.
 const PAGE_LIMITS: server::Limits = server::Limits {
@@ -82,7 +79,7 @@ pub enum AgentError {
     Key(#[from] KeyFileError),
     /// Its database.
     #[error(transparent)]
-    Store(#[from] store::Error),
+    Store(#[from] deskgate_store::Error),
     /// Its connection's fields.
     #[error(transparent)]
     Connection(#[from] Unusable),
@@ -127,8 +124,8 @@ impl From<AgentError> for Failure {
             // The same code as the gateway's own program ends with.
             AgentError::Gateway(error) => Self::from(*error).exit,
             AgentError::Removed { .. } => Exit::NotAuthorised,
-            AgentError::Store(store::Error::NewerSchema { .. }) => Exit::VersionMismatch,
-            AgentError::Store(store::Error::InUse { .. }) => Exit::Refused,
+            AgentError::Store(deskgate_store::Error::NewerSchema { .. }) => Exit::VersionMismatch,
+            AgentError::Store(deskgate_store::Error::InUse { .. }) => Exit::Refused,
             AgentError::Store(_) | AgentError::Pair(_) | AgentError::Socket { .. } | AgentError::Broken => Exit::Failed,
         };
         Self::new(exit, message)
@@ -141,7 +138,7 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
     home.prepare()?;
     let store = Store::open(home.database()).await?;
     // The store is ours alone now: no other agent works in this folder.
-    if let Err(error) = tools::sandbox::remove_left(&home.scratch()) {
+    if let Err(error) = deskgate_tools::sandbox::remove_left(&home.scratch()) {
         tracing::warn!(%error, "temporary files of earlier runs cannot be removed");
     }
     let key = DeviceKey::load_or_create(&home.key())?;
@@ -151,7 +148,7 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
     let (engines, engine) = watch::channel(None);
     let (orders, ordered) = mpsc::channel(4);
     let keys = Wanted::default();
-    keys.set(store.settings().key_place().await?);
+    keys.set(store.settings().get::<KeyPlace>().await?);
     let accounts = Accounts::new(home.providers()).with(keys.clone());
     let servers = Servers::new(Connections::new(home.mcp_servers()).with(keys.clone()));
     let keeper = Keeper::new(home.accounts(), keys.clone());
@@ -171,7 +168,7 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
         launch: Launch::default(),
         health: Health::default(),
         checking: services::Progress::default(),
-        keep_awake: watch::Sender::new(store.settings().keep_awake().await?),
+        keep_awake: watch::Sender::new(store.settings().get::<KeepAwake>().await?),
     };
     let keep_awake = desk.keep_awake.subscribe();
     let close = CancellationToken::new();
@@ -179,7 +176,7 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
     let _looking = AbortOnDropHandle::new(tokio::spawn(local::health::follow(desk.clone())));
     let _forgetting = AbortOnDropHandle::new(tokio::spawn(retention::follow(desk.clone())));
     let _notifying = AbortOnDropHandle::new(tokio::spawn(local::notices::follow(desk.clone())));
-    let office = AbortOnDropHandle::new(tokio::spawn(local::desk::serve(listener, desk, close.clone())));
+    let office = AbortOnDropHandle::new(tokio::spawn(local::request::serve(listener, desk, close.clone())));
     let mut agent =
         Agent { home: home.clone(), store, key, accounts, servers, keeper, engines, keep_awake, ordered, signals };
     let ended = Box::pin(agent.work()).await;
@@ -259,14 +256,14 @@ struct Reached {
 struct OwnRuns(deskgate_gateway::store::Store);
 
 impl EndedRuns for OwnRuns {
-    fn count(&self, ago: Duration) -> retention::Answer<'_, (u64, u64)> {
+    fn count(&self, ago: Duration) -> ended_runs::Answer<'_, (u64, u64)> {
         Box::pin(async move {
             let (kept, going) = self.0.ended_runs(ago).await.map_err(|error| error.to_string())?;
             Ok((kept.unsigned_abs(), going.unsigned_abs()))
         })
     }
 
-    fn keep(&self, retention: Duration) -> retention::Answer<'_, ()> {
+    fn keep(&self, retention: Duration) -> ended_runs::Answer<'_, ()> {
         Box::pin(async move { self.0.shorten_retention(retention).await.map(drop).map_err(|error| error.to_string()) })
     }
 }
@@ -286,7 +283,7 @@ impl Agent {
     /// One line after the other, until the agent is told to stop.
     async fn work(&mut self) -> Result<(), AgentError> {
         loop {
-            let mut in_force = self.store.settings().connection().await?;
+            let mut in_force = self.store.settings().get::<Connection>().await?;
             let mut reached = self.reach(&in_force).await?;
             let link = Link::new(reached.connector.clone(), reached.credentials.clone());
             let handle = link.handle();
@@ -319,7 +316,7 @@ impl Agent {
             let (mut leaving, broken) = loop {
                 match self.hear(&reached.broken()).await {
                     Heard::Order(Order::Reconnect(done)) => {
-                        let wanted = self.store.settings().connection().await?;
+                        let wanted = self.store.settings().get::<Connection>().await?;
                         if !wanted.same_gateway(&in_force) {
                             // Its runs were found ended, or given up by whoever saved: nothing to wait for.
                             let mut leaving = Leaving::to_reconnect(true);
@@ -446,7 +443,7 @@ impl Agent {
     /// the same address.
     async fn start_gateway(&self, listen: SocketAddr) -> Result<Gateway, AgentError> {
         let settings = self.store.settings();
-        let keep = settings.keep().await?;
+        let keep = settings.get::<Keep>().await?;
         let built_in = |listen| {
             let mut settings = Settings::built_in(self.home.gateway(), listen);
             settings.limits.retention = retention::days(keep.runs);
@@ -475,11 +472,11 @@ impl Agent {
 async fn pause_if_asked(store: Store, dispatcher: DispatcherHandle) {
     let mut status = dispatcher.watch();
     loop {
-        if !store.settings().connection().await.is_ok_and(|connection| connection.pause_access) {
+        if !store.settings().get::<Connection>().await.is_ok_and(|connection| connection.pause_access) {
             return;
         }
         if status.borrow_and_update().connected && dispatcher.call(SetAccess { enabled: false }).await.is_ok() {
-            let noted = store.settings().update_connection(|connection| connection.pause_access = false).await;
+            let noted = store.settings().update(|connection: &mut Connection| connection.pause_access = false).await;
             if let Err(error) = noted {
                 tracing::warn!(%error, "the pause of access could not be noted; it is repeated at the next start");
             }

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use deskgate_protocol::secret::SecretKind;
+use deskgate_store::Setting;
 use serde::{Deserialize, Serialize};
 
 use crate::account::GatewayAddress;
@@ -25,51 +26,6 @@ pub struct Notifications {
 impl Default for Notifications {
     fn default() -> Self {
         Self { on: true, hide_details: false }
-    }
-}
-
-/// For how many days what is over is kept on this computer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Keep {
-    /// An ended run in the built-in gateway, after its end. A gateway on a server has its administrator's time.
-    pub runs: u32,
-    /// A conversation's transcript, after its last message.
-    pub conversations: u32,
-    /// An ended run's answer in the journal. That the run ended here stays known, so that it never runs twice.
-    pub journal: u32,
-    /// A line of the agent's log.
-    pub log: u32,
-}
-
-impl Keep {
-    /// Until a person chooses.
-    pub const DEFAULT: Self = Self { runs: 30, conversations: 90, journal: 90, log: 90 };
-    /// The most days.
-    pub const MOST: u32 = 365;
-
-    /// Each with the name that people choose it by.
-    pub fn parts(&self) -> [(&'static str, u32); 4] {
-        [
-            ("keep-runs", self.runs),
-            ("keep-conversations", self.conversations),
-            ("keep-journal", self.journal),
-            ("keep-log", self.log),
-        ]
-    }
-
-    /// Whether these days can be chosen: one sentence for each that cannot.
-    pub fn check(&self) -> Result<(), Unusable> {
-        let wrong = self.parts().into_iter().filter(|(_, days)| !(1..=Self::MOST).contains(days));
-        let wrong: Vec<_> =
-            wrong.map(|(name, days)| format!("{name}: choose from 1 to {} days, not {days}", Self::MOST)).collect();
-        if wrong.is_empty() { Ok(()) } else { Err(Unusable(wrong)) }
-    }
-}
-
-impl Default for Keep {
-    fn default() -> Self {
-        Self::DEFAULT
     }
 }
 
@@ -246,6 +202,22 @@ impl std::str::FromStr for Theme {
         let known = Self::ALL.into_iter().find(|theme| theme.as_str() == text);
         known.ok_or_else(|| format!("{text:?} is none of system, light, dark"))
     }
+}
+
+impl Setting for Connection {
+    const NAME: &'static str = "connection";
+}
+
+impl Setting for Theme {
+    const NAME: &'static str = "theme";
+}
+
+impl Setting for KeepAwake {
+    const NAME: &'static str = "keep_awake";
+}
+
+impl Setting for Notifications {
+    const NAME: &'static str = "notifications";
 }
 
 /// Why fields cannot be put in force: one sentence for each, behind the field's name and a colon.

@@ -6,13 +6,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use deskgate::store::Store;
-use deskgate::store::journal::{Entry, Taken};
-use deskgate::store::ledger::{Asking, By, Plan, PlannedCall, Shown};
 use deskgate_protocol::RunId;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{DeviceEvent, InFlightStatus, Offer, ToolKind};
 use deskgate_protocol::run::{Effects, FinishReason, Input, Outcome, RunResult, Usage};
+use deskgate_store::Store;
+use deskgate_store::journal::{Entry, Taken};
+use deskgate_store::ledger::{Asking, By, Plan, PlannedCall, Shown};
 use rusqlite::{Connection, params};
 use serde_json::json;
 
@@ -88,7 +88,7 @@ async fn look(path: &Path, rows: Option<&Rows>) {
         let _ = store.ledger(run(number), 1).before().await;
         let _ = journal.forget(run(number), 1).await;
     }
-    let _ = (store.settings().connection().await, store.services().list().await);
+    let _ = (store.settings().get::<deskgate::settings::Connection>().await, store.services().list().await);
 }
 
 /// What an entry says of itself.

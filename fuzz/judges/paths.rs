@@ -5,9 +5,10 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 
-use deskgate::services::{Network, ToolName};
-use deskgate::tools::workspace::{Ground, Links, Workspace};
-use deskgate::tools::{ToolOutput, Toolbox};
+use deskgate_definition::tool::ToolOutput;
+use deskgate_definition::{Network, ToolName};
+use deskgate_tools::Toolbox;
+use deskgate_tools::engine::workspace::{Ground, Links, Workspace};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

@@ -5,9 +5,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use deskgate_definition::is_short_name;
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::secret::AccessToken;
+use deskgate_secrets::keyring::Entry;
+use deskgate_secrets::{Cabinet, FileError, Holds, Kept, Wanted};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -18,8 +21,6 @@ use super::discovery::Issuer;
 use super::grant::{self, Pending, Tokens};
 use super::issuer::{Answer, ask, tell};
 use super::{AccountError, GatewayAddress, Invitation, Standing};
-use crate::secrets::keyring::Entry;
-use crate::secrets::{Cabinet, FileError, Holds, Kept, Wanted, is_short_name};
 
 /// How long a token is taken to last whose issuer does not say.
 const LASTS: Duration = Duration::from_secs(300);

@@ -22,12 +22,11 @@ mod issuer;
 pub mod keeper;
 
 use deskgate_protocol::Timestamp;
+use deskgate_secrets::SecretError;
 use serde::{Deserialize, Serialize};
 
 pub use address::GatewayAddress;
 pub use keeper::Keeper;
-
-use crate::secrets::SecretError;
 
 /// Why nobody is signed in, or no token can be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

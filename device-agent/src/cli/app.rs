@@ -130,7 +130,7 @@ pub(super) async fn run(agent: Agent, command: App, out: Output) -> Result<(), F
         App::Activity { app, limit, before } => {
             let app_id = find_given(&agent, app).await?;
             let page = agent.manage(ListActivity { limit, before, app_id }).await?;
-            out.result("activity/1", &page, || list_activity(&page.entries) + &super::runs::older(page.next));
+            out.result("activity/1", &page, || list_activity(&page.entries) + &super::list::older(page.next));
         }
         App::Export { app, output } => {
             let app_id = find(&agent, &app).await?;

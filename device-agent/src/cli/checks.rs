@@ -2,13 +2,13 @@
 
 use std::pin::pin;
 
+use deskgate_definition::{Check, Report, Verdict};
 use deskgate_program::exit::Failure;
 use deskgate_program::output::Output;
 use deskgate_protocol::DraftId;
 
 use super::socket::Agent;
 use crate::local::{CheckService, FollowCheck};
-use crate::services::{Check, Report, Verdict};
 
 /// Checks a draft. A person reads each finding as soon as it is known; a program gets the report.
 pub(super) async fn check(agent: &Agent, draft_id: DraftId, out: Output) -> Result<Report, Failure> {

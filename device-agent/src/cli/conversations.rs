@@ -13,7 +13,8 @@ use deskgate_protocol::management::{
 };
 use deskgate_protocol::run::Run;
 
-use super::runs::{first_line, older};
+use super::list::older;
+use super::runs::first_line;
 use super::socket::Agent;
 use super::{app, operation};
 

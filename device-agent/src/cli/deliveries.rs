@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::app;
 use super::consent::Consent;
-use super::runs::older;
+use super::list::older;
 use super::socket::Agent;
 use deskgate_program::visible::line;
 

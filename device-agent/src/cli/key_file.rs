@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use deskgate_program::exit::{Exit, Failure};
 
-use crate::local::{NewKey, Place};
+use crate::local::{KeyPlace, NewKey};
 
 /// What happens to the key.
 #[derive(Debug, Args)]
@@ -24,7 +24,7 @@ pub(super) struct KeyFile {
 
 impl KeyFile {
     /// Where the key is to be kept, if that was said.
-    pub(super) fn place(&self) -> Option<Place> {
+    pub(super) fn place(&self) -> Option<KeyPlace> {
         self.key_place.as_deref()?.parse().ok()
     }
 

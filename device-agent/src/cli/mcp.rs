@@ -1,18 +1,18 @@
 //! `mcp`: servers elsewhere whose tools services may use.
 
 use clap::{Args, Subcommand};
+use deskgate_assistant::mcp::connections::Configured;
+use deskgate_definition::McpServer;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::{Output, table};
+use deskgate_program::visible;
 
 use super::consent::Consent;
 use super::key_file::KeyFile;
 use super::no_secret;
 use super::socket::Agent;
 use crate::local::{AcceptMcpTools, ListMcpServers, LookAtMcpServer, RemoveMcpServer, ReviewMcpServers, SetMcpServer};
-use crate::mcp::connections::Configured;
-use crate::services::McpServer;
 use crate::services::offers::{Change, Pin, ServerView};
-use deskgate_program::visible;
 
 /// `deskgate mcp …`
 #[derive(Debug, Subcommand)]
@@ -91,7 +91,7 @@ pub(super) async fn named(agent: &Agent, names: &[String], now: &[McpServer]) ->
     }
     let configured = agent.ask(ListMcpServers {}).await?;
     let server = |name: &String| {
-        McpServer::named(name, &configured, now).ok_or_else(|| {
+        configured.iter().find(|server| server.name == *name).map(|server| server.in_definition(now)).ok_or_else(|| {
             let message = format!("--mcp: there is no MCP server {name:?} on this device; see: deskgate mcp list");
             Failure::new(Exit::Failed, message)
         })

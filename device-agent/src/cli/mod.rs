@@ -22,6 +22,7 @@ mod hook;
 mod identity;
 mod key;
 mod key_file;
+mod list;
 mod listen;
 mod mcp;
 mod notifications;

@@ -1,6 +1,7 @@
 //! `provider`: the model providers that services may name.
 
 use clap::{Args, Subcommand, ValueEnum};
+use deskgate_assistant::accounts::{Configured, Kind};
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::{Output, table};
 use deskgate_protocol::secret::SecretKind;
@@ -8,8 +9,7 @@ use deskgate_protocol::secret::SecretKind;
 use super::key_file::KeyFile;
 use super::no_secret;
 use super::socket::Agent;
-use crate::assistant::accounts::{Configured, Kind};
-use crate::local::{ListProviders, NewKey, Place, RemoveProvider, SetProvider};
+use crate::local::{KeyPlace, ListProviders, NewKey, RemoveProvider, SetProvider};
 
 /// `deskgate provider …`
 #[derive(Debug, Subcommand)]
@@ -104,7 +104,7 @@ fn list(providers: &[Configured]) -> String {
             Kind::Anthropic => "anthropic",
             Kind::Openai => "openai",
         };
-        let key = provider.key_place.map_or("none", Place::as_str);
+        let key = provider.key_place.map_or("none", KeyPlace::as_str);
         vec![provider.name.clone(), kind.to_owned(), provider.base_url.clone(), key.to_owned()]
     };
     table(&["NAME", "KIND", "ADDRESS", "KEY"], &providers.iter().map(row).collect::<Vec<_>>())

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use deskgate_definition::Approvals;
+use deskgate_definition::approvals::{Action, OnDenial, Rule};
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
-
-use crate::services::Approvals;
-use crate::services::approvals::{Action, OnDenial, Rule};
 
 /// The fields of [`Approvals`]. Rules of a kind that is given replace all rules of that kind.
 #[derive(Debug, Args)]

@@ -85,7 +85,7 @@ pub(super) async fn run(agent: Agent, command: Runs, out: Output) -> Result<(), 
             let app_id = app::find_given(&agent, app).await?;
             let request = ListRuns { limit, before, states: state, app_id, endpoint_id: service, find };
             let page = agent.manage(request).await?;
-            out.result("runs/1", &page, || list(&page.runs) + &older(page.next));
+            out.result("runs/1", &page, || list(&page.runs) + &super::list::older(page.next));
             Ok(())
         }
         Runs::Show { run, wait } => show(agent, run, wait, out).await,
@@ -180,11 +180,6 @@ fn verdict(run: &Run) -> Result<(), Failure> {
         (Phase::Final, state) => Err(Failure::new(Exit::NotSucceeded, format!("the run ended: {state}"))),
         (_, state) => Err(Failure::new(Exit::Pending, format!("the run has not ended: {state}"))),
     }
-}
-
-/// How to go on with a list.
-pub(super) fn older(next: Option<impl std::fmt::Display>) -> String {
-    next.map(|next| format!("\nOlder ones: --before {next}")).unwrap_or_default()
 }
 
 fn list(runs: &[Run]) -> String {

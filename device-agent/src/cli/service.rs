@@ -4,6 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use deskgate_definition::{
+    Approvals, Definition, Limits, Network, Provider, Service as Record, Skill, Stage, ToolName,
+};
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::{Output, table};
@@ -13,9 +16,7 @@ use deskgate_protocol::{DraftId, EndpointId};
 use super::socket::Agent;
 use super::{app, checks, mcp, no_secret, rules, runs};
 use crate::local::{CreateService, EditService, ListServices, LookAtFolder, PublishService, ShowService};
-use crate::services::{
-    Approvals, Definition, Folder, Limits, Network, Provider, Service as Record, Skill, Stage, ToolName,
-};
+use crate::services::Folder;
 
 /// `deskgate service …`
 #[derive(Debug, Subcommand)]

@@ -3,14 +3,14 @@
 use clap::{Subcommand, ValueEnum};
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::{Output, table};
+use deskgate_store::Keep;
 
 use super::consent::Consent;
 use super::no_secret;
 use super::socket::Agent;
 use crate::local::{
-    Amount, ChangeSettings, Chosen, GetSettings, Place, Retention, ReviewRetention, SetRetention, SettingsView,
+    Amount, ChangeSettings, Chosen, GetSettings, KeyPlace, Retention, ReviewRetention, SetRetention, SettingsView,
 };
-use crate::settings::Keep;
 
 /// `deskgate settings …`
 #[derive(Debug, Subcommand)]
@@ -164,10 +164,10 @@ fn change(name: What, value: String) -> Result<ChangeSettings, Failure> {
 }
 
 /// Where new keys of providers and servers are kept, before what is kept in files.
-fn keys(place: Place) -> &'static str {
+fn keys(place: KeyPlace) -> &'static str {
     match place {
-        Place::File => "",
-        Place::Keyring => "new keys of providers and servers in the desktop's keyring; ",
+        KeyPlace::File => "",
+        KeyPlace::Keyring => "new keys of providers and servers in the desktop's keyring; ",
     }
 }
 

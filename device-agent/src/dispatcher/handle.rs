@@ -5,13 +5,12 @@ use std::time::Duration;
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::management::{AskedBy, Call, GetAccess, ManagementRequest};
+use deskgate_store::journal::reconcile::Finding;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::services::{CallError, Gateway};
-use crate::store;
-use crate::store::journal::reconcile::Finding;
 
 /// How long a reply may take, beyond the waiting that the request itself asks for.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
@@ -96,7 +95,7 @@ pub enum ReconcileError {
     Settled(RunId),
     /// The journal failed.
     #[error(transparent)]
-    Store(#[from] store::Error),
+    Store(#[from] deskgate_store::Error),
     /// The agent stops.
     #[error("the agent is stopping; try again when it has started")]
     Stopped,

@@ -35,6 +35,7 @@ use deskgate_protocol::control::{ByeCode, DeviceFrame, GatewayFrame, InFlight, I
 use deskgate_protocol::ids::{EndpointId, OperationId, RunId};
 use deskgate_protocol::management::{AskedBy, ManagementRequest};
 use deskgate_protocol::run::Outcome;
+use deskgate_store::{self, Audit, Journal, Services, Store, Transcripts};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -43,16 +44,14 @@ use tracing::{debug, info, warn};
 
 use crate::executor::{Job, Progress};
 use crate::services::CallError;
-use crate::store::{self, Audit, Journal, Services, Store, Transcripts};
 use calls::Calls;
 use handle::Command;
+pub use handle::{ActiveRun, DispatcherHandle, ReconcileError, Standing, Status};
+pub use line::{InFlightNow, Link, Session};
 use line::{Line, LineNews};
 use problem::Problem;
 use run::{Run, Stage};
 use withheld::Withheld;
-
-pub use handle::{ActiveRun, DispatcherHandle, ReconcileError, Standing, Status};
-pub use line::{InFlightNow, Link, Session};
 
 /// Journal writes that failed are tried again after this time.
 const RETRY: Duration = Duration::from_secs(1);
@@ -159,7 +158,7 @@ impl<L: Link> Dispatcher<L> {
         link: L,
         execute: Execute,
         config: Config,
-    ) -> Result<(Self, DispatcherHandle), store::Error> {
+    ) -> Result<(Self, DispatcherHandle), deskgate_store::Error> {
         let (journal, services) = (store.journal(), store.services());
         let mut runs = BTreeMap::new();
         for entry in journal.recover().await? {

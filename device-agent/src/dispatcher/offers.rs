@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
+use deskgate_definition::Definition;
 use deskgate_protocol::control::{DeviceFrame, Offer, RefuseCode};
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
+use deskgate_store::journal::{Ended, Started, Taken};
+use deskgate_store::transcripts::Said;
+use deskgate_store::{self, Services};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -12,13 +16,12 @@ use super::run::{Run, Stage};
 use super::withheld::Why;
 use super::{Dispatcher, Link, Stop, UNSETTLED, orders};
 use crate::executor::Exchange;
-use crate::services::Definition;
-use crate::store::journal::{Ended, Started, Taken};
-use crate::store::transcripts::Said;
-use crate::store::{self, Services};
 
 /// The definition that an offer was accepted for, if this device holds exactly that one (I16).
-pub(super) async fn definition(services: &Services, offer: &Offer) -> Result<Option<Arc<Definition>>, store::Error> {
+pub(super) async fn definition(
+    services: &Services,
+    offer: &Offer,
+) -> Result<Option<Arc<Definition>>, deskgate_store::Error> {
     let found = services.published(offer.endpoint_id, offer.endpoint_version).await?;
     Ok(found.filter(|(_, digest)| *digest == offer.definition_sha256).map(|(definition, _)| Arc::new(definition)))
 }
@@ -28,9 +31,9 @@ pub(super) async fn definition(services: &Services, offer: &Offer) -> Result<Opt
 pub(super) async fn definition_left(
     services: &Services,
     offer: &Offer,
-) -> Result<Option<Arc<Definition>>, store::Error> {
+) -> Result<Option<Arc<Definition>>, deskgate_store::Error> {
     match definition(services, offer).await {
-        Err(store::Error::Damaged { what }) => {
+        Err(deskgate_store::Error::Damaged { what }) => {
             warn!(run_id = %offer.run_id, what, "the definition of a taken run cannot be read");
             Ok(None)
         }

@@ -7,12 +7,11 @@ use deskgate_protocol::control::{DeviceFrame, Order};
 use deskgate_protocol::ids::{OperationId, RunId};
 use deskgate_protocol::operation::OutcomeCode;
 use deskgate_protocol::run::{Effects, Outcome, Usage};
+use deskgate_store::journal::reconcile::Finding;
 use tracing::{info, warn};
 
 use super::run::Stage;
 use super::{Dispatcher, Link};
-use crate::store;
-use crate::store::journal::reconcile::Finding;
 
 impl<L: Link> Dispatcher<L> {
     pub(super) async fn carry_out(&mut self, operation_id: OperationId, order: Order) {
@@ -39,7 +38,7 @@ impl<L: Link> Dispatcher<L> {
         &mut self,
         operation_id: OperationId,
         run_id: RunId,
-    ) -> Result<Option<OutcomeCode>, store::Error> {
+    ) -> Result<Option<OutcomeCode>, deskgate_store::Error> {
         let Some(run) = self.runs.get_mut(&run_id) else {
             let ended = self.journal.remembers_the_end_of(run_id).await?;
             return Ok(Some(if ended { OutcomeCode::AlreadyFinal } else { OutcomeCode::OutcomeUnknown }));

@@ -6,7 +6,6 @@ use deskgate_protocol::ids::{EndpointId, RunId};
 use tracing::warn;
 
 use super::{Dispatcher, Link};
-use crate::store;
 
 /// One thing that stands in the way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,13 +29,13 @@ impl fmt::Display for Problem {
 
 impl<L: Link> Dispatcher<L> {
     /// A journal write failed; it is tried again.
-    pub(super) fn journal_failed(&mut self, run_id: RunId, error: &store::Error) {
+    pub(super) fn journal_failed(&mut self, run_id: RunId, error: &deskgate_store::Error) {
         self.note(run_id, Problem::Journal(error.to_string()));
         self.retry_soon();
     }
 
     /// The definition for an offer could not be read.
-    pub(super) fn definition_failed(&mut self, run_id: RunId, endpoint_id: EndpointId, error: &store::Error) {
+    pub(super) fn definition_failed(&mut self, run_id: RunId, endpoint_id: EndpointId, error: &deskgate_store::Error) {
         self.note(run_id, Problem::Service(endpoint_id, error.to_string()));
     }
 

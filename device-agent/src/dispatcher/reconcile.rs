@@ -5,13 +5,12 @@
 
 use deskgate_protocol::control::DeviceFrame;
 use deskgate_protocol::ids::RunId;
+use deskgate_store::journal::reconcile::{Finding, Settled};
 use tracing::info;
 
 use super::handle::ReconcileError;
 use super::run::{Log, Run, Stage};
 use super::{Dispatcher, Link, Stop};
-use crate::store;
-use crate::store::journal::reconcile::{Finding, Settled};
 
 impl<L: Link> Dispatcher<L> {
     pub(super) async fn reconcile(&mut self, run_id: RunId, finding: Finding, who: &str) -> Result<(), ReconcileError> {
@@ -36,7 +35,7 @@ impl<L: Link> Dispatcher<L> {
         attempt: u32,
         finding: Finding,
         who: &str,
-    ) -> Result<(), store::Error> {
+    ) -> Result<(), deskgate_store::Error> {
         let word = self.journal.reconcile(run_id, attempt, finding, who).await?;
         info!(%run_id, attempt, finding = finding.as_str(), "a run whose end was unknown is settled");
         if let Some(Run { stage: Stage::Unknown { settled, .. }, .. }) = self.runs.get_mut(&run_id) {

@@ -3,18 +3,18 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use deskgate_definition::Definition;
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::control::{DeviceEvent, InFlight, InFlightStatus, Offer};
 use deskgate_protocol::ids::{EndpointId, OperationId};
 use deskgate_protocol::run::Outcome;
+use deskgate_store::journal::Ended;
+use deskgate_store::journal::reconcile::Settled;
+use deskgate_store::transcripts::Place;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::executor::Progress;
-use crate::services::Definition;
-use crate::store::journal::Ended;
-use crate::store::journal::reconcile::Settled;
-use crate::store::transcripts::Place;
 
 pub(super) struct Run {
     pub(super) attempt: u32,

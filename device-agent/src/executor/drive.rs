@@ -7,8 +7,11 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::time::Duration;
 
+use deskgate_assistant::{Assistant, ModelEvent};
+use deskgate_definition::tool::{ToolOutput, ToolResult};
 use deskgate_protocol::control::{DeviceEvent, MessageDelta};
 use deskgate_protocol::run::{Input, Outcome};
+use deskgate_tools::Toolbox;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
@@ -20,8 +23,6 @@ use super::pieces::Pieces;
 use super::record::Record;
 use super::turn::{Effect, Event, Turn};
 use super::{Exchange, Progress};
-use crate::assistant::{Assistant, ModelEvent};
-use crate::tools::{ToolOutput, ToolResult, Toolbox};
 
 /// How long a stopped tool may take to end before the run ends without it. A command is asked to end and killed two
 /// seconds later; only a system call that hangs, as on a dead network mount, takes longer: a tool that only reads

@@ -27,21 +27,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use deskgate_assistant::accounts::Accounts;
+use deskgate_assistant::mcp::{Servers, Unavailable};
+use deskgate_assistant::{self, Assistant};
+use deskgate_definition::Definition;
+use deskgate_definition::approvals::Rulebook;
+use deskgate_definition::tool::Tool;
 use deskgate_protocol::control::{DeviceEvent, MessageDelta, Offer};
 use deskgate_protocol::run::{Effects, Input, Outcome, RunErrorCode, Usage};
+use deskgate_store::ledger::Before;
+use deskgate_store::{Ledger, Store};
+use deskgate_tools::engine::workspace::Ground;
+use deskgate_tools::{OpenError, Toolbox};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::assistant::accounts::Accounts;
-use crate::assistant::{self, Assistant};
-use crate::mcp::{Servers, Unavailable};
-use crate::services::Definition;
-use crate::services::approvals::Rulebook;
-use crate::store::ledger::Before;
-use crate::store::{Ledger, Store};
-use crate::tools::workspace::Ground;
-use crate::tools::{OpenError, Tool, Toolbox};
 use drive::Clock;
 use record::Record;
 
@@ -189,10 +190,11 @@ async fn prepare(
                 OpenError::Sandbox(_) => RunErrorCode::SandboxUnavailable,
             }
         })?;
-        let assistant = assistant::open(&accounts, &definition.provider, &definition.model).map_err(|error| {
-            tracing::warn!(%run_id, %error, "assistant");
-            RunErrorCode::ModelError
-        })?;
+        let assistant =
+            deskgate_assistant::open(&accounts, &definition.provider, &definition.model).map_err(|error| {
+                tracing::warn!(%run_id, %error, "assistant");
+                RunErrorCode::ModelError
+            })?;
         Ok(Prepared { toolbox, assistant, rules, before })
     });
     tokio::select! {

@@ -1,8 +1,7 @@
 //! Outcomes in words that a caller may read, cut to what fits.
 
+use deskgate_assistant::mcp::Unavailable;
 use deskgate_protocol::run::{Effects, FinishReason, Outcome, RunError, RunErrorCode, RunResult, Usage};
-
-use crate::mcp::Unavailable;
 
 /// The most bytes that a result may have as JSON.
 const RESULT_LIMIT: usize = 1024 * 1024;

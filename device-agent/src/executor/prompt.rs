@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
+use deskgate_assistant::Message;
+use deskgate_definition::Definition;
 use deskgate_protocol::run::Input;
 
 use super::Exchange;
-use crate::assistant::Message;
-use crate::services::Definition;
 
 /// The system prompt of a service. Depends on the definition alone.
 pub(super) fn system(definition: &Definition) -> Arc<str> {
@@ -81,7 +81,7 @@ fn request(input: &Input) -> Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::services::{Approvals, Limits, Network, Provider, ToolName};
+    use deskgate_definition::{Approvals, Limits, Network, Provider, ToolName};
 
     #[test]
     fn the_callers_words_never_reach_the_system_prompt() {

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
+use deskgate_definition::tool::PlannedCall;
 use deskgate_protocol::control::ApprovalResolution;
 use deskgate_protocol::ids::{ApprovalId, EndpointId};
+use deskgate_store::approvals::ApprovalState;
+use deskgate_store::ledger::{Asking, By};
+use deskgate_store::{Error, Ledger};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::Job;
 use super::turn::{Answer, Basis, Event, Request};
-use crate::store::approvals::ApprovalState;
-use crate::store::ledger::{Asking, By};
-use crate::store::{Error, Ledger};
-use crate::tools::PlannedCall;
 
 /// The ledger of one attempt, and what its requests say of it.
 pub(super) struct Record {

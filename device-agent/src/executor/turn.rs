@@ -35,15 +35,15 @@ mod words;
 use std::sync::Arc;
 use std::time::Duration;
 
+use deskgate_assistant::{Message, ModelRequest};
+use deskgate_definition::approvals::{Rulebook, Scope};
+use deskgate_definition::tool::ToolSpec;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::ToolKind;
 use deskgate_protocol::ids::ApprovalId;
 use deskgate_protocol::run::{Effects, Outcome, RunErrorCode, Usage};
 
 use super::outcome;
-use crate::assistant::{Message, ModelRequest};
-use crate::services::approvals::{Rulebook, Scope};
-use crate::tools::ToolSpec;
 use calls::Work;
 use context::{Context, Part};
 use reply::{Reply, broken_off};

@@ -24,6 +24,7 @@ pub mod services;
 pub mod work;
 
 use deskgate_protocol::Timestamp;
+use deskgate_store::Setting;
 use serde::{Deserialize, Serialize};
 
 pub use board::Board;
@@ -107,4 +108,13 @@ pub struct Ignored {
     pub code: Code,
     /// Until when; `None`: until they say otherwise.
     pub until: Option<Timestamp>,
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct IgnoredProblems(pub Vec<Ignored>);
+
+impl Setting for IgnoredProblems {
+    const NAME: &'static str = "ignored_problems";
 }

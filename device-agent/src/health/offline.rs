@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use deskgate_definition::{Provider, Service};
 use deskgate_protocol::Timestamp;
+use deskgate_store::{Error, Store};
 
-use super::{Board, Code, Finding, Ignored, Report, computer, services};
+use super::{Board, Code, Finding, Ignored, IgnoredProblems, Report, computer, services};
 use crate::config::Home;
-use crate::services::{Provider, Service};
-use crate::settings::Mode;
-use crate::store::{Error, Store};
+use crate::settings::{Connection, Mode};
 
 /// What only a running agent knows.
 const NOT_ASKED: [Code; 15] = [
@@ -122,8 +122,8 @@ async fn read(home: &Home) -> Result<Kept, Error> {
     let settings = store.settings();
     Ok(Kept {
         services: Some(store.services().list().await?),
-        ignored: settings.ignored_problems().await?,
-        mode: Some(settings.connection().await?.mode),
+        ignored: settings.get::<IgnoredProblems>().await?.0,
+        mode: Some(settings.get::<Connection>().await?.mode),
     })
 }
 

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use deskgate_assistant::accounts::Accounts;
+use deskgate_definition::{Provider, Service, ToolName, Version};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::ids::EndpointId;
 use deskgate_protocol::run::{Run, RunErrorCode};
 
 use super::{Code, Finding};
-use crate::assistant::accounts::Accounts;
 use crate::services::probe::{try_provider, try_sandbox};
-use crate::services::{Provider, Service, ToolName, Version};
 
 /// The gateway accepts no run in the future: a newest run that is further ahead than this, in seconds, says that this
 /// computer's clock is behind.

@@ -2,11 +2,11 @@
 
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::management::{Callback, CallbackOff};
+use deskgate_store::approvals::Approval;
 
 use super::{Code, Finding};
 use crate::dispatcher::{Standing, Status};
 use crate::power::KeptAwake;
-use crate::store::approvals::Approval;
 
 /// A request that has no more than this left, in seconds, is told of; or a fifth of its time, if that is less.
 const EXPIRES_SOON: i64 = 180;

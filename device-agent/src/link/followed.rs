@@ -13,13 +13,13 @@
 use std::path::Path;
 
 use deskgate_protocol::identity::PublicKey;
+use deskgate_secrets::write_private;
 use russh::keys::ssh_key;
 use serde::{Deserialize, Serialize};
 
 use super::error::HostKeyError;
 use super::host_pin::HostPin;
-use super::ssh::Ssh;
-use crate::secrets::write_private;
+use super::target::Ssh;
 
 /// More keys than any server has.
 const MOST_KEYS: usize = 8;

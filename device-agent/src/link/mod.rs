@@ -20,6 +20,7 @@
 //! | `network` | that this computer's network changed, and which addresses are its own |
 //! | `handshake` | from a byte stream to a welcomed session |
 //! | [`session`] | frames in, frames out, and noticing that the line is lost |
+//! | [`target`] | where the server is, and how it is recognised |
 //! | [`status`] | what `status` shows, and the hand that makes the link dial at once |
 
 use std::future::Future;
@@ -48,19 +49,19 @@ mod network;
 pub mod session;
 pub mod ssh;
 pub mod status;
+pub mod target;
 
 pub use builtin::{BoxedStream, BuiltIn};
 pub use error::{HostKeyError, HostKeys, LinkError, Lost, Stage};
+use handshake::Opened;
 pub use host_pin::{HostPin, PinnedFingerprint};
 pub use hosted::Hosted;
-pub use session::Session;
-pub use ssh::Ssh;
-pub use status::{LinkHandle, LinkStatus};
-
-use handshake::Opened;
 use network::Network;
+pub use session::Session;
 use ssh::Reached;
 use status::Way;
+pub use status::{LinkHandle, LinkStatus};
+pub use target::Ssh;
 
 /// Between a change of this computer's network and the attempt that follows it.
 const SETTLING: Duration = Duration::from_millis(200);

@@ -4,7 +4,6 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -25,31 +24,14 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::builtin::BoxedStream;
 use super::dial::dial;
 use super::error::{HostKeyError, LinkError};
-use super::followed;
-use super::host_pin::{self, HostPin};
-use super::network;
+use super::host_pin::{self};
+use super::target::Ssh;
+use super::{followed, network};
 use crate::identity::DeviceKey;
 
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 const KEEPALIVE: Duration = Duration::from_secs(15);
-
-/// Where the gateway's SSH server is, and how it is recognised.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ssh {
-    /// A name or an address.
-    pub host: String,
-    /// 22 for a server's sshd; the gateway's own listener has a port of its own.
-    pub port: u16,
-    /// The account on the server. The gateway's own listener does not look at it.
-    pub user: String,
-    /// The control socket's path on the server.
-    pub socket_path: String,
-    /// Which server is the right one.
-    pub pin: HostPin,
-    /// Where the keys are kept that it announces in the place of a pinned one; `None`: nothing is followed.
-    pub followed: Option<PathBuf>,
-}
 
 /// A stream to the control socket of a server that was recognised.
 pub(super) struct Reached {
@@ -61,10 +43,6 @@ pub(super) struct Reached {
 }
 
 impl Ssh {
-    pub(super) fn address(&self) -> String {
-        super::address(&self.host, self.port)
-    }
-
     /// Opens the stream. Dropping it closes the connection.
     ///
     /// # Errors

@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::No;
 use super::desk::Desk;
 use super::no::invalid;
+use super::reply::{Asker, No};
+use super::request::Ask;
 use crate::account::{GatewayAddress, Invitation, Standing};
 use crate::settings::{Connection, Mode};
 
@@ -12,17 +13,49 @@ use crate::settings::{Connection, Mode};
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct GetAccount {}
 
+impl Ask for GetAccount {
+    type Answer = AccountView;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<AccountView, No> {
+        desk.account().await
+    }
+}
+
 /// Begins a sign-in at that gateway.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SignIn {}
+
+impl Ask for SignIn {
+    type Answer = Invitation;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<Invitation, No> {
+        desk.sign_in().await
+    }
+}
 
 /// Stops to wait for a sign-in.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct CancelSignIn {}
 
+impl Ask for CancelSignIn {
+    type Answer = AccountView;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<AccountView, No> {
+        desk.cancel_sign_in().await
+    }
+}
+
 /// Signs out at that gateway.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SignOut {}
+
+impl Ask for SignOut {
+    type Answer = AccountView;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<AccountView, No> {
+        desk.sign_out().await
+    }
+}
 
 /// How it stands with an account.
 #[derive(Clone, Debug, Serialize, Deserialize)]

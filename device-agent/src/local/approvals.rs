@@ -1,14 +1,18 @@
 //! What may be asked about approvals, the audit, and runs that wait for their owner's word.
 
+use deskgate_definition::approvals::Scope;
+pub use deskgate_definition::tool::{Plan, Shown};
 use deskgate_protocol::ids::{ApplicationId, ApprovalId, RunId};
+use deskgate_store::approvals::Approval;
+pub use deskgate_store::approvals::{ApprovalState, Decision};
+use deskgate_store::audit;
+use deskgate_store::intents::Intent;
+pub use deskgate_store::journal::reconcile::Finding;
 use serde::{Deserialize, Serialize};
 
-use crate::services::approvals::Scope;
-use crate::store::approvals::Approval;
-pub use crate::store::approvals::{ApprovalState, Decision};
-use crate::store::intents::Intent;
-pub use crate::store::journal::reconcile::Finding;
-pub use crate::tools::{Plan, Shown};
+use super::desk::Desk;
+use super::reply::{Asker, No};
+use super::request::Ask;
 
 /// Lists requests, those that expire first at the top.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -17,11 +21,27 @@ pub struct ListApprovals {
     pub all: bool,
 }
 
+impl Ask for ListApprovals {
+    type Answer = Vec<ApprovalView>;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<Vec<ApprovalView>, No> {
+        desk.approvals(self.all).await
+    }
+}
+
 /// Shows one request.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ShowApproval {
     /// Which.
     pub approval_id: ApprovalId,
+}
+
+impl Ask for ShowApproval {
+    type Answer = ApprovalView;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<ApprovalView, No> {
+        desk.approval(self).await
+    }
 }
 
 /// Decides about a request.
@@ -33,6 +53,14 @@ pub struct DecideApproval {
     pub decision: Decision,
 }
 
+impl Ask for DecideApproval {
+    type Answer = ApprovalView;
+
+    async fn answer(self, desk: &Desk, asker: Asker) -> Result<ApprovalView, No> {
+        desk.decide(self, asker).await
+    }
+}
+
 /// Lists the audit, newest first.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ListAudit {
@@ -42,11 +70,27 @@ pub struct ListAudit {
     pub limit: u32,
 }
 
+impl Ask for ListAudit {
+    type Answer = Vec<audit::Entry>;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<Vec<audit::Entry>, No> {
+        desk.store.audit().list(self.run_id, self.limit).await.map_err(No::from)
+    }
+}
+
 /// What there is to decide by about a run that waits for its owner's word.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ShowEvidence {
     /// Which run.
     pub run_id: RunId,
+}
+
+impl Ask for ShowEvidence {
+    type Answer = Vec<Evidence>;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<Vec<Evidence>, No> {
+        desk.evidence(self.run_id).await
+    }
 }
 
 /// The owner's word about a run whose end nobody knows.
@@ -56,6 +100,14 @@ pub struct ReconcileRun {
     pub run_id: RunId,
     /// What they found.
     pub finding: Finding,
+}
+
+impl Ask for ReconcileRun {
+    type Answer = ();
+
+    async fn answer(self, desk: &Desk, asker: Asker) -> Result<(), No> {
+        desk.settle(self, asker).await
+    }
 }
 
 /// A request with what this device knows of who asked.

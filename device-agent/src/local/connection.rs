@@ -3,13 +3,23 @@
 use deskgate_protocol::DeviceId;
 use serde::{Deserialize, Serialize};
 
-use super::No;
+use super::desk::Desk;
+use super::reply::{Asker, No};
+use super::request::Ask;
 use crate::link::{HostKeys, Stage};
-use crate::settings::{Edit, Mode};
+use crate::settings::{Connection, Edit, Mode};
 
 /// Asks for the connection.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct GetConnection {}
+
+impl Ask for GetConnection {
+    type Answer = Connection;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<Connection, No> {
+        desk.connection().await
+    }
+}
 
 /// Edits a mode's draft.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -26,6 +36,14 @@ pub struct SaveConnection {
     pub abandon_runs: bool,
 }
 
+impl Ask for SaveConnection {
+    type Answer = Connection;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<Connection, No> {
+        desk.save(self).await
+    }
+}
+
 /// Throws a draft away.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct DiscardConnection {
@@ -33,11 +51,27 @@ pub struct DiscardConnection {
     pub mode: Mode,
 }
 
+impl Ask for DiscardConnection {
+    type Answer = Connection;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<Connection, No> {
+        desk.discard(self.mode).await
+    }
+}
+
 /// Tests a mode's draft, or what is saved for it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct TestConnection {
     /// Which mode.
     pub mode: Mode,
+}
+
+impl Ask for TestConnection {
+    type Answer = Tested;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<Tested, No> {
+        desk.test(self).await
+    }
 }
 
 /// What a test found.

@@ -2,19 +2,20 @@
 
 use std::path::Path;
 
+use deskgate_definition::Network;
+use deskgate_definition::tool::Shown;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::ids::{ApplicationId, EndpointId, RunId};
+use deskgate_store::approvals::{ApprovalState, Decided, Decision};
+use deskgate_store::intents::Intent;
+use deskgate_tools::engine::access::AccessError;
+use deskgate_tools::engine::workspace::{Ground, Links, Workspace};
 
 use super::approvals::{ApprovalView, DecideApproval, Evidence, OnDisk, ReconcileRun, ShowApproval};
 use super::desk::Desk;
 use super::no::refused;
-use super::{Asker, No, NoCode};
+use super::reply::{Asker, No, NoCode};
 use crate::dispatcher::ReconcileError;
-use crate::services::Network;
-use crate::store::approvals::{ApprovalState, Decided, Decision};
-use crate::store::intents::Intent;
-use crate::tools::Shown;
-use crate::tools::workspace::{AccessError, Ground, Links, Workspace};
 
 /// Characters of a reason that an assistant is told.
 const REASON_LIMIT: usize = 2_000;

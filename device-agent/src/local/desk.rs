@@ -2,37 +2,27 @@
 
 use std::path::PathBuf;
 
-use deskgate_program::socket;
-use deskgate_protocol::identity::{IdentityFile, PublicKey};
-use deskgate_protocol::ids::RunId;
-use deskgate_protocol::management::{AskedBy, Call, GetAccess, ManagementRequest};
-use deskgate_protocol::{Timestamp, VERSION};
+use deskgate_assistant::accounts::Accounts;
+use deskgate_assistant::mcp::Servers;
+use deskgate_protocol::management::{AskedBy, Call, ManagementRequest};
+use deskgate_secrets::{KeyChange, Secret, SecretError, Wanted};
+use deskgate_store::Store;
 use serde_json::Value;
-use tokio::net::UnixListener;
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::{mpsc, watch};
 
+use super::NewKey;
+use super::ended_runs::Runs;
 use super::export::Passes;
-use super::health::Health;
-use super::launch::{Launch, is_page};
-use super::line::view;
-use super::no::{failed, refused};
+use super::health_memory::Health;
+use super::launch::Launch;
 use super::orders::Order;
-use super::retention::Runs;
-use super::services;
-use super::{AgentStatus, Ask, Asker, LineView, NewKey, No, NoCode, OpenPages, OpenedPages, Reply, Request, Stop};
+use super::reply::{Asker, No, NoCode};
 use crate::account::Keeper;
-use crate::assistant::accounts::Accounts;
-use crate::dispatcher::{DispatcherHandle, Standing};
+use crate::dispatcher::DispatcherHandle;
 use crate::identity::DeviceKey;
-use crate::link::{LinkHandle, followed};
-use crate::mcp::Servers;
-use crate::mcp::connections::Connections;
+use crate::link::LinkHandle;
 use crate::power::{KeepAwake, KeptAwake};
-use crate::secrets::{KeyChange, Secret, SecretError, Wanted};
 use crate::services::{Computer, Gateway, Progress, ServiceDesk};
-use crate::settings::{Connection, Mode};
-use crate::store::Store;
 
 /// The line in force: replaced when another connection is saved.
 #[derive(Clone)]
@@ -84,100 +74,10 @@ pub struct Desk {
     pub keep_awake: watch::Sender<KeepAwake>,
 }
 
-type Answer = Result<Value, No>;
-
-/// Answers until `stop`.
-pub async fn serve(listener: UnixListener, desk: Desk, stop: CancellationToken) {
-    socket::serve(listener, false, stop, move |request: Request, peer| {
-        let desk = desk.clone();
-        async move {
-            match desk.answer(request, Asker::Socket(peer)).await {
-                Ok(value) => Reply::Ok(value),
-                Err(no) => Reply::No(no),
-            }
-        }
-    })
-    .await;
-}
-
 impl Desk {
-    /// Answers a page, as the private socket answers the command line.
-    pub async fn ask<A: Ask>(&self, ask: A) -> Result<A::Answer, No> {
-        // Boxed: every page would hold the whole of every answer otherwise.
-        let answer = Box::pin(self.answer(ask.into(), Asker::Page)).await?;
-        serde_json::from_value(answer).map_err(|error| failed(error.to_string()))
-    }
-
     /// Asks the gateway for a page.
     pub async fn manage<C: Call + Send>(&self, call: C) -> Result<C::Reply, No> {
         Ok(self.engine()?.dispatcher.asked_by(AskedBy::Page).call(call).await?)
-    }
-
-    async fn answer(&self, request: Request, asker: Asker) -> Answer {
-        match request {
-            Request::GetStatus(ask) => give(ask, self.status().await),
-            Request::Stop(ask) => give(ask, self.stop(ask).await),
-            Request::Find(ask) => give(ask.clone(), self.find(ask).await),
-            Request::OpenPages(ask) => give(ask.clone(), self.open_pages(&ask)),
-            Request::GetIdentity(ask) => give(ask, self.identity().await),
-            Request::GetConnection(ask) => give(ask, self.connection().await),
-            Request::SaveConnection(ask) => give(ask.clone(), self.save(ask).await),
-            Request::DiscardConnection(ask) => give(ask, self.discard(ask.mode).await),
-            Request::GetAccount(ask) => give(ask, self.account().await),
-            Request::SignIn(ask) => give(ask, self.sign_in().await),
-            Request::CancelSignIn(ask) => give(ask, self.cancel_sign_in().await),
-            Request::SignOut(ask) => give(ask, self.sign_out().await),
-            Request::TestConnection(ask) => give(ask, self.test(ask).await),
-            Request::GetSettings(ask) => give(ask, self.settings().await),
-            Request::ChangeSettings(ask) => give(ask.clone(), self.change_settings(ask).await),
-            Request::ReviewRetention(ask) => give(ask, self.review_retention(ask).await),
-            Request::SetRetention(ask) => give(ask, self.set_retention(ask).await),
-            Request::GetAutostart(ask) => give(ask, self.autostart(None).await),
-            Request::SetAutostart(ask) => give(ask, self.autostart(Some(ask.enabled)).await),
-            Request::CreateService(ask) => {
-                give(ask.clone(), self.services(asker)?.create(ask.app_id, ask.definition).await.map_err(No::from))
-            }
-            Request::EditService(ask) => {
-                give(ask.clone(), self.services(asker)?.edit(ask.draft_id, ask.definition).await.map_err(No::from))
-            }
-            Request::ListServices(ask) => give(ask, self.services(asker)?.list().await.map_err(No::from)),
-            Request::ShowService(ask) => give(ask, self.services(asker)?.show(ask.draft_id).await.map_err(No::from)),
-            Request::LookAtFolder(ask) => give(ask.clone(), services::folder(ask).await),
-            Request::CheckService(ask) => {
-                let checked = self.services(asker)?.check_for(ask.follower, ask.draft_id).await;
-                give(ask, checked.map_err(No::from))
-            }
-            Request::FollowCheck(ask) => {
-                give(ask, Ok(self.checking.beyond(ask.draft_id, ask.follower, ask.known).await))
-            }
-            Request::PublishService(ask) => {
-                give(ask, self.services(asker)?.publish(ask.draft_id).await.map_err(No::from))
-            }
-            Request::ListProviders(ask) => give(ask, self.with_accounts(Accounts::list).await),
-            Request::SetProvider(ask) => give(ask.clone(), self.set_provider(ask).await),
-            Request::RemoveProvider(ask) => give(ask.clone(), self.remove_provider(ask).await),
-            Request::ListMcpServers(ask) => give(ask, self.with_servers(Connections::list).await),
-            Request::SetMcpServer(ask) => give(ask.clone(), self.set_server(ask).await),
-            Request::RemoveMcpServer(ask) => give(ask.clone(), self.remove_server(ask).await),
-            Request::ReviewMcpServers(ask) => give(ask, self.review_servers().await),
-            Request::LookAtMcpServer(ask) => give(ask.clone(), self.look_at_server(ask).await),
-            Request::AcceptMcpTools(ask) => give(ask.clone(), self.accept_tools(ask).await),
-            Request::ListApprovals(ask) => give(ask, self.approvals(ask.all).await),
-            Request::ShowApproval(ask) => give(ask, self.approval(ask).await),
-            Request::DecideApproval(ask) => give(ask.clone(), self.decide(ask, asker).await),
-            Request::ListAudit(ask) => {
-                give(ask, self.store.audit().list(ask.run_id, ask.limit).await.map_err(No::from))
-            }
-            Request::ShowEvidence(ask) => give(ask, self.evidence(ask.run_id).await),
-            Request::ReconcileRun(ask) => give(ask, self.settle(ask, asker).await),
-            Request::GetHealth(ask) => give(ask, self.health(ask).await),
-            Request::IgnoreProblem(ask) => give(ask, self.ignore(ask).await),
-            Request::GetLog(ask) => give(ask.clone(), self.log(ask).await),
-            Request::MakeBundle(ask) => give(ask, self.bundle().await),
-            Request::GetNotifications(ask) => give(ask, self.notifications().await),
-            Request::SetNotifications(ask) => give(ask, self.set_notifications(ask).await),
-            Request::Manage { request } => self.pass_on(request, asker).await,
-        }
     }
 
     pub(super) fn engine(&self) -> Result<Engine, No> {
@@ -187,7 +87,7 @@ impl Desk {
         })
     }
 
-    fn services(&self, asker: Asker) -> Result<ServiceDesk<DispatcherHandle>, No> {
+    pub(super) fn services(&self, asker: Asker) -> Result<ServiceDesk<DispatcherHandle>, No> {
         let gateway = self.engine()?.dispatcher.asked_by(asker.into());
         let computer = Computer {
             home: self.home.clone(),
@@ -198,68 +98,11 @@ impl Desk {
         Ok(ServiceDesk::new(self.store.services(), gateway, computer).showing(self.checking.clone()))
     }
 
-    pub(super) async fn status(&self) -> Result<AgentStatus, No> {
-        let (engine, connection) = (self.engine()?, self.connection().await?);
-        let line = view(engine.link.status().borrow().clone());
-        let access = match line {
-            LineView::Connected { .. } => engine.dispatcher.call(GetAccess {}).await.ok(),
-            _ => None,
-        };
-        Ok(AgentStatus {
-            version: VERSION.to_owned(),
-            pid: std::process::id(),
-            device_name: self.device_name().await?,
-            fingerprint: self.key.public_key().fingerprint(),
-            mode: connection.mode,
-            line,
-            access,
-            work: engine.dispatcher.status().into(),
-            kept_awake: engine.kept_awake.borrow().clone(),
-            pages: self.launch.address().map(|address| format!("http://{address}/")),
-            announced_host_keys: self.announced_host_keys(&connection),
-            problems: self.health.watch().borrow().clone(),
-        })
-    }
-
-    fn announced_host_keys(&self, connection: &Connection) -> Vec<String> {
-        let ssh = connection.saved.remote.ssh(self.host_keys_file.clone()).ok();
-        let keys =
-            ssh.filter(|_| connection.mode == Mode::Remote).and_then(|ssh| followed::trusted(&ssh).ok().flatten());
-        keys.unwrap_or_default().iter().map(PublicKey::fingerprint).collect()
-    }
-
-    pub(super) fn open_pages(&self, ask: &OpenPages) -> Result<OpenedPages, No> {
-        if let Some(page) = ask.page.as_deref().filter(|page| !is_page(page)) {
-            let message = format!("{page:?} is no page. Name its path, such as /approvals.");
-            return Err(No { code: NoCode::Invalid, message });
-        }
-        let link = self.launch.link(ask.page.as_deref());
-        let link =
-            link.ok_or_else(|| refused("the management pages are not up; the agent's log says why".to_owned()))?;
-        Ok(OpenedPages { link })
-    }
-
     pub(super) async fn device_name(&self) -> Result<String, No> {
         Ok(self.store.settings().device_name().await?.unwrap_or_else(|| "this computer".to_owned()))
     }
 
-    async fn identity(&self) -> Result<IdentityFile, No> {
-        Ok(IdentityFile::sign(self.key.signing_key(), &self.device_name().await?, Timestamp::now()))
-    }
-
-    async fn stop(&self, ask: Stop) -> Result<Vec<RunId>, No> {
-        let runs = self.engine().map(|engine| engine.dispatcher.status().runs).unwrap_or_default();
-        let asking =
-            runs.iter().filter(|run| run.standing == Standing::AwaitingApproval).map(|run| run.run_id).collect();
-        let (done, ended) = oneshot::channel();
-        // An agent that takes no orders any more, or ends without an answer, has ended its work.
-        if self.orders.send(Order::Stop { now: ask.now, done }).await.is_ok() {
-            let _ = ended.await;
-        }
-        Ok(asking)
-    }
-
-    async fn pass_on(&self, request: ManagementRequest, asker: Asker) -> Answer {
+    pub(super) async fn pass_on(&self, request: ManagementRequest, asker: Asker) -> Result<Value, No> {
         Ok(self.engine()?.dispatcher.asked_by(asker.into()).pass_on(request).await?)
     }
 }
@@ -270,11 +113,6 @@ impl Passes for Desk {
     async fn pass<C: Call + Send>(&self, call: C) -> Result<C::Reply, No> {
         self.manage(call).await
     }
-}
-
-/// The type of the request decides the type of the answer.
-fn give<A: Ask>(_ask: A, answer: Result<A::Answer, No>) -> Answer {
-    serde_json::to_value(answer?).map_err(|error| failed(error.to_string()))
 }
 
 /// The key of a change, as it was given.

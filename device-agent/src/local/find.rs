@@ -2,16 +2,18 @@
 
 use std::collections::HashMap;
 
+use deskgate_definition::Service;
 use deskgate_protocol::ids::{ApplicationId, ApprovalId, ConversationId, EndpointId, RunId};
 use deskgate_protocol::management::{ListApplications, ListKeys, ListRemoved, ShowConversation, ShowRun};
 use deskgate_protocol::secret::SecretKind;
+use deskgate_store::approvals::Approval;
 use serde::{Deserialize, Serialize};
 
 use super::desk::Desk;
 use super::no::invalid;
-use super::{ApprovalState, No, NoCode, ShowApproval};
-use crate::services::Service;
-use crate::store::approvals::Approval;
+use super::reply::{Asker, No, NoCode};
+use super::request::Ask;
+use super::{ApprovalState, ShowApproval};
 
 /// The most that is found of one kind.
 const MOST: usize = 50;
@@ -21,6 +23,14 @@ const MOST: usize = 50;
 pub struct Find {
     /// An identifier, or a part of a name.
     pub text: String,
+}
+
+impl Ask for Find {
+    type Answer = Found;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<Found, No> {
+        desk.find(self).await
+    }
 }
 
 /// What was found.

@@ -1,26 +1,29 @@
 //! Looks at the agent's health every few seconds, and when somebody asks.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use deskgate_definition::{Provider, Service, ToolName};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::management::{GetAccess, ListCallbacks, ListRuns};
 use deskgate_protocol::run::RunState;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Mutex, watch};
 use tokio::time::MissedTickBehavior;
 
-use super::No;
 use super::account::in_force;
 use super::desk::Desk;
+use super::health_memory::Memory;
 use super::moved::moved;
 use super::no::failed;
+use super::reply::{Asker, No};
+use super::request::Ask;
 use crate::config::Home;
 use crate::health::bundle::{Bundle, of_disk};
-use crate::health::{Board, Code, Finding, Ignored, Problem, Report, account, computer, line, log, services, work};
+use crate::health::{
+    Code, Finding, Ignored, IgnoredProblems, Report as HealthReport, Report, account, computer, line, log, services,
+    work,
+};
 use crate::link::LinkStatus;
-use crate::services::{Provider, Service, ToolName};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(5);
@@ -40,6 +43,14 @@ pub struct GetHealth {
     pub all: bool,
 }
 
+impl Ask for GetHealth {
+    type Answer = HealthReport;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<HealthReport, No> {
+        desk.health(self).await
+    }
+}
+
 /// Says whether the owner wants to hear of a problem.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct IgnoreProblem {
@@ -47,6 +58,14 @@ pub struct IgnoreProblem {
     pub code: Code,
     /// How.
     pub ignore: Ignore,
+}
+
+impl Ask for IgnoreProblem {
+    type Answer = HealthReport;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<HealthReport, No> {
+        desk.ignore(self).await
+    }
 }
 
 /// How long a problem is ignored.
@@ -70,37 +89,23 @@ pub struct GetLog {
     pub filter: String,
 }
 
+impl Ask for GetLog {
+    type Answer = Vec<String>;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<Vec<String>, No> {
+        desk.log(self).await
+    }
+}
+
 /// Asks for what to send to whoever helps.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct MakeBundle {}
 
-/// What is remembered between two looks. Cloning is cheap.
-#[derive(Clone, Debug)]
-pub struct Health {
-    memory: Arc<Mutex<Memory>>,
-    shown: watch::Sender<Vec<Problem>>,
-}
+impl Ask for MakeBundle {
+    type Answer = Bundle;
 
-#[derive(Debug, Default)]
-struct Memory {
-    board: Board,
-    line: Option<Finding>,
-    gateway: Option<(Instant, Vec<Finding>)>,
-    sandboxes: Option<(Instant, Vec<Finding>)>,
-    providers: Option<(Timestamp, Vec<Finding>)>,
-    keyring: Option<(Instant, Option<Finding>)>,
-}
-
-impl Default for Health {
-    fn default() -> Self {
-        Self { memory: Arc::default(), shown: watch::Sender::new(Vec::new()) }
-    }
-}
-
-impl Health {
-    /// The problems of the newest look that the owner wants to hear of, and news of others.
-    pub fn watch(&self) -> watch::Receiver<Vec<Problem>> {
-        self.shown.subscribe()
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<Bundle, No> {
+        desk.bundle().await
     }
 }
 
@@ -144,7 +149,7 @@ impl Desk {
 
     pub(super) async fn ignore(&self, ask: IgnoreProblem) -> Result<Report, No> {
         let settings = self.store.settings();
-        let mut ignored = settings.ignored_problems().await?;
+        let IgnoredProblems(mut ignored) = settings.get().await?;
         ignored.retain(|other| other.code != ask.code);
         match ask.ignore {
             Ignore::No => {}
@@ -155,7 +160,7 @@ impl Desk {
                 ignored.push(Ignored { code: ask.code, until: Some(tomorrow) });
             }
         }
-        settings.set_ignored_problems(&ignored).await?;
+        settings.set(&IgnoredProblems(ignored)).await?;
         self.look(GATEWAY_AGE).await
     }
 
@@ -188,7 +193,7 @@ impl Desk {
         let engine = self.engine.borrow().clone();
         let services = self.store.services().list().await?;
         let waiting = self.store.approvals().list(false).await?;
-        let ignored = self.store.settings().ignored_problems().await?;
+        let IgnoredProblems(ignored) = self.store.settings().get().await?;
         let (own, looked_at) = (self.own.clone(), services.clone());
         let on_disk = move || [computer::look(&own), services::look(&looked_at)].concat();
         let mut findings = tokio::task::spawn_blocking(on_disk).await.unwrap_or_default();

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use super::No;
+use deskgate_definition::KeyPlace;
+use deskgate_secrets::keyring;
+
 use super::desk::Desk;
 use super::no::{failed, refused};
+use super::reply::No;
 use crate::health::{Code, Finding};
-use crate::secrets::{Place, keyring};
 
 impl Desk {
     /// Keeps keys elsewhere from now on, and moves those that are there.
-    pub(super) async fn move_keys(&self, to: Place) -> Result<(), No> {
+    pub(super) async fn move_keys(&self, to: KeyPlace) -> Result<(), No> {
         let desk = self.clone();
         // A task of its own: it comes to its end also when whoever asked hangs up.
         let moved = tokio::spawn(async move {
@@ -28,7 +30,7 @@ impl Desk {
 
     /// Each key is moved by itself: what fails in the middle loses none, and can be repeated. The choice counts once all
     /// of them are there.
-    async fn move_each(&self, to: Place) -> Result<(), No> {
+    async fn move_each(&self, to: KeyPlace) -> Result<(), No> {
         if to.is_keyring() {
             let unusable = |error: keyring::KeyringError| refused(format!("secrets: {error}\nNothing was moved."));
             blocking(keyring::usable).await?.map_err(unusable)?;
@@ -47,7 +49,7 @@ impl Desk {
             ),
             ..no
         })?;
-        self.store.settings().set_key_place(to).await?;
+        self.store.settings().set(&to).await?;
         tracing::info!(place = to.as_str(), "keys were moved");
         Ok(())
     }

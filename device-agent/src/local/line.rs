@@ -12,7 +12,8 @@ use tokio::sync::oneshot;
 use super::desk::Desk;
 use super::no::{failed, invalid, refused};
 use super::orders::Order;
-use super::{LineView, No, NoCode, SaveConnection, Stage, TestConnection, Tested};
+use super::reply::{No, NoCode};
+use super::{SaveConnection, Stage, TestConnection, Tested};
 use crate::link::{self, Connector, Credentials, Hosted, LinkError, LinkHandle, LinkStatus};
 use crate::services::Gateway;
 use crate::settings::{Connection, Mode, Unusable};
@@ -30,7 +31,7 @@ impl Desk {
     }
 
     pub(super) async fn connection(&self) -> Result<Connection, No> {
-        Ok(self.store.settings().connection().await?)
+        Ok(self.store.settings().get::<Connection>().await?)
     }
 
     /// The draft is kept whatever happens, so that a failed save can be corrected and repeated.
@@ -45,7 +46,7 @@ impl Desk {
             connection.edit(mode, edit);
             connection.clone()
         };
-        let connection = settings.update_connection(edited).await?;
+        let connection = settings.update(edited).await?;
         let token_draft = self.token_draft();
         if let Some(token) = token {
             deskgate_program::token::save(&token_draft, &token).map_err(|error| failed(error.to_string()))?;
@@ -81,7 +82,7 @@ impl Desk {
         }
         // Anew, in one step with the writing: nothing else that changed meanwhile is undone.
         let save = move |connection: &mut Connection| connection.save(mode).map(|()| connection.clone());
-        let saved = settings.update_connection(save).await?.map_err(unusable)?;
+        let saved = settings.update(save).await?.map_err(unusable)?;
         self.reconnect().await?;
         Ok(saved)
     }
@@ -92,7 +93,7 @@ impl Desk {
             connection.discard(mode);
             connection.clone()
         };
-        let connection = self.store.settings().update_connection(discard).await?;
+        let connection = self.store.settings().update(discard).await?;
         if mode == Mode::Remote && self.token_draft().exists() {
             let path = self.token_draft();
             std::fs::remove_file(&path).map_err(|error| failed(format!("{}: {error}", path.display())))?;
@@ -250,18 +251,5 @@ impl Tested {
             gateway_version: None,
             device_id: None,
         }
-    }
-}
-
-pub(super) fn view(status: LinkStatus) -> LineView {
-    match status {
-        LinkStatus::Disconnected { why, host_keys, next_attempt_at, .. } => {
-            LineView::Disconnected { why, host_keys, next_attempt_at }
-        }
-        LinkStatus::Connecting => LineView::Connecting,
-        LinkStatus::Connected { since, device_id, gateway_version, .. } => {
-            LineView::Connected { since, device_id, gateway_version }
-        }
-        LinkStatus::Refused { refused, next_attempt_at } => LineView::Refused { refused, next_attempt_at },
     }
 }

@@ -2,18 +2,30 @@
 
 use std::time::Duration;
 
+use deskgate_assistant::mcp::connections::{
+    Change, Configured as ConfiguredServer, Configured, ConnectionError, Connections,
+};
 use deskgate_protocol::canonical::Sha256Digest;
 use serde::{Deserialize, Serialize};
 
 use super::desk::{Desk, key_change};
 use super::no::failed;
-use super::{NewKey, No, Place};
-use crate::mcp::connections::{Change, Configured, ConnectionError, Connections};
+use super::reply::{Asker, No};
+use super::request::Ask;
+use super::{KeyPlace, NewKey};
 use crate::services::offers::{self, ServerView};
 
 /// Lists MCP servers.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ListMcpServers {}
+
+impl Ask for ListMcpServers {
+    type Answer = Vec<ConfiguredServer>;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<Vec<ConfiguredServer>, No> {
+        desk.with_servers(Connections::list).await
+    }
+}
 
 /// Adds or changes an MCP server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -28,7 +40,15 @@ pub struct SetMcpServer {
     pub key: NewKey,
     /// Where its key is kept; absent leaves it where it is, and puts a first one where keys are kept.
     #[serde(default)]
-    pub key_place: Option<Place>,
+    pub key_place: Option<KeyPlace>,
+}
+
+impl Ask for SetMcpServer {
+    type Answer = ConfiguredServer;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<ConfiguredServer, No> {
+        desk.set_server(self).await
+    }
 }
 
 /// Removes an MCP server.
@@ -38,15 +58,39 @@ pub struct RemoveMcpServer {
     pub name: String,
 }
 
+impl Ask for RemoveMcpServer {
+    type Answer = ();
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<(), No> {
+        desk.remove_server(self).await
+    }
+}
+
 /// Asks how the servers stand. None of them is asked for that.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ReviewMcpServers {}
+
+impl Ask for ReviewMcpServers {
+    type Answer = Vec<ServerView>;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<Vec<ServerView>, No> {
+        desk.review_servers().await
+    }
+}
 
 /// Asks a server for its tools.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LookAtMcpServer {
     /// Its name.
     pub name: String,
+}
+
+impl Ask for LookAtMcpServer {
+    type Answer = ServerView;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<ServerView, No> {
+        desk.look_at_server(self).await
+    }
 }
 
 /// Takes a server's newest list over, in the place of the lists that drafts were pinned to.
@@ -56,6 +100,14 @@ pub struct AcceptMcpTools {
     pub name: String,
     /// The list that was looked at. Another one is not taken over.
     pub tools_sha256: Sha256Digest,
+}
+
+impl Ask for AcceptMcpTools {
+    type Answer = ServerView;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<ServerView, No> {
+        desk.accept_tools(self).await
+    }
 }
 
 impl Desk {

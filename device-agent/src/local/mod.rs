@@ -2,13 +2,18 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | here | the requests and answers |
+//! | here | the list of requests |
+//! | [`request`] | what a request is, and how the agent answers |
+//! | [`reply`] | what comes back, and who asked |
+//! | [`agent`] | those about the agent as a whole |
 //! | [`account`] | those about the account of a hosted gateway |
 //! | [`approvals`] | those about approvals and unsettled runs |
 //! | [`desk`] | answers them, inside the agent |
 //! | [`export`] | an application's runs as JSON Lines |
+//! | [`ended_runs`] | what a built-in gateway's ended runs are asked |
 //! | [`find`] | finds things by identifier or name |
 //! | [`health`] | looks at the agent's health, and answers about it |
+//! | `health_memory` | what is remembered between two looks |
 //! | `keys` | moves keys, and says when they cannot be read |
 //! | [`launch`] | the codes that open the management pages |
 //! | `line`, `decisions` | answer those about the connection, and about approvals |
@@ -25,13 +30,16 @@
 //! answered.
 
 pub mod account;
+pub mod agent;
 pub mod approvals;
 pub mod connection;
 mod decisions;
 pub mod desk;
+pub mod ended_runs;
 pub mod export;
 pub mod find;
 pub mod health;
+pub mod health_memory;
 mod keys;
 pub mod launch;
 mod line;
@@ -42,44 +50,43 @@ pub mod notices;
 pub mod opener;
 pub mod orders;
 pub mod providers;
+pub mod reply;
+pub mod request;
 pub mod retention;
 pub mod services;
 pub mod settings;
 pub mod status;
 
-use deskgate_program::socket;
-use deskgate_protocol::identity::IdentityFile;
-use deskgate_protocol::ids::RunId;
-use deskgate_protocol::management::{AskedBy, ManagementRequest};
-use serde::de::DeserializeOwned;
+pub use deskgate_assistant::accounts::{Configured, Kind};
+pub use deskgate_assistant::mcp::connections::Configured as ConfiguredServer;
+pub use deskgate_definition::KeyPlace;
+use deskgate_protocol::management::ManagementRequest;
+pub use deskgate_store::audit;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 pub use crate::account::{Invitation, Standing};
-pub use crate::assistant::accounts::{Configured, Kind};
 pub use crate::autostart;
 pub use crate::health::bundle::{Bundle, of_disk};
 pub use crate::health::{Code, Problem, Report as HealthReport, Severity};
 pub use crate::link::{HostKeys, Stage};
-use crate::mcp::connections;
-pub use crate::mcp::connections::Configured as ConfiguredServer;
 pub use crate::power::KeptAwake;
-pub use crate::secrets::Place;
-use crate::services::offers::ServerView;
-use crate::services::{Check, Folder, Report, Service};
-use crate::settings::{Connection, Notifications};
-pub use crate::store::audit;
 pub use account::{AccountView, CancelSignIn, GetAccount, SignIn, SignOut};
+pub use agent::{GetIdentity, OpenPages, OpenedPages, Stop};
 pub use approvals::{
     ApprovalState, ApprovalView, DecideApproval, Decision, Evidence, Finding, ListApprovals, ListAudit, OnDisk, Plan,
     ReconcileRun, ShowApproval, ShowEvidence, Shown, median,
 };
-
 pub use connection::{DiscardConnection, GetConnection, SaveConnection, TestConnection, Tested};
+use desk::Desk;
 pub use find::{Find, Found, Thing, ThingKind};
 pub use health::{GetHealth, GetLog, Ignore, IgnoreProblem, MakeBundle};
+pub use health_memory::Health;
 pub use mcp::{AcceptMcpTools, ListMcpServers, LookAtMcpServer, RemoveMcpServer, ReviewMcpServers, SetMcpServer};
 pub use notices::{GetNotifications, SetNotifications};
 pub use providers::{ListProviders, NewKey, RemoveProvider, SetProvider};
+pub use reply::{Asker, No, NoCode, Reply};
+pub use request::Ask;
 pub use retention::{Amount, Retention, ReviewRetention, SetRetention};
 pub use services::{
     CheckService, CreateService, EditService, FollowCheck, ListServices, LookAtFolder, PublishService, ShowService,
@@ -87,225 +94,105 @@ pub use services::{
 pub use settings::{ChangeSettings, Chosen, GetAutostart, GetSettings, SecretPlace, SetAutostart, SettingsView};
 pub use status::{AgentStatus, GetStatus, LineView, WorkView};
 
-/// A request with the answer that belongs to it.
-pub trait Ask: Serialize + Into<Request> {
-    /// What comes back when it works.
-    type Answer: Serialize + DeserializeOwned;
-}
-
-macro_rules! requests {
-    ($($(#[$doc:meta])* $name:ident => $answer:ty;)*) => {
-        /// Everything that may be asked.
-        #[derive(Clone, Debug, Serialize, Deserialize)]
-        #[serde(tag = "ask", rename_all = "snake_case")]
-        pub enum Request {
-            $($(#[$doc])* $name($name),)*
-            /// One of the gateway's own requests, passed on.
-            Manage {
-                /// The request.
-                request: ManagementRequest,
-            },
-        }
-
-        $(
-            impl Ask for $name {
-                type Answer = $answer;
-            }
-
-            impl From<$name> for Request {
-                fn from(request: $name) -> Self {
-                    Self::$name(request)
-                }
-            }
-        )*
-    };
-}
-
-requests! {
+request::requests! {
     /// How the agent is.
-    GetStatus => AgentStatus;
+    GetStatus;
     /// End the agent. Answered when it has ended its work, with the runs that waited for a decision and were cut off.
-    Stop => Vec<RunId>;
+    Stop;
     /// Find something by its identifier or name.
-    Find => Found;
+    Find;
     /// A link that opens the management pages, once and within a minute.
-    OpenPages => OpenedPages;
+    OpenPages;
     /// The public half of the device's identity, signed afresh.
-    GetIdentity => IdentityFile;
+    GetIdentity;
     /// How the gateway is reached.
-    GetConnection => Connection;
+    GetConnection;
     /// Edit a mode's draft, and perhaps put it in force.
-    SaveConnection => Connection;
+    SaveConnection;
     /// Throw a mode's draft away.
-    DiscardConnection => Connection;
+    DiscardConnection;
     /// Make one connection with a mode's draft, and say what came of it.
-    TestConnection => Tested;
+    TestConnection;
     /// Who is signed in at the hosted gateway.
-    GetAccount => AccountView;
+    GetAccount;
     /// Begin a sign-in there.
-    SignIn => Invitation;
+    SignIn;
     /// Stop to wait for one.
-    CancelSignIn => AccountView;
+    CancelSignIn;
     /// Sign out there.
-    SignOut => AccountView;
+    SignOut;
     /// What is chosen about the agent itself.
-    GetSettings => SettingsView;
+    GetSettings;
     /// Choose something about the agent itself.
-    ChangeSettings => SettingsView;
+    ChangeSettings;
     /// How much is kept, and what would go if it were kept for so long.
-    ReviewRetention => Retention;
+    ReviewRetention;
     /// Keep things for so long, and delete what is older.
-    SetRetention => Retention;
+    SetRetention;
     /// Whether the agent starts at login.
-    GetAutostart => autostart::State;
+    GetAutostart;
     /// Have the agent started at login, or not any more.
-    SetAutostart => autostart::State;
+    SetAutostart;
     /// Save a new service.
-    CreateService => Service;
+    CreateService;
     /// Replace a service's draft.
-    EditService => Service;
+    EditService;
     /// Every service, oldest first.
-    ListServices => Vec<Service>;
+    ListServices;
     /// One service.
-    ShowService => Service;
+    ShowService;
     /// Look at a folder that a service may work in.
-    LookAtFolder => Folder;
+    LookAtFolder;
     /// Make every check of a draft.
-    CheckService => Report;
+    CheckService;
     /// What a check that runs has found so far.
-    FollowCheck => Vec<Check>;
+    FollowCheck;
     /// Publish a checked draft.
-    PublishService => Service;
+    PublishService;
     /// The model providers of this device.
-    ListProviders => Vec<Configured>;
+    ListProviders;
     /// Add a model provider, or change it.
-    SetProvider => Configured;
+    SetProvider;
     /// Remove a model provider and its key.
-    RemoveProvider => ();
+    RemoveProvider;
     /// The MCP servers of this device.
-    ListMcpServers => Vec<connections::Configured>;
+    ListMcpServers;
     /// Add an MCP server, or change it.
-    SetMcpServer => connections::Configured;
+    SetMcpServer;
     /// Remove an MCP server and its key.
-    RemoveMcpServer => ();
+    RemoveMcpServer;
     /// How the MCP servers stand, by what they last offered.
-    ReviewMcpServers => Vec<ServerView>;
+    ReviewMcpServers;
     /// Ask an MCP server for its tools.
-    LookAtMcpServer => ServerView;
+    LookAtMcpServer;
     /// Take another list of tools over into the drafts that name its server.
-    AcceptMcpTools => ServerView;
+    AcceptMcpTools;
     /// Requests for approval.
-    ListApprovals => Vec<ApprovalView>;
+    ListApprovals;
     /// One request.
-    ShowApproval => ApprovalView;
+    ShowApproval;
     /// Decide about a request.
-    DecideApproval => ApprovalView;
+    DecideApproval;
     /// What was asked, decided and executed.
-    ListAudit => Vec<audit::Entry>;
+    ListAudit;
     /// What there is to decide by about an unsettled run.
-    ShowEvidence => Vec<Evidence>;
+    ShowEvidence;
     /// Settle a run whose end nobody knows.
-    ReconcileRun => ();
+    ReconcileRun;
     /// What is wrong, and what is fine.
-    GetHealth => HealthReport;
+    GetHealth;
     /// Say whether to hear of a problem.
-    IgnoreProblem => HealthReport;
+    IgnoreProblem;
     /// The end of the agent's log.
-    GetLog => Vec<String>;
+    GetLog;
     /// What to send to whoever helps.
-    MakeBundle => Bundle;
+    MakeBundle;
     /// Whether notifications are shown.
-    GetNotifications => Notifications;
+    GetNotifications;
     /// Choose whether notifications are shown.
-    SetNotifications => Notifications;
+    SetNotifications;
 }
 
-/// What came of a request.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reply {
-    /// The answer that belongs to the request.
-    Ok(serde_json::Value),
-    /// Why not.
-    No(No),
+fn to_json(answer: impl Serialize) -> Result<Value, No> {
+    serde_json::to_value(answer).map_err(|error| no::failed(error.to_string()))
 }
-
-/// Why a request was not done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct No {
-    /// For programs.
-    pub code: NoCode,
-    /// For people: what was wrong and what to do next.
-    pub message: String,
-}
-
-/// The codes of [`No`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NoCode {
-    /// A value is not acceptable.
-    Invalid,
-    /// There is no such thing.
-    NotFound,
-    /// Not in this state.
-    Refused,
-    /// The gateway cannot be reached.
-    CannotReach,
-    /// The gateway lets this device not in.
-    NotAuthorised,
-    /// Versions do not match.
-    VersionMismatch,
-    /// The agent failed.
-    Failed,
-}
-
-/// Ends the agent.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Stop {
-    /// Whether runs in progress are cut off instead of waited for. They start again with the agent. One that waits for a
-    /// person's decision always is.
-    pub now: bool,
-}
-
-/// Asks for a link to the management pages.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct OpenPages {
-    /// The path of the page that it leads to; the overview if none is named.
-    #[serde(default)]
-    pub page: Option<String>,
-}
-
-/// A link to the management pages.
-#[derive(Clone, Serialize, Deserialize)]
-pub struct OpenedPages {
-    /// The link, which signs one browser in.
-    pub link: String,
-}
-
-impl std::fmt::Debug for OpenedPages {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("OpenedPages { link: … }")
-    }
-}
-
-/// Who asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asker {
-    /// Whoever the kernel names at the other end of the private socket.
-    Socket(socket::Peer),
-    /// A signed-in browser, which is the agent's own user.
-    Page,
-}
-
-impl From<Asker> for AskedBy {
-    fn from(asker: Asker) -> Self {
-        match asker {
-            Asker::Socket(_) => Self::Cli,
-            Asker::Page => Self::Page,
-        }
-    }
-}
-
-/// Asks for the device's identity.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct GetIdentity {}

@@ -1,14 +1,14 @@
 //! Whatever went wrong in the agent, as the answer that the command line gets.
 
+use deskgate_assistant::accounts::AccountError;
+use deskgate_assistant::mcp::connections::ConnectionError;
 use deskgate_protocol::control::RefusedCode;
 use deskgate_protocol::management::ManagementErrorCode;
+use deskgate_secrets::SecretError;
 
-use super::{No, NoCode};
+use super::reply::{No, NoCode};
 use crate::account::AccountError as SignInError;
-use crate::assistant::accounts::AccountError;
 use crate::link::LinkError;
-use crate::mcp::connections::ConnectionError;
-use crate::secrets::SecretError;
 use crate::services::{CallError, Error as ServiceError};
 
 pub(super) fn invalid(message: String) -> No {
@@ -23,8 +23,8 @@ pub(super) fn failed(message: String) -> No {
     No { code: NoCode::Failed, message }
 }
 
-impl From<crate::store::Error> for No {
-    fn from(error: crate::store::Error) -> Self {
+impl From<deskgate_store::Error> for No {
+    fn from(error: deskgate_store::Error) -> Self {
         failed(error.to_string())
     }
 }

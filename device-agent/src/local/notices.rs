@@ -2,22 +2,31 @@
 
 use std::collections::BTreeSet;
 
+use deskgate_program::visible;
 use deskgate_protocol::ids::ApprovalId;
+use deskgate_store::approvals::Approval;
 use serde::{Deserialize, Serialize};
 
 use super::desk::Desk;
 use super::moved::moved;
-use super::opener;
-use super::{No, OpenPages};
+use super::reply::{Asker, No};
+use super::request::Ask;
+use super::{OpenPages, opener};
 use crate::config::Home;
 use crate::notices::Notices;
 use crate::settings::Notifications;
-use crate::store::approvals::Approval;
-use deskgate_program::visible;
 
 /// Asks whether notifications are shown.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct GetNotifications {}
+
+impl Ask for GetNotifications {
+    type Answer = Notifications;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<Notifications, No> {
+        desk.notifications().await
+    }
+}
 
 /// Says whether notifications are shown; what is absent stays.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -26,6 +35,14 @@ pub struct SetNotifications {
     pub on: Option<bool>,
     /// See [`Notifications::hide_details`].
     pub hide_details: Option<bool>,
+}
+
+impl Ask for SetNotifications {
+    type Answer = Notifications;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<Notifications, No> {
+        desk.set_notifications(self).await
+    }
 }
 
 /// Shows and withdraws them until the agent ends.
@@ -52,21 +69,21 @@ pub async fn follow(desk: Desk) {
 
 impl Desk {
     pub(super) async fn notifications(&self) -> Result<Notifications, No> {
-        Ok(self.store.settings().notifications().await?)
+        Ok(self.store.settings().get::<Notifications>().await?)
     }
 
     pub(super) async fn set_notifications(&self, ask: SetNotifications) -> Result<Notifications, No> {
         let settings = self.store.settings();
-        let old = settings.notifications().await?;
+        let old = settings.get::<Notifications>().await?;
         let new =
             Notifications { on: ask.on.unwrap_or(old.on), hide_details: ask.hide_details.unwrap_or(old.hide_details) };
-        settings.set_notifications(new).await?;
+        settings.set(&new).await?;
         Ok(new)
     }
 
     async fn notify(&self, notices: &mut Notices<ApprovalId>) {
         let (Ok(waiting), Ok(wanted)) =
-            (self.store.approvals().list(false).await, self.store.settings().notifications().await)
+            (self.store.approvals().list(false).await, self.store.settings().get::<Notifications>().await)
         else {
             return;
         };

@@ -2,16 +2,26 @@
 
 use std::time::Duration;
 
+use deskgate_assistant::accounts::{AccountError, Accounts, Change, Configured, Kind};
 use serde::{Deserialize, Serialize};
 
+use super::KeyPlace;
 use super::desk::{Desk, key_change};
 use super::no::failed;
-use super::{No, Place};
-use crate::assistant::accounts::{AccountError, Accounts, Change, Configured, Kind};
+use super::reply::{Asker, No};
+use super::request::Ask;
 
 /// Lists model providers.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ListProviders {}
+
+impl Ask for ListProviders {
+    type Answer = Vec<Configured>;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<Vec<Configured>, No> {
+        desk.with_accounts(Accounts::list).await
+    }
+}
 
 /// Adds or changes a model provider.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -26,7 +36,15 @@ pub struct SetProvider {
     pub key: NewKey,
     /// Where its key is kept; absent leaves it where it is, and puts a first one where keys are kept.
     #[serde(default)]
-    pub key_place: Option<Place>,
+    pub key_place: Option<KeyPlace>,
+}
+
+impl Ask for SetProvider {
+    type Answer = Configured;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<Configured, No> {
+        desk.set_provider(self).await
+    }
 }
 
 /// What happens to a provider's or a server's key.
@@ -56,6 +74,14 @@ impl std::fmt::Debug for NewKey {
 pub struct RemoveProvider {
     /// Its name.
     pub name: String,
+}
+
+impl Ask for RemoveProvider {
+    type Answer = ();
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<(), No> {
+        desk.remove_provider(self).await
+    }
 }
 
 impl Desk {

@@ -1,21 +1,20 @@
 //! For how long what is over is kept on this computer, and what would go if that were shorter.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_protocol::Timestamp;
+use deskgate_store::Keep;
 use serde::{Deserialize, Serialize};
 use tokio::time::MissedTickBehavior;
 
-use super::No;
 use super::desk::Desk;
+use super::ended_runs::Runs;
 use super::keys::blocking;
 use super::no::{failed, invalid};
+use super::reply::{Asker, No};
+use super::request::Ask;
 use crate::config::Home;
 use crate::health::log;
-use crate::settings::Keep;
 
 /// Between two times that what is old is looked for.
 const PAUSE: Duration = Duration::from_secs(3600);
@@ -27,11 +26,27 @@ pub struct ReviewRetention {
     pub keep: Option<Keep>,
 }
 
+impl Ask for ReviewRetention {
+    type Answer = Retention;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<Retention, No> {
+        desk.review_retention(self).await
+    }
+}
+
 /// Keeps things for so long from now on, and deletes what is older.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SetRetention {
     /// For how long.
     pub keep: Keep,
+}
+
+impl Ask for SetRetention {
+    type Answer = Retention;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<Retention, No> {
+        desk.set_retention(self).await
+    }
 }
 
 /// How things are kept.
@@ -72,19 +87,6 @@ impl Retention {
     }
 }
 
-/// What a built-in gateway's ended runs are asked.
-pub trait EndedRuns: Send + Sync {
-    /// How many there are, and how many ended longer ago.
-    fn count(&self, ago: Duration) -> Answer<'_, (u64, u64)>;
-    /// Keep them no longer than this after their end.
-    fn keep(&self, retention: Duration) -> Answer<'_, ()>;
-}
-
-/// An answer that is waited for, or why there is none.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
-/// A built-in gateway's ended runs.
-pub type Runs = Arc<dyn EndedRuns>;
-
 /// Days as time.
 pub fn days(days: u32) -> Duration {
     Duration::from_secs(u64::from(days) * 24 * 3600)
@@ -110,9 +112,9 @@ pub async fn follow(desk: Desk) {
 
 impl Desk {
     pub(super) async fn review_retention(&self, ask: ReviewRetention) -> Result<Retention, No> {
-        let now = self.store.settings().keep().await?;
+        let now = self.store.settings().get::<Keep>().await?;
         let keep = ask.keep.unwrap_or(now);
-        keep.check().map_err(|wrong| invalid(wrong.to_string()))?;
+        keep.check().map_err(|wrong| invalid(wrong.join("\n")))?;
         let runs = match self.ended_runs() {
             Some(runs) => runs.count(days(keep.runs)).await.ok().map(Amount::from),
             None => None,
@@ -129,8 +131,8 @@ impl Desk {
     }
 
     pub(super) async fn set_retention(&self, ask: SetRetention) -> Result<Retention, No> {
-        ask.keep.check().map_err(|wrong| invalid(wrong.to_string()))?;
-        self.store.settings().set_keep(ask.keep).await?;
+        ask.keep.check().map_err(|wrong| invalid(wrong.join("\n")))?;
+        self.store.settings().set(&ask.keep).await?;
         self.store.transcripts().forget_now().await?;
         self.forget_old().await?;
         self.review_retention(ReviewRetention { keep: None }).await
@@ -141,7 +143,7 @@ impl Desk {
     }
 
     async fn forget_old(&self) -> Result<(), No> {
-        let keep = self.store.settings().keep().await?;
+        let keep = self.store.settings().get::<Keep>().await?;
         self.store.journal().forget_old_answers().await?;
         let (log, before) = (Home::at(self.own.clone()).log(), ago(keep.log));
         let shortened = blocking(move || log::forget_before(&log, before)).await?;

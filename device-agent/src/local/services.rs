@@ -3,14 +3,17 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use deskgate_definition::{Check, Definition, Report, Service};
 use deskgate_protocol::{ApplicationId, DraftId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::No;
+use super::desk::Desk;
 use super::no::failed;
-use crate::services::{Definition, Folder};
+use super::reply::{Asker, No};
+use super::request::Ask;
+use crate::services::Folder;
 
 /// Saves a new service.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -19,6 +22,14 @@ pub struct CreateService {
     pub app_id: ApplicationId,
     /// What it is.
     pub definition: Definition,
+}
+
+impl Ask for CreateService {
+    type Answer = Service;
+
+    async fn answer(self, desk: &Desk, asker: Asker) -> Result<Service, No> {
+        desk.services(asker)?.create(self.app_id, self.definition).await.map_err(No::from)
+    }
 }
 
 /// Replaces a draft.
@@ -30,9 +41,25 @@ pub struct EditService {
     pub definition: Definition,
 }
 
+impl Ask for EditService {
+    type Answer = Service;
+
+    async fn answer(self, desk: &Desk, asker: Asker) -> Result<Service, No> {
+        desk.services(asker)?.edit(self.draft_id, self.definition).await.map_err(No::from)
+    }
+}
+
 /// Lists services.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ListServices {}
+
+impl Ask for ListServices {
+    type Answer = Vec<Service>;
+
+    async fn answer(self, desk: &Desk, asker: Asker) -> Result<Vec<Service>, No> {
+        desk.services(asker)?.list().await.map_err(No::from)
+    }
+}
 
 /// Shows a service.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -41,11 +68,27 @@ pub struct ShowService {
     pub draft_id: DraftId,
 }
 
+impl Ask for ShowService {
+    type Answer = Service;
+
+    async fn answer(self, desk: &Desk, asker: Asker) -> Result<Service, No> {
+        desk.services(asker)?.show(self.draft_id).await.map_err(No::from)
+    }
+}
+
 /// Looks at a folder.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LookAtFolder {
     /// Its whole path.
     pub path: PathBuf,
+}
+
+impl Ask for LookAtFolder {
+    type Answer = Folder;
+
+    async fn answer(self, _: &Desk, _: Asker) -> Result<Folder, No> {
+        folder(self).await
+    }
 }
 
 /// Checks a draft.
@@ -56,6 +99,15 @@ pub struct CheckService {
     /// A number of the asker's own, to follow this check by and no other one of the same draft.
     #[serde(default)]
     pub follower: Option<u64>,
+}
+
+impl Ask for CheckService {
+    type Answer = Report;
+
+    async fn answer(self, desk: &Desk, asker: Asker) -> Result<Report, No> {
+        let checked = desk.services(asker)?.check_for(self.follower, self.draft_id).await;
+        checked.map_err(No::from)
+    }
 }
 
 /// Asks what the check of a draft has found beyond what is known. Answered as soon as there is something.
@@ -69,11 +121,27 @@ pub struct FollowCheck {
     pub known: usize,
 }
 
+impl Ask for FollowCheck {
+    type Answer = Vec<Check>;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<Vec<Check>, No> {
+        Ok(desk.checking.beyond(self.draft_id, self.follower, self.known).await)
+    }
+}
+
 /// Publishes a draft.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct PublishService {
     /// Which service's.
     pub draft_id: DraftId,
+}
+
+impl Ask for PublishService {
+    type Answer = Service;
+
+    async fn answer(self, desk: &Desk, asker: Asker) -> Result<Service, No> {
+        desk.services(asker)?.publish(self.draft_id).await.map_err(No::from)
+    }
 }
 
 /// A folder may be on a disk that is gone; a page does not wait for it.

@@ -2,18 +2,20 @@
 
 use std::path::PathBuf;
 
+use deskgate_definition::KeyPlace;
 use deskgate_protocol::VERSION;
 use deskgate_protocol::secret::SecretKind;
+use deskgate_store::Keep;
 use serde::{Deserialize, Serialize};
 
-use super::No;
 use super::desk::Desk;
 use super::keys::blocking;
 use super::no::{failed, invalid, refused};
-use crate::autostart::{Autostart, AutostartError, State};
+use super::reply::{Asker, No};
+use super::request::Ask;
+use crate::autostart::{self, Autostart, AutostartError, State};
 use crate::config::Home;
-use crate::secrets::Place;
-use crate::settings::{Keep, KeepAwake, Theme};
+use crate::settings::{KeepAwake, Theme};
 
 /// The most runs at once. Each holds a connection to a model, and may run commands.
 const MOST_SLOTS: u32 = 64;
@@ -23,6 +25,14 @@ const FIRST_PORT: u16 = 1024;
 /// Asks what is chosen.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct GetSettings {}
+
+impl Ask for GetSettings {
+    type Answer = SettingsView;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<SettingsView, No> {
+        desk.settings().await
+    }
+}
 
 /// Chooses; what is absent stays.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -40,7 +50,15 @@ pub struct ChangeSettings {
     pub keep_awake: Option<KeepAwake>,
     /// Where keys of providers and servers are kept; moves them.
     #[serde(default)]
-    pub key_place: Option<Place>,
+    pub key_place: Option<KeyPlace>,
+}
+
+impl Ask for ChangeSettings {
+    type Answer = SettingsView;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<SettingsView, No> {
+        desk.change_settings(self).await
+    }
 }
 
 /// What is chosen, and where things are.
@@ -59,7 +77,7 @@ pub struct SettingsView {
     /// Where each kind of secret is kept. Never what it is.
     pub secrets: Vec<SecretPlace>,
     /// Where new keys of providers and servers are kept. One in the keyring has only the name of its entry in its file.
-    pub key_place: Place,
+    pub key_place: KeyPlace,
     /// For how many days what is over is kept.
     pub keep: Keep,
     /// The agent's folder.
@@ -101,11 +119,27 @@ pub struct SecretPlace {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct GetAutostart {}
 
+impl Ask for GetAutostart {
+    type Answer = autostart::State;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<autostart::State, No> {
+        desk.autostart(None).await
+    }
+}
+
 /// Has the agent started at login, or not any more.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SetAutostart {
     /// Whether it is to.
     pub enabled: bool,
+}
+
+impl Ask for SetAutostart {
+    type Answer = autostart::State;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<autostart::State, No> {
+        desk.autostart(Some(self.enabled)).await
+    }
 }
 
 impl ChangeSettings {
@@ -135,13 +169,13 @@ impl Desk {
                 chosen: saved.slots().await?.unwrap_or(crate::dispatcher::Config::default().slots),
                 in_force: slots,
             },
-            theme: saved.theme().await?,
+            theme: saved.get::<Theme>().await?,
             // The first one that was free is as good as chosen.
             pages_port: Chosen { chosen: saved.page_port().await?.or(port).unwrap_or_default(), in_force: port },
-            keep_awake: saved.keep_awake().await?,
+            keep_awake: saved.get::<KeepAwake>().await?,
             secrets: blocking(move || desk.secret_places()).await?,
-            key_place: saved.key_place().await?,
-            keep: saved.keep().await?,
+            key_place: saved.get::<KeyPlace>().await?,
+            keep: saved.get::<Keep>().await?,
             home: self.own.clone(),
             version: VERSION.to_owned(),
         })
@@ -180,10 +214,10 @@ impl Desk {
             saved.set_slots(slots).await?;
         }
         if let Some(theme) = ask.theme {
-            saved.set_theme(theme).await?;
+            saved.set(&theme).await?;
         }
         if let Some(wish) = ask.keep_awake {
-            saved.set_keep_awake(wish).await?;
+            saved.set(&wish).await?;
             self.keep_awake.send_replace(wish);
         }
         if let Some(port) = ask.pages_port {

@@ -1,19 +1,32 @@
 //! How the agent is: its line, its work, its problems.
 
 use deskgate_protocol::control::Refused;
-use deskgate_protocol::management::Access;
-use deskgate_protocol::{DeviceId, Timestamp};
+use deskgate_protocol::identity::PublicKey;
+use deskgate_protocol::management::{Access, GetAccess};
+use deskgate_protocol::{DeviceId, Timestamp, VERSION};
 use serde::{Deserialize, Serialize};
 
+use super::desk::Desk;
+use super::reply::{Asker, No};
+use super::request::Ask;
 use crate::dispatcher;
 use crate::health::Problem;
-use crate::link::HostKeys;
+use crate::link::{HostKeys, LinkStatus, followed};
 use crate::power::KeptAwake;
-use crate::settings::Mode;
+use crate::services::Gateway as _;
+use crate::settings::{Connection, Mode};
 
 /// Asks how the agent is.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct GetStatus {}
+
+impl Ask for GetStatus {
+    type Answer = AgentStatus;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<AgentStatus, No> {
+        desk.status().await
+    }
+}
 
 /// How the agent is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -98,5 +111,50 @@ impl From<dispatcher::Status> for WorkView {
     fn from(status: dispatcher::Status) -> Self {
         let runs = serde_json::to_value(&status.runs).unwrap_or_default();
         Self { slots: status.slots, stopping: status.stopping, problem: status.problem, runs }
+    }
+}
+
+impl Desk {
+    pub(super) async fn status(&self) -> Result<AgentStatus, No> {
+        let (engine, connection) = (self.engine()?, self.connection().await?);
+        let line = view(engine.link.status().borrow().clone());
+        let access = match line {
+            LineView::Connected { .. } => engine.dispatcher.call(GetAccess {}).await.ok(),
+            _ => None,
+        };
+        Ok(AgentStatus {
+            version: VERSION.to_owned(),
+            pid: std::process::id(),
+            device_name: self.device_name().await?,
+            fingerprint: self.key.public_key().fingerprint(),
+            mode: connection.mode,
+            line,
+            access,
+            work: engine.dispatcher.status().into(),
+            kept_awake: engine.kept_awake.borrow().clone(),
+            pages: self.launch.address().map(|address| format!("http://{address}/")),
+            announced_host_keys: self.announced_host_keys(&connection),
+            problems: self.health.watch().borrow().clone(),
+        })
+    }
+
+    fn announced_host_keys(&self, connection: &Connection) -> Vec<String> {
+        let ssh = connection.saved.remote.ssh(self.host_keys_file.clone()).ok();
+        let keys =
+            ssh.filter(|_| connection.mode == Mode::Remote).and_then(|ssh| followed::trusted(&ssh).ok().flatten());
+        keys.unwrap_or_default().iter().map(PublicKey::fingerprint).collect()
+    }
+}
+
+pub(super) fn view(status: LinkStatus) -> LineView {
+    match status {
+        LinkStatus::Disconnected { why, host_keys, next_attempt_at, .. } => {
+            LineView::Disconnected { why, host_keys, next_attempt_at }
+        }
+        LinkStatus::Connecting => LineView::Connecting,
+        LinkStatus::Connected { since, device_id, gateway_version, .. } => {
+            LineView::Connected { since, device_id, gateway_version }
+        }
+        LinkStatus::Refused { refused, next_attempt_at } => LineView::Refused { refused, next_attempt_at },
     }
 }

@@ -4,6 +4,7 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_definition::Service;
 use deskgate_protocol::ids::ApplicationId;
 use deskgate_protocol::management::{
     Application, ApplicationState, CompleteDisabling, CreateApplication, DisableApplication, DisablingPreview,
@@ -19,7 +20,6 @@ use super::stages::{self, Step};
 use super::words::{Count, Shape, When};
 use super::{Pages, Trouble};
 use crate::local::{ListServices, NoCode};
-use crate::services::Service;
 
 /// An application's state in shape and word.
 pub(super) fn state(app: &Application) -> (Shape, &'static str) {

@@ -189,7 +189,7 @@ impl Away {
                 super::html(StatusCode::FORBIDDEN, &TurnedAway { why })
             }
             Self::Form(why) => super::html(StatusCode::FORBIDDEN, &TurnedAway { why }),
-            Self::SignIn => super::sign_in::page(),
+            Self::SignIn => super::sign_in_form::page(),
         }
     }
 }
@@ -199,7 +199,7 @@ impl<S: Sync> FromRequestParts<S> for Visitor {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Response> {
         // The guard put it there, unless the path is an open one.
-        parts.extensions.get().cloned().ok_or_else(super::sign_in::page)
+        parts.extensions.get().cloned().ok_or_else(super::sign_in_form::page)
     }
 }
 

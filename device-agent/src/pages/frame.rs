@@ -69,7 +69,7 @@ impl Frame {
         let (status, approvals, theme) = tokio::join!(
             pages.desk().ask(GetStatus {}),
             pages.desk().ask(ListApprovals { all: false }),
-            settings.theme()
+            settings.get::<Theme>()
         );
         Self {
             title: title.into(),

@@ -4,6 +4,7 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_definition::Service;
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::ids::{ApplicationId, EndpointId, KeyId};
 use deskgate_protocol::management::{
@@ -16,7 +17,6 @@ use super::frame::{Frame, Section};
 use super::words::Shape;
 use super::{Pages, Trouble};
 use crate::local::{ListServices, No, NoCode};
-use crate::services::Service;
 
 /// A key with its state.
 pub(super) struct KeyRow {
@@ -189,7 +189,7 @@ struct RevokeQuestion {
     problem: Option<String>,
 }
 
-type Place = Path<(ApplicationId, KeyId)>;
+type KeyPlace = Path<(ApplicationId, KeyId)>;
 
 async fn find(pages: &Pages, app_id: ApplicationId, key_id: KeyId) -> Result<Key, Trouble> {
     let keys = pages.desk().manage(ListKeys { app_id }).await?;
@@ -201,7 +201,7 @@ async fn find(pages: &Pages, app_id: ApplicationId, key_id: KeyId) -> Result<Key
 pub(super) async fn ask_roll(
     State(pages): State<Pages>,
     visitor: Visitor,
-    Path((app_id, key_id)): Place,
+    Path((app_id, key_id)): KeyPlace,
 ) -> Result<Response, Trouble> {
     let key = find(&pages, app_id, key_id).await?;
     let frame = Frame::new(&pages, &visitor, Section::Applications, "Roll this key?").await;
@@ -212,7 +212,7 @@ pub(super) async fn ask_roll(
 pub(super) async fn roll(
     State(pages): State<Pages>,
     visitor: Visitor,
-    Path((app_id, key_id)): Place,
+    Path((app_id, key_id)): KeyPlace,
     fields: Fields,
 ) -> Result<Response, Trouble> {
     let wrong = || No { code: NoCode::Invalid, message: "Choose until when the old key works.".to_owned() };
@@ -237,7 +237,7 @@ pub(super) fn overlap(fields: &Fields) -> Option<u32> {
 pub(super) async fn ask_revoke(
     State(pages): State<Pages>,
     visitor: Visitor,
-    Path((app_id, key_id)): Place,
+    Path((app_id, key_id)): KeyPlace,
 ) -> Result<Response, Trouble> {
     let key = find(&pages, app_id, key_id).await?;
     let frame = Frame::new(&pages, &visitor, Section::Applications, "Revoke this key?").await;
@@ -248,7 +248,7 @@ pub(super) async fn ask_revoke(
 pub(super) async fn revoke(
     State(pages): State<Pages>,
     visitor: Visitor,
-    Path((app_id, key_id)): Place,
+    Path((app_id, key_id)): KeyPlace,
     fields: Fields,
 ) -> Result<Response, Trouble> {
     let key = find(&pages, app_id, key_id).await?;

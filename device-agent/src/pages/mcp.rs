@@ -66,7 +66,7 @@ pub(super) async fn list(State(pages): State<Pages>, visitor: Visitor) -> Result
 
 /// What was just done.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Place {
+pub(super) struct KeyPlace {
     #[serde(default)]
     said: String,
 }
@@ -153,7 +153,7 @@ pub(super) async fn show(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(name): Path<String>,
-    Query(place): Query<Place>,
+    Query(place): Query<KeyPlace>,
 ) -> Result<Response, Trouble> {
     let said = match place.said.as_str() {
         "saved" => Some("Saved."),

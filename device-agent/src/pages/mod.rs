@@ -42,6 +42,7 @@ mod services;
 mod sessions;
 mod settings;
 mod sign_in;
+mod sign_in_form;
 mod squares;
 mod stages;
 mod style;
@@ -65,12 +66,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_store::{self, Settings};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::local::desk::Desk;
 use crate::local::{No, NoCode};
-use crate::store::{self, Settings};
 use door::Visitor;
 use frame::{Frame, Section};
 use live::Live;
@@ -95,7 +96,7 @@ struct Inner {
 
 impl Pages {
     /// Pages at an address, until `stop`.
-    pub async fn new(desk: Desk, address: SocketAddr, stop: CancellationToken) -> Result<Self, store::Error> {
+    pub async fn new(desk: Desk, address: SocketAddr, stop: CancellationToken) -> Result<Self, deskgate_store::Error> {
         let sessions = Sessions::load(desk.store.settings()).await?;
         // Cookies do not know ports: two agents of one computer are told apart by their keys.
         let own = Sha256Digest::of(desk.key.public_key().fingerprint().as_bytes()).to_string();

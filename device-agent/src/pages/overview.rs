@@ -6,6 +6,7 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use deskgate_definition::{Provider, Service};
 use deskgate_protocol::ids::{ApplicationId, EndpointId};
 use deskgate_protocol::management::{
     Application, ApplicationState, Day, GetOverview, ListApplications, ListRuns, Overview as Numbers, Took,
@@ -19,7 +20,6 @@ use super::plot::Plot;
 use super::words::{Count, Length, Shape, StateWord, When};
 use super::{Pages, Trouble};
 use crate::local::ListServices;
-use crate::services::{Provider, Service};
 use crate::settings::Mode;
 
 /// Runs that are shown.

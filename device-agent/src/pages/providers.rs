@@ -4,6 +4,7 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_definition::Provider;
 use deskgate_protocol::secret::SecretKind;
 
 use super::door::Visitor;
@@ -14,7 +15,6 @@ use super::{Pages, Trouble};
 use crate::local::{
     Configured, GetSettings, Kind, ListProviders, ListServices, NewKey, No, NoCode, RemoveProvider, SetProvider,
 };
-use crate::services::Provider;
 
 /// The kinds with what they are called.
 const KINDS: [(Kind, &str, &str); 2] = [

@@ -4,6 +4,7 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_definition::Service;
 use deskgate_protocol::ids::DraftId;
 use deskgate_protocol::management::{ShowApplication, TryEndpoint};
 
@@ -12,10 +13,8 @@ use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::live::Topic;
 use super::services::Draft;
-use super::stages;
-use super::{Pages, Trouble};
+use super::{Pages, Trouble, stages};
 use crate::local::{No, NoCode, PublishService, ShowService};
-use crate::services::Service;
 
 #[derive(Template)]
 #[template(path = "service-publish.html")]

@@ -4,16 +4,14 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_store::Keep;
 
-use super::Pages;
-use super::Trouble;
 use super::door::Visitor;
 use super::fields::Fields;
 use super::frame::{Frame, Section};
-use super::settings;
 use super::words::Count;
+use super::{Pages, Trouble, settings};
 use crate::local::{Amount, No, NoCode, Retention, ReviewRetention, SetRetention};
-use crate::settings::Keep;
 
 #[derive(Template)]
 #[template(path = "retention.html")]

@@ -5,14 +5,14 @@
 
 use std::path::{Path, PathBuf};
 
+use deskgate_definition::approvals::{Action, OnDenial, Rule};
+use deskgate_definition::{
+    Approvals, Definition, FieldError, InvalidDefinition, Limits, McpServer, Network, Provider, Skill, ToolName,
+};
 use deskgate_protocol::secret::SecretKind;
 
 use super::fields::Fields;
 use crate::local::ConfiguredServer;
-use crate::services::approvals::{Action, OnDenial, Rule};
-use crate::services::{
-    Approvals, Definition, FieldError, InvalidDefinition, Limits, McpServer, Network, Provider, Skill, ToolName,
-};
 
 /// The fields that hold text that a person may have pasted.
 const TEXTS: [&str; 8] =
@@ -188,7 +188,8 @@ impl Reader<'_> {
     fn servers(&mut self, configured: &[ConfiguredServer]) -> Vec<McpServer> {
         let mut servers = Vec::new();
         for name in self.fields.all("mcp") {
-            match McpServer::named(name, configured, &self.before.mcp) {
+            let found = configured.iter().find(|server| server.name == *name);
+            match found.map(|server| server.in_definition(&self.before.mcp)) {
                 Some(server) => servers.push(server),
                 None => {
                     self.wrong.push(wrong("mcp", format!("there is no MCP server {name:?} on this device any more")))

@@ -6,6 +6,8 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_definition::{Check, Definition, FieldError, Service, ToolName, Verdict};
+use deskgate_program::visible;
 use deskgate_protocol::ids::{ApplicationId, DraftId};
 use deskgate_protocol::management::{Application, ShowApplication};
 
@@ -23,8 +25,7 @@ use crate::local::{
     CheckService, Configured, ConfiguredServer, CreateService, EditService, ListMcpServers, ListProviders,
     LookAtFolder, ShowService,
 };
-use crate::services::{Check, Checking, Definition, FieldError, Folder, Service, ToolName, Verdict};
-use deskgate_program::visible;
+use crate::services::{Checking, Folder};
 
 #[derive(Template)]
 #[template(path = "service.html")]

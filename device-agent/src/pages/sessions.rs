@@ -6,11 +6,10 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_store::{self, Settings};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use tokio::sync::Mutex;
-
-use crate::store::{self, Settings};
 
 /// Browsers that are signed in at once; the oldest gives way.
 const SESSIONS: usize = 16;
@@ -24,13 +23,13 @@ pub(super) struct Sessions {
 
 impl Sessions {
     /// Those of the last time.
-    pub(super) async fn load(settings: Settings) -> Result<Self, store::Error> {
+    pub(super) async fn load(settings: Settings) -> Result<Self, deskgate_store::Error> {
         let known = Mutex::new(settings.page_sessions().await?);
         Ok(Self { settings, known })
     }
 
     /// A new session's cookie value.
-    pub(super) async fn begin(&self) -> Result<String, store::Error> {
+    pub(super) async fn begin(&self) -> Result<String, deskgate_store::Error> {
         let value = URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>());
         let mut known = self.known.lock().await;
         if known.len() == SESSIONS {
@@ -47,7 +46,7 @@ impl Sessions {
     }
 
     /// Ends every session.
-    pub(super) async fn end_all(&self) -> Result<(), store::Error> {
+    pub(super) async fn end_all(&self) -> Result<(), deskgate_store::Error> {
         let mut known = self.known.lock().await;
         known.clear();
         self.settings.set_page_sessions(&known).await

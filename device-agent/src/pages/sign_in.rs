@@ -3,7 +3,6 @@
 //! Showing the link changes nothing, so that a browser that loads links ahead cannot use the code up; the page that it
 //! shows sends the code.
 
-use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
@@ -11,6 +10,7 @@ use serde::Deserialize;
 
 use super::door::Visitor;
 use super::fields::Fields;
+use super::sign_in_form::SignIn;
 use super::{Pages, Trouble};
 use crate::local::launch::is_page;
 
@@ -22,19 +22,6 @@ pub(super) struct Link {
     /// The page that it leads to.
     #[serde(default)]
     to: String,
-}
-
-#[derive(Template)]
-#[template(path = "sign-in.html")]
-struct SignIn<'a> {
-    code: &'a str,
-    to: &'a str,
-    wrong: bool,
-}
-
-/// The page for whoever comes without a link.
-pub(super) fn page() -> Response {
-    super::html(StatusCode::UNAUTHORIZED, &SignIn { code: "", to: "", wrong: false })
 }
 
 /// `GET /sign-in`

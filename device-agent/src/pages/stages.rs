@@ -1,12 +1,12 @@
 //! What a service's page says beside its form: how far the service has come, what it may do once it is published, and
 //! what a new draft changes.
 
+use deskgate_definition::approvals::Action;
+use deskgate_definition::{Definition, Network, Provider, Service, Stage, ToolName, Verdict};
+use deskgate_program::visible;
 use serde_json::Value;
 
 use super::words::Shape;
-use crate::services::approvals::Action;
-use crate::services::{Definition, Network, Provider, Service, Stage, ToolName, Verdict};
-use deskgate_program::visible;
 
 /// One stage of the bar.
 pub(super) struct Step {
@@ -155,7 +155,7 @@ fn shown(value: Option<&Value>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::services::Approvals;
+    use deskgate_definition::Approvals;
 
     fn plain() -> Definition {
         let mut definition = super::super::service_form::blank();

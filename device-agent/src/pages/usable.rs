@@ -1,7 +1,8 @@
 //! Which skills and servers of tools a draft can use, and why not the others: what its checks have found.
 
+use deskgate_definition::{Check, Service, Verdict};
+
 use super::words::Shape;
-use crate::services::{Check, Service, Verdict};
 
 /// A skill, or a server of tools.
 #[derive(Debug, PartialEq, Eq)]
@@ -60,7 +61,7 @@ fn usable(name: &str, check: &Check) -> Usable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::services::Report;
+    use deskgate_definition::Report;
     use deskgate_protocol::Timestamp;
     use deskgate_protocol::ids::{ApplicationId, DraftId};
 

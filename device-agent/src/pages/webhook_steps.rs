@@ -14,10 +14,8 @@ use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::live::Topic;
 use super::secret::{RollQuestion, Shown};
-use super::webhook_kinds;
-use super::webhooks::{to_hook, to_list};
 use super::wrong::come_back;
-use super::{Pages, Trouble};
+use super::{Pages, Trouble, webhook_kinds};
 use crate::local::{No, NoCode};
 
 /// A webhook's secret if one was made, and its page otherwise.
@@ -144,4 +142,12 @@ pub(super) async fn remove(
     pages.desk().manage(RemoveWebhook { hook_id }).await?;
     pages.live().changed(Topic::Webhooks);
     Ok(to_list(hook.app_id))
+}
+
+pub(super) fn to_hook(hook_id: HookId) -> Response {
+    Redirect::to(&format!("/webhooks/{hook_id}")).into_response()
+}
+
+pub(super) fn to_list(app_id: deskgate_protocol::ids::ApplicationId) -> Response {
+    Redirect::to(&format!("/applications/{app_id}/webhooks")).into_response()
 }

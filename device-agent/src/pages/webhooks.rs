@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::response::Response;
 use deskgate_protocol::ids::{ApplicationId, HookId};
 use deskgate_protocol::management::{
     Application, ApplicationState, ChangeWebhook, CreateWebhook, ListWebhooks, SecretText, ShowApplication,
@@ -17,9 +17,10 @@ use super::frame::{Frame, Section};
 use super::live::Topic;
 use super::webhook_kinds::{self, Kind};
 use super::webhook_page::{Subject, Target, state, targets};
+use super::webhook_steps::{self, to_hook, to_list};
 use super::words::When;
 use super::wrong::Wrong;
-use super::{Pages, Trouble, webhook_form, webhook_steps};
+use super::{Pages, Trouble, webhook_form};
 use crate::local::{No, NoCode};
 
 #[derive(Template)]
@@ -162,12 +163,4 @@ pub(super) async fn change(
         }
         Err(no) => subject.again(&pages, &visitor, &fields, no).await,
     }
-}
-
-pub(super) fn to_hook(hook_id: HookId) -> Response {
-    Redirect::to(&format!("/webhooks/{hook_id}")).into_response()
-}
-
-pub(super) fn to_list(app_id: ApplicationId) -> Response {
-    Redirect::to(&format!("/applications/{app_id}/webhooks")).into_response()
 }

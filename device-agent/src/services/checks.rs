@@ -2,61 +2,11 @@
 
 use std::path::Path;
 
+use deskgate_definition::{Check, Definition, Provider, Report, Skill, ToolName, Verdict};
 use deskgate_protocol::Timestamp;
-use deskgate_protocol::canonical::Sha256Digest;
-use serde::{Deserialize, Serialize};
 
+use super::Computer;
 use super::probe::{try_provider, try_sandbox, try_tool};
-use super::{Computer, Definition, Provider, Skill, ToolName};
-
-/// What one check found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum Verdict {
-    /// It works.
-    Pass,
-    /// It does not; the service cannot be published.
-    Fail,
-    /// It does not apply, or could not be asked.
-    Skip,
-}
-
-/// One check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Check {
-    /// What was asked, in words that stay the same.
-    pub name: String,
-    /// What was found.
-    pub verdict: Verdict,
-    /// Why.
-    pub cause: String,
-    /// The one thing to do next; present exactly when it failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
-}
-
-/// All checks of one definition.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
-    /// Which definition was checked: another one needs another check.
-    pub definition_sha256: Sha256Digest,
-    /// When.
-    pub checked_at: Timestamp,
-    /// Each check, in the order they were made.
-    pub checks: Vec<Check>,
-}
-
-impl Report {
-    /// Whether nothing failed.
-    pub fn passed(&self) -> bool {
-        self.checks.iter().all(|check| check.verdict != Verdict::Fail)
-    }
-
-    /// Whether this report allows to publish `definition`.
-    pub fn allows(&self, definition: &Definition) -> bool {
-        self.passed() && self.definition_sha256 == definition.digest()
-    }
-}
 
 /// Who hears of each check as it ends.
 pub type Tell<'a> = dyn Fn(&Check) + Sync + 'a;
@@ -252,10 +202,10 @@ pub(super) fn fail(name: &str, cause: &str, next: &str) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::assistant::accounts::Accounts;
-    use crate::mcp::Servers;
-    use crate::mcp::connections::Connections;
-    use crate::services::{Approvals, Limits, Network};
+    use deskgate_assistant::accounts::Accounts;
+    use deskgate_assistant::mcp::Servers;
+    use deskgate_assistant::mcp::connections::Connections;
+    use deskgate_definition::{Approvals, Limits, Network};
 
     fn computer(home: Option<&Path>) -> Computer {
         let nowhere = Path::new("/nonexistent");

@@ -9,105 +9,26 @@
 //! A published version is frozen: number, definition, digest, checks. Runs keep the version they
 //! were accepted with.
 
-pub mod approvals;
 pub mod checks;
-pub mod definition;
 pub mod folder;
 pub mod gateway;
-pub mod limits;
-pub mod network;
 pub mod offers;
 pub mod probe;
 pub mod progress;
-pub mod protected;
 mod publish;
 mod servers;
-pub mod skill;
-pub mod tool_name;
 
 use std::path::PathBuf;
 
+use deskgate_assistant::accounts::Accounts;
+use deskgate_assistant::mcp::Servers;
+use deskgate_definition::{Check, Definition, InvalidDefinition, Report, Service};
 use deskgate_protocol::Timestamp;
-use deskgate_protocol::ids::{ApplicationId, DraftId, EndpointId};
-use serde::{Deserialize, Serialize};
+use deskgate_protocol::ids::{ApplicationId, DraftId};
 
-use crate::assistant::accounts::Accounts;
-use crate::mcp::Servers;
-use crate::store;
-
-pub use approvals::Approvals;
-pub use checks::{Check, Report, Verdict};
-pub use definition::{Definition, FieldError, InvalidDefinition, McpServer, Provider};
 pub use folder::Folder;
 pub use gateway::{CallError, Gateway};
-pub use limits::Limits;
-pub use network::Network;
 pub use progress::{Checking, Progress};
-pub use protected::Protected;
-pub use skill::{Skill, SkillError};
-pub use tool_name::ToolName;
-
-/// How far a service has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Stage {
-    /// Saved, and not checked in this form, or not with success.
-    Draft,
-    /// Every check of exactly this definition passed.
-    Checked,
-    /// Exactly this definition is what callers use.
-    Published,
-}
-
-/// A service with its draft and, once there is one, its published version.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Service {
-    /// What this device knows it by.
-    pub draft_id: DraftId,
-    /// The application that may call it.
-    pub app_id: ApplicationId,
-    /// What callers know it by; chosen before the first publication is sent.
-    pub endpoint_id: Option<EndpointId>,
-    /// The definition as it was last saved.
-    pub draft: Definition,
-    /// The newest checks, perhaps of an older draft.
-    pub checks: Option<Report>,
-    /// When it was first saved.
-    pub created_at: Timestamp,
-    /// When it was last saved.
-    pub changed_at: Timestamp,
-    /// The newest version that the gateway confirmed.
-    pub published: Option<Version>,
-}
-
-impl Service {
-    /// Where the draft stands. A service with a newer draft is `published` in its older version too.
-    pub fn stage(&self) -> Stage {
-        if self.published.as_ref().is_some_and(|version| version.definition == self.draft) {
-            Stage::Published
-        } else if self.checks.as_ref().is_some_and(|report| report.allows(&self.draft)) {
-            Stage::Checked
-        } else {
-            Stage::Draft
-        }
-    }
-}
-
-/// A frozen version.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Version {
-    /// Counted from 1.
-    pub version: u32,
-    /// What it does. Its digest is [`Definition::digest`].
-    pub definition: Definition,
-    /// The checks it passed.
-    pub checks: Report,
-    /// When the gateway confirmed it; `None` while its answer is awaited.
-    pub published_at: Option<Timestamp>,
-    /// Why nothing of it runs; `None` as long as it does. Publishing ends it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub paused: Option<String>,
-}
 
 /// Why a step with a service was not done.
 #[derive(Debug, thiserror::Error)]
@@ -142,7 +63,7 @@ pub enum Error {
     Gateway(#[from] CallError),
     /// The database failed.
     #[error(transparent)]
-    Store(#[from] store::Error),
+    Store(#[from] deskgate_store::Error),
 }
 
 /// What checks look at on this computer.
@@ -161,7 +82,7 @@ pub struct Computer {
 /// What a person does with the services of this device.
 #[derive(Clone, Debug)]
 pub struct ServiceDesk<G> {
-    store: store::Services,
+    store: deskgate_store::Services,
     gateway: G,
     computer: Computer,
     progress: Progress,
@@ -169,7 +90,7 @@ pub struct ServiceDesk<G> {
 
 impl<G: Gateway> ServiceDesk<G> {
     /// A desk for the services in `store`.
-    pub fn new(store: store::Services, gateway: G, computer: Computer) -> Self {
+    pub fn new(store: deskgate_store::Services, gateway: G, computer: Computer) -> Self {
         Self { store, gateway, computer, progress: Progress::default() }
     }
 

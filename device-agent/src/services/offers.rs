@@ -4,16 +4,16 @@
 //! list sees what is different in it. A version that was published keeps its pin: another list comes into force with
 //! the next publication only.
 
+use deskgate_assistant::mcp::connections::Configured;
+use deskgate_assistant::mcp::{Listed, Listing, Servers};
+use deskgate_definition::{Definition, McpServer, Service};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::ids::DraftId;
+use deskgate_store::tool_lists::Kept;
 use serde::{Deserialize, Serialize};
 
-use super::{Definition, Error, McpServer, Service};
-use crate::mcp::connections::Configured;
-use crate::mcp::{Listed, Listing, Servers};
-use crate::store;
-use crate::store::tool_lists::Kept;
+use super::Error;
 
 /// A server, what it offered when it was last asked, and who uses it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,7 +132,10 @@ impl ServerView {
 }
 
 /// How servers stand, by what they offered when they were last asked. Asks none of them.
-pub async fn review(store: &store::Services, servers: Vec<Configured>) -> Result<Vec<ServerView>, store::Error> {
+pub async fn review(
+    store: &deskgate_store::Services,
+    servers: Vec<Configured>,
+) -> Result<Vec<ServerView>, deskgate_store::Error> {
     let services = store.list().await?;
     let mut views = Vec::new();
     for server in servers {
@@ -143,7 +146,11 @@ pub async fn review(store: &store::Services, servers: Vec<Configured>) -> Result
 }
 
 /// Asks a server for its tools, keeps its list as the newest, and says how it stands. Pins nothing.
-pub async fn look(store: &store::Services, servers: &Servers, server: Configured) -> Result<ServerView, store::Error> {
+pub async fn look(
+    store: &deskgate_store::Services,
+    servers: &Servers,
+    server: Configured,
+) -> Result<ServerView, deskgate_store::Error> {
     let asked = McpServer { name: server.name.clone(), url: server.url.clone(), tools_sha256: None };
     let problem = match servers.look(&asked).await {
         Ok(listing) => {
@@ -157,7 +164,7 @@ pub async fn look(store: &store::Services, servers: &Servers, server: Configured
 }
 
 /// Pins the newest list of a server, which must be this one, in every draft that was pinned to another.
-pub async fn accept(store: &store::Services, server: &Configured, tools: Sha256Digest) -> Result<(), Error> {
+pub async fn accept(store: &deskgate_store::Services, server: &Configured, tools: Sha256Digest) -> Result<(), Error> {
     let newest = store.tools_of(&server.name, &server.url).await?.into_iter().next();
     if newest.is_none_or(|list| list.digest != tools) {
         return Err(Error::OtherTools(server.name.clone()));
@@ -176,11 +183,11 @@ pub async fn accept(store: &store::Services, server: &Configured, tools: Sha256D
 
 /// Keeps a list as the newest of a server at an address.
 pub(super) async fn remember(
-    store: &store::Services,
+    store: &deskgate_store::Services,
     server: &str,
     url: &str,
     listing: &Listing,
-) -> Result<(), store::Error> {
+) -> Result<(), deskgate_store::Error> {
     let services = store.list().await?;
     let used = services.iter().flat_map(definitions).filter_map(|definition| used(definition, server));
     let pinned = used.filter(|used| used.url == url).filter_map(|used| used.tools_sha256);

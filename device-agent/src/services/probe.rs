@@ -4,17 +4,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use deskgate_assistant::accounts::Accounts;
+use deskgate_assistant::{self, Assistant, Message, ModelEvent, ModelRequest};
+use deskgate_definition::{Definition, Network, Provider, ToolName};
+use deskgate_tools::Toolbox;
+use deskgate_tools::engine::workspace::Ground;
+use deskgate_tools::sandbox::probe;
 use futures_util::StreamExt;
 use serde_json::json;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-
-use super::{Definition, Network, Provider, ToolName};
-use crate::assistant::accounts::Accounts;
-use crate::assistant::{self, Assistant, Message, ModelEvent, ModelRequest};
-use crate::tools::Toolbox;
-use crate::tools::sandbox::probe;
-use crate::tools::workspace::Ground;
 
 /// How long a model may take for one word.
 const ANSWER: Duration = Duration::from_secs(60);
@@ -118,7 +117,7 @@ pub async fn try_provider(
 ) -> Result<String, String> {
     let opened = {
         let (accounts, provider, model) = (accounts.clone(), provider.clone(), model.to_owned());
-        tokio::task::spawn_blocking(move || assistant::open(&accounts, &provider, &model)).await
+        tokio::task::spawn_blocking(move || deskgate_assistant::open(&accounts, &provider, &model)).await
     };
     let assistant = opened.map_err(|_| "the provider failed unexpectedly".to_owned())?;
     let assistant = assistant.map_err(|error| error.to_string())?;

@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use deskgate_definition::Check;
 use deskgate_protocol::ids::DraftId;
 use tokio::sync::watch;
-
-use super::Check;
 
 /// The checks that run now. Clones show the same ones.
 #[derive(Clone, Debug, Default)]

@@ -4,11 +4,12 @@
 //! chosen before too. So a request whose answer was lost is repeated as it was and publishes once,
 //! and an offer for a version whose confirmation is still under way finds its definition.
 
+use deskgate_definition::{Service, Verdict};
 use deskgate_protocol::ids::DraftId;
 use deskgate_protocol::management::{ListEndpoints, ManagementErrorCode, PublishEndpoint};
+use deskgate_store::services::{Freeze, Frozen};
 
-use super::{CallError, Error, Gateway, Service, ServiceDesk, Verdict};
-use crate::store::services::{Freeze, Frozen};
+use super::{CallError, Error, Gateway, ServiceDesk};
 
 impl<G: Gateway> ServiceDesk<G> {
     /// Publishes the draft. Refused unless every check of exactly this definition passed. Doing it

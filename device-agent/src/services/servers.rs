@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use deskgate_assistant::mcp::{self, Servers};
+use deskgate_definition::{Check, Definition, McpServer};
+
 use super::checks::{Findings, Tell, fail, pass, skip};
-use super::{Check, Definition, McpServer, offers};
-use crate::mcp::{self, Servers};
-use crate::store;
+use super::offers;
 
 /// How many names of tools a check shows.
 const SHOWN: usize = 20;
@@ -24,9 +25,9 @@ fn name(server: &McpServer, what: &str) -> String {
 pub(super) async fn pin(
     definition: &mut Definition,
     servers: &Servers,
-    store: &store::Services,
+    store: &deskgate_store::Services,
     tell: &Tell<'_>,
-) -> Result<Vec<Check>, store::Error> {
+) -> Result<Vec<Check>, deskgate_store::Error> {
     let mut checks = Findings::new(tell);
     for server in &mut definition.mcp {
         // That it is https:// was found when it was saved: nothing else is an address here.
@@ -39,7 +40,11 @@ pub(super) async fn pin(
     Ok(checks.all)
 }
 
-async fn look(server: &mut McpServer, servers: &Servers, store: &store::Services) -> Result<[Check; 2], store::Error> {
+async fn look(
+    server: &mut McpServer,
+    servers: &Servers,
+    store: &deskgate_store::Services,
+) -> Result<[Check; 2], deskgate_store::Error> {
     let (answers, pinned) = (name(server, "answers"), name(server, "tools are pinned"));
     let listing = match servers.look(server).await {
         Ok(listing) => listing,

@@ -3,15 +3,16 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
+use deskgate_assistant::mcp::Servers;
+use deskgate_assistant::mcp::connections::Connections;
+use deskgate_definition::{Approvals, Limits, Network, Provider, Stage, ToolName};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::management::{
     Call, ManagementError, ManagementErrorCode, ManagementRequest, PublishEndpoint, PublishedEndpoint,
 };
+use deskgate_store::Store;
 
 use super::*;
-use crate::mcp::Servers;
-use crate::mcp::connections::Connections;
-use crate::store::Store;
 
 /// What happens to a publication on its way.
 #[derive(Clone, Copy, PartialEq)]

@@ -6,10 +6,10 @@ use std::time::Duration;
 use deskgate::dispatcher::{Config, Dispatcher, DispatcherHandle, Execute};
 use deskgate::executor::Progress;
 use deskgate::link::{Link, Pace};
-use deskgate::store::Store;
 use deskgate_protocol::RunId;
 use deskgate_protocol::control::DeviceEvent;
 use deskgate_protocol::run::{Effects, FinishReason, Outcome, RunResult, Usage};
+use deskgate_store::Store;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 

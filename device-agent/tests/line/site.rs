@@ -2,13 +2,14 @@
 
 use std::time::{Duration, SystemTime};
 
-use deskgate::assistant::accounts::Accounts;
 use deskgate::dispatcher::DispatcherHandle;
 use deskgate::identity::DeviceKey;
 use deskgate::link::{Connector, Credentials};
-use deskgate::mcp::Servers;
-use deskgate::mcp::connections::Connections;
-use deskgate::services::{Computer, Definition, Gateway as _, Limits, Network, Provider, ServiceDesk};
+use deskgate::services::{Computer, Gateway as _, ServiceDesk};
+use deskgate_assistant::accounts::Accounts;
+use deskgate_assistant::mcp::Servers;
+use deskgate_assistant::mcp::connections::Connections;
+use deskgate_definition::{Definition, Limits, Network, Provider};
 use deskgate_gateway::domain::devices::{Clocks, pair};
 use deskgate_gateway::{Gateway, Settings, upkeep};
 use deskgate_protocol::identity::IdentityFile;

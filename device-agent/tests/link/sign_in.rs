@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use axum::{Form, Json, Router};
 use deskgate::account::{AccountError, GatewayAddress, Keeper, Standing};
-use deskgate::secrets::Wanted;
+use deskgate_secrets::Wanted;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpListener;

@@ -1,10 +1,10 @@
 //! The page of servers of tools.
 
-use deskgate::services::{Approvals, Definition, Limits, McpServer, Network, Provider, Service};
-use deskgate::store::tool_lists::Kept;
+use deskgate_definition::{Approvals, Definition, Limits, McpServer, Network, Provider, Service};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::ids::{ApplicationId, DraftId};
+use deskgate_store::tool_lists::Kept;
 use serde_json::json;
 
 use crate::room::Room;

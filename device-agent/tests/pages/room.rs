@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use deskgate::account::Keeper;
-use deskgate::assistant::accounts::Accounts;
 use deskgate::identity::DeviceKey;
 use deskgate::local::desk::Desk;
-use deskgate::local::health::Health;
+use deskgate::local::health_memory::Health;
 use deskgate::local::launch::Launch;
 use deskgate::local::orders::Order;
-use deskgate::mcp::Servers;
-use deskgate::mcp::connections::Connections;
 use deskgate::pages::{self, Pages};
 use deskgate::services::Progress;
 use deskgate::settings::{Connection, KeepAwake};
-use deskgate::store::Store;
+use deskgate_assistant::accounts::Accounts;
+use deskgate_assistant::mcp::Servers;
+use deskgate_assistant::mcp::connections::Connections;
+use deskgate_store::Store;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -134,7 +134,7 @@ impl Room {
     }
 
     pub(crate) async fn connection(&self) -> Connection {
-        self.store.settings().connection().await.expect("readable")
+        self.store.settings().get::<Connection>().await.expect("readable")
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {

@@ -1,6 +1,7 @@
 //! The page of the settings.
 
-use deskgate::settings::{Keep, KeepAwake, Theme};
+use deskgate::settings::{KeepAwake, Theme};
+use deskgate_store::Keep;
 
 use crate::room::Room;
 
@@ -20,9 +21,9 @@ async fn what_is_chosen_is_kept_and_the_page_says_what_waits_for_the_next_start(
     let settings = room.store.settings();
     assert_eq!(settings.device_name().await.expect("readable").as_deref(), Some("Desk"));
     assert_eq!(settings.slots().await.expect("readable"), Some(2));
-    assert_eq!(settings.theme().await.expect("readable"), Theme::Dark);
+    assert_eq!(settings.get::<Theme>().await.expect("readable"), Theme::Dark);
     assert_eq!(settings.page_port().await.expect("readable"), Some(7500));
-    assert_eq!(settings.keep_awake().await.expect("readable"), KeepAwake::OnAc);
+    assert_eq!(settings.get::<KeepAwake>().await.expect("readable"), KeepAwake::OnAc);
     let page = room.get("/settings").await;
     assert!(page.body.contains("<html lang=\"en\" data-theme=\"dark\">"));
     assert!(page.body.contains("Start the agent again for the other port"));
@@ -97,11 +98,11 @@ async fn what_a_shorter_time_deletes_is_said_with_numbers_before_anything_is_del
     }
     assert_eq!(question.field("keep-conversations"), "60");
     assert_eq!(room.file("agent.log").as_deref(), Some(log.as_str()), "a question deletes nothing");
-    assert_eq!(room.store.settings().keep().await.expect("readable"), Keep::DEFAULT);
+    assert_eq!(room.store.settings().get::<Keep>().await.expect("readable"), Keep::DEFAULT);
 
     assert_eq!(room.post("/settings/retention", &DAYS).await.leads_to(), "/settings?said=kept#retention");
     assert_eq!(room.file("agent.log"), Some(new));
-    assert_eq!(room.store.settings().keep().await.expect("readable").log, 10);
+    assert_eq!(room.store.settings().get::<Keep>().await.expect("readable").log, 10);
     assert_eq!(room.get("/settings").await.field("keep-log"), "10");
     assert!(room.get(&format!("/settings/retention?{query}")).await.body.contains("Nothing goes now"));
 }
@@ -121,5 +122,5 @@ async fn days_that_are_none_keep_every_field_and_change_nothing() {
             assert_ne!(failed.field("device-name"), failed.field("keep-log"), "and those of the other forms");
         }
     }
-    assert_eq!(room.store.settings().keep().await.expect("readable"), Keep::DEFAULT);
+    assert_eq!(room.store.settings().get::<Keep>().await.expect("readable"), Keep::DEFAULT);
 }

@@ -129,6 +129,84 @@ fn no_room_knows_more_than_it_may() {
     assert!(broken.is_empty(), "forbidden arrows:\n{}\n", broken.join("\n"));
 }
 
+/// The room that an arrow leads to: `domain::devices` leads to `domain`.
+fn target(arrow: &'static str) -> &'static str {
+    arrow.split("::").next().unwrap_or(arrow)
+}
+
+/// A circle among the rooms of a table, if there is one: each knows the next, and the last the first.
+fn circle(rooms: &[(&'static str, &'static [&'static str])]) -> Option<Vec<&'static str>> {
+    fn visit(
+        room: &'static str,
+        rooms: &[(&'static str, &'static [&'static str])],
+        way: &mut Vec<&'static str>,
+        done: &mut Vec<&'static str>,
+    ) -> Option<Vec<&'static str>> {
+        if let Some(at) = way.iter().position(|passed| *passed == room) {
+            return Some(way[at..].to_vec());
+        }
+        if done.contains(&room) {
+            return None;
+        }
+        way.push(room);
+        let arrows = rooms.iter().find(|(name, _)| *name == room).map_or(&[][..], |(_, arrows)| arrows);
+        let found = arrows.iter().find_map(|arrow| visit(target(arrow), rooms, way, done));
+        way.pop();
+        done.push(room);
+        found
+    }
+    rooms.iter().find_map(|(room, _)| visit(room, rooms, &mut Vec::new(), &mut Vec::new()))
+}
+
+/// What a table of rules says of rooms that do not exist, and of arrows that nobody uses.
+fn dead_rules(part: &Part, existing: &[String], used: &[(String, Vec<String>)]) -> Vec<String> {
+    let exists = |room: &str| existing.iter().any(|known| known == room);
+    let mut dead = Vec::new();
+    for (room, arrows) in part.rooms {
+        if !exists(room) {
+            dead.push(format!("{}: there is no room {room}", part.folder));
+        }
+        for arrow in *arrows {
+            if !exists(target(arrow)) {
+                dead.push(format!("{}: {room} may know {arrow}, and there is no such room", part.folder));
+            } else if !used.iter().any(|(from, path)| from == room && begins_with(path, arrow)) {
+                dead.push(format!("{}: {room} may know {arrow}, and does not", part.folder));
+            }
+        }
+    }
+    for keeper in part.keepers {
+        for room in keeper.rooms.iter().filter(|room| !ROOTS.contains(*room) && !exists(room)) {
+            dead.push(format!("{}: \"{}\" speaks of a room {room} that does not exist", part.folder, keeper.rule));
+        }
+    }
+    dead
+}
+
+#[test]
+fn no_table_has_a_circle_or_a_rule_that_is_dead() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository");
+    let mut wrong = Vec::new();
+    for part in &PARTS {
+        wrong.extend(circle(part.rooms).map(|rooms| format!("{}: a circle: {}", part.folder, rooms.join(" → "))));
+        let mut files = Vec::new();
+        sources(&repository.join(part.folder).join("src"), &mut files);
+        let (mut existing, mut used) = (Vec::new(), Vec::new());
+        for path in files {
+            let name = path.strip_prefix(repository).expect("inside").to_str().expect("UTF-8").to_owned();
+            let module = module_of(part, &name);
+            let Some(room) = module.first().cloned() else { continue };
+            for mut reference in references(&std::fs::read_to_string(&path).expect("text"), &module) {
+                if reference.path[0] == "crate" {
+                    used.push((room.clone(), reference.path.split_off(1)));
+                }
+            }
+            existing.push(room);
+        }
+        wrong.extend(dead_rules(part, &existing, &used));
+    }
+    assert!(wrong.is_empty(), "wrong rules:\n{}\n", wrong.join("\n"));
+}
+
 #[test]
 fn the_protocol_depends_on_no_runtime() {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../protocol/Cargo.toml");
@@ -140,6 +218,7 @@ fn the_protocol_depends_on_no_runtime() {
 #[cfg(test)]
 mod samples {
     use super::*;
+    use rules::Keeper;
 
     fn gateway(file: &str, text: &str) -> Vec<String> {
         check(&PARTS[0], &format!("gateway/src/{file}"), text, &["tokio".to_owned()])
@@ -150,7 +229,8 @@ mod samples {
     }
 
     fn protocol(text: &str) -> Vec<String> {
-        check(&PARTS[2], "protocol/src/run/mod.rs", text, &["tokio".to_owned(), "serde".to_owned()])
+        let protocol = PARTS.iter().find(|part| part.folder == "protocol").expect("a part");
+        check(protocol, "protocol/src/run/mod.rs", text, &["tokio".to_owned(), "serde".to_owned()])
     }
 
     #[test]
@@ -224,8 +304,8 @@ mod samples {
 
     #[test]
     fn an_arrow_to_one_module_allows_no_other() {
-        assert!(gateway("tunnel/door.rs", "use crate::domain::devices::Paired;").is_empty());
-        assert_eq!(gateway("tunnel/door.rs", "use crate::domain::runs::Run;").len(), 1);
+        assert!(gateway("hosted/mod.rs", "use crate::domain::accounts::Account;").is_empty());
+        assert_eq!(gateway("hosted/mod.rs", "use crate::domain::runs::Run;").len(), 1);
     }
 
     #[test]
@@ -245,6 +325,20 @@ mod samples {
         assert!(device("executor/drive.rs", "use tokio::sync::mpsc;").is_empty());
         assert!(protocol("use serde::Serialize; use crate::ids::RunId; use super::x;").is_empty());
         assert_eq!(protocol("use tokio::sync::mpsc; fn f() { std::fs::read() }").len(), 2);
+    }
+
+    #[test]
+    fn a_circle_a_room_that_does_not_exist_and_an_arrow_that_nobody_uses_are_named() {
+        assert_eq!(circle(&[("a", &["b"]), ("b", &["c::d"]), ("c", &["b"])]), Some(vec!["b", "c"]));
+        assert_eq!(circle(&[("a", &["b", "c"]), ("b", &["c"]), ("c", &[])]), None);
+        let keepers = &[Keeper { crates: &["x"], rooms: &["lib", "gone"], rule: "only gone" }];
+        let part = Part { folder: "p", own_crate: "p", rooms: &[("a", &["b", "clock"]), ("attic", &[])], keepers };
+        let dead = dead_rules(&part, &["a".to_owned(), "b".to_owned()], &[]);
+        let expected = ["a may know b, and does not", "a may know clock", "no room attic", "a room gone"];
+        assert_eq!(dead.len(), expected.len(), "{dead:?}");
+        for part in expected {
+            assert!(dead.iter().any(|line| line.contains(part)), "{part}: {dead:?}");
+        }
     }
 
     #[test]

@@ -26,15 +26,15 @@ pub(crate) const ROOTS: [&str; 3] = ["lib", "main", "root"];
 
 pub(crate) const DOORS: [&str; 5] = ["http", "control", "admin", "callbacks", "upkeep"];
 
-pub(crate) const PARTS: [Part; 4] = [
+pub(crate) const PARTS: [Part; 9] = [
     Part {
         folder: "gateway",
         own_crate: "deskgate_gateway",
         rooms: &[
             // The doors. They decide nothing: domain does, and store keeps what was decided. They hold
             // the store's handle and pass its values on.
-            ("http", &["domain", "store", "wake", "config", "networks", "tls", "meters", "hosted"]),
-            ("control", &["domain", "store", "wake", "config", "seal", "hosted", "tunnel::HostKeys"]),
+            ("http", &["domain", "store", "networks", "tls", "meters", "hosted"]),
+            ("control", &["domain", "store", "wake", "seal", "hosted", "tunnel::HostKeys"]),
             (
                 "admin",
                 &[
@@ -50,12 +50,12 @@ pub(crate) const PARTS: [Part; 4] = [
                     "tunnel::HostKeys",
                 ],
             ),
-            ("callbacks", &["domain", "store", "wake", "config", "seal", "signing", "meters", "tls"]),
-            ("upkeep", &["domain", "store", "config", "pulse"]),
-            ("ops", &["domain", "store", "config", "meters", "pulse", "tls"]),
+            ("callbacks", &["domain", "store", "tls"]),
+            ("upkeep", &["store", "pulse"]),
+            ("ops", &["domain", "store", "meters", "pulse", "tls"]),
             ("domain", &["store", "wake", "meters", "networks", "seal", "signing"]),
             ("store", &["wake", "meters"]),
-            ("tunnel", &["domain::devices"]),
+            ("tunnel", &[]),
             ("acme", &["store", "config", "tls", "seal"]),
             ("hosted", &["domain::accounts", "config", "tls"]),
             // The leaves. The configuration speaks of limits in domain's own words.
@@ -114,22 +114,10 @@ pub(crate) const PARTS: [Part; 4] = [
         own_crate: "deskgate",
         rooms: &[
             // The command line asks on local's socket; services, settings and accounts are the words it asks in.
-            (
-                "cli",
-                // Without an agent to ask, a bundle is what the disk says.
-                &[
-                    "local",
-                    "health",
-                    "services",
-                    "settings",
-                    "assistant::accounts",
-                    "mcp::connections",
-                    "met",
-                    "config",
-                ],
-            ),
+            // Without an agent to ask, a bundle is what the disk says: health.
+            ("cli", &["local", "services", "settings", "met", "config"]),
             // The pages ask what the command line asks, and keep who is signed in.
-            ("pages", &["local", "services", "settings", "store"]),
+            ("pages", &["local", "services", "settings"]),
             // Local shows the line and tests a connection, signs the identity file, keeps the settings.
             (
                 "local",
@@ -137,52 +125,26 @@ pub(crate) const PARTS: [Part; 4] = [
                     "dispatcher",
                     "health",
                     "services",
-                    // To compare a call's plan with the disk.
-                    "tools",
                     "account",
-                    "assistant::accounts",
-                    "mcp",
                     "settings",
                     "link",
                     "identity",
-                    "store",
-                    "secrets",
                     "power",
                     "notices",
                     "autostart",
                     "config",
                 ],
             ),
-            // Health judges what it is given, and tries what a run would need.
-            (
-                "health",
-                &[
-                    "dispatcher",
-                    "link",
-                    "power",
-                    "services",
-                    "account",
-                    "assistant::accounts",
-                    "store",
-                    // Whether the gateway is built in.
-                    "settings",
-                    "config",
-                ],
-            ),
-            ("dispatcher", &["link", "executor", "store", "services", "identity", "power", "config"]),
-            // The executor writes down what begins before it begins.
-            ("executor", &["tools", "assistant", "mcp", "services", "store", "config"]),
-            ("assistant", &["tools", "services", "secrets", "config"]),
-            ("tools", &["services", "config"]),
-            ("mcp", &["tools", "secrets", "services", "config"]),
-            ("services", &["store", "tools", "assistant", "mcp", "config"]),
-            // Of tools the store keeps what a call would do.
-            ("store", &["services", "settings", "health", "tools", "secrets", "config"]),
-            ("link", &["identity", "account", "secrets::write_private", "config"]),
-            ("account", &["secrets", "config"]),
-            ("settings", &["link", "account", "power", "secrets", "config"]),
-            ("identity", &["secrets", "config"]),
-            ("secrets", &["config"]),
+            // Health judges what it is given, and tries what a run would need. Settings say whether the gateway is built in.
+            ("health", &["dispatcher", "link", "power", "services", "account", "settings", "config"]),
+            ("dispatcher", &["link", "executor", "services", "power"]),
+            ("executor", &[]),
+            // What is done with services. What a service is, is a crate of its own.
+            ("services", &[]),
+            ("link", &["identity", "account"]),
+            ("account", &[]),
+            ("settings", &["link", "account", "power"]),
+            ("identity", &[]),
             ("power", &[]),
             ("notices", &[]),
             ("met", &["link"]),
@@ -190,24 +152,16 @@ pub(crate) const PARTS: [Part; 4] = [
             ("config", &[]),
         ],
         keepers: &[
-            Keeper { crates: &["rusqlite"], rooms: &["store"], rule: "only store names SQLite" },
             Keeper { crates: &["russh"], rooms: &["link"], rule: "only link names russh" },
-            // The room is finer than the walls can say: of tools only its sandbox names them.
-            Keeper {
-                crates: &["seccompiler", "libc"],
-                rooms: &["tools"],
-                rule: "only the sandbox of commands speaks of system calls by their numbers",
-            },
-            Keeper { crates: &["rmcp"], rooms: &["mcp"], rule: "only mcp names the protocol's SDK" },
             Keeper {
                 crates: &["reqwest"],
-                rooms: &["assistant", "mcp", "account", "link", "cli"],
-                rule: "only assistant, mcp, account and link name the HTTP client, and the command that posts to this computer",
+                rooms: &["account", "link", "cli"],
+                rule: "only account and link name the HTTP client, and the command that posts to this computer",
             },
             Keeper {
                 crates: &["zbus"],
-                rooms: &["power", "notices", "secrets"],
-                rule: "only power asks about sleep, only notices shows something, only secrets opens the keyring",
+                rooms: &["power", "notices"],
+                rule: "only power asks about sleep, and only notices shows something",
             },
             Keeper {
                 crates: &["askama", "axum", "hyper", "http", "http_body_util", "tower"],
@@ -215,9 +169,24 @@ pub(crate) const PARTS: [Part; 4] = [
                 rule: "only pages writes pages and names status codes",
             },
             Keeper {
+                crates: &["deskgate_tools"],
+                rooms: &["lib", "executor", "services", "local"],
+                rule: "only the executor runs tools, services tries them, and local compares a call's plan with the disk",
+            },
+            Keeper {
+                crates: &["deskgate_assistant"],
+                rooms: &["lib", "executor", "services", "local", "health", "cli"],
+                rule: "models are asked by the executor and by checks; others know which providers and servers there are",
+            },
+            Keeper {
+                crates: &["deskgate_secrets"],
+                rooms: &["lib", "account", "link", "local"],
+                rule: "other people's keys are opened by whoever uses them, and moved by local",
+            },
+            Keeper {
                 crates: &["deskgate_program::crash"],
-                rooms: &["store", "link"],
-                rule: "store and link have points at which the fault harness lets the agent die",
+                rooms: &["link"],
+                rule: "of the agent, link has points at which the fault harness lets it die",
             },
             Keeper {
                 crates: &["deskgate_gateway::tunnel"],
@@ -234,22 +203,22 @@ pub(crate) const PARTS: [Part; 4] = [
                     "deskgate_program::duration",
                 ],
                 rooms: &["lib", "main", "cli"],
-                rule: "both command lines share exit codes and output",
+                rule: "how commands ask, print and end is the command line's",
             },
             Keeper {
                 crates: &["deskgate_program::socket"],
                 rooms: &["lib", "local", "cli"],
-                rule: "both daemons share the private socket",
+                rule: "the private socket is local's, and the command line's that asks on it",
             },
             Keeper {
                 crates: &["deskgate_program::support", "deskgate_program::redaction"],
                 rooms: &["lib", "health"],
-                rule: "both halves write the same kind of bundle, and nothing in it that could be a secret",
+                rule: "only health writes bundles, and nothing in them that could be a secret",
             },
             Keeper {
                 crates: &["deskgate_program::token"],
                 rooms: &["lib", "local"],
-                rule: "both halves keep the control token in the same kind of file",
+                rule: "the control token's file is local's",
             },
             Keeper {
                 crates: &["deskgate_gateway"],
@@ -257,6 +226,47 @@ pub(crate) const PARTS: [Part; 4] = [
                 rule: "the gateway is a byte stream to everyone but lib, which starts the built-in one",
             },
         ],
+    },
+    // The agent's lower floors are crates of their own: the compiler keeps the walls between them.
+    Part { folder: "device-agent/definition", own_crate: "deskgate_definition", rooms: &[], keepers: &[] },
+    Part {
+        folder: "device-agent/secrets",
+        own_crate: "deskgate_secrets",
+        rooms: &[],
+        keepers: &[Keeper { crates: &["zbus"], rooms: &["keyring"], rule: "only the keyring is asked over D-Bus" }],
+    },
+    Part { folder: "device-agent/store", own_crate: "deskgate_store", rooms: &[], keepers: &[] },
+    Part {
+        folder: "device-agent/tools",
+        own_crate: "deskgate_tools",
+        rooms: &[
+            ("toolbox", &["bash", "edit", "engine", "glob", "grep", "read", "sandbox", "skill", "write"]),
+            ("bash", &["blocking", "sandbox"]),
+            ("edit", &["engine", "writer"]),
+            ("glob", &["blocking", "engine", "reader"]),
+            ("grep", &["blocking", "engine", "reader"]),
+            ("read", &["blocking", "engine", "reader"]),
+            ("skill", &["blocking"]),
+            ("write", &["engine", "writer"]),
+            ("reader", &["engine"]),
+            ("writer", &["blocking", "engine"]),
+            ("blocking", &["engine"]),
+            ("sandbox", &["engine"]),
+            ("engine", &[]),
+            ("tests", &["engine", "toolbox"]),
+        ],
+        keepers: &[Keeper {
+            crates: &["seccompiler", "libc"],
+            // And the tests, which take system calls away.
+            rooms: &["sandbox", "tests"],
+            rule: "only the sandbox of commands speaks of system calls by their numbers",
+        }],
+    },
+    Part {
+        folder: "device-agent/assistant",
+        own_crate: "deskgate_assistant",
+        rooms: &[],
+        keepers: &[Keeper { crates: &["rmcp"], rooms: &["mcp"], rule: "only mcp names the protocol's SDK" }],
     },
     Part { folder: "protocol", own_crate: "deskgate_protocol", rooms: &[], keepers: &[] },
     // What both programs are made with. It knows the protocol and neither half.
@@ -300,9 +310,9 @@ pub(crate) const PURE: [Pure; 2] = [
     },
     Pure {
         files: "device-agent/src/executor/turn",
-        crates: &["deskgate_protocol", "serde", "serde_json"],
         // Of these the values that are asked for and answered, nothing that runs.
-        modules: &["executor::turn", "executor::outcome", "assistant", "tools", "services::approvals"],
+        crates: &["deskgate_assistant", "deskgate_definition", "deskgate_protocol", "serde", "serde_json"],
+        modules: &["executor::turn", "executor::outcome"],
         rule: "turn decides and touches nothing: drive performs what it decided",
     },
 ];

@@ -11,17 +11,17 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use deskgate_definition::{Approvals, Definition, Limits, Network, Provider, Report, Service};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{DeviceEvent, DeviceFrame, GatewayFrame, InFlight, Offer, Policy, Welcome};
 use deskgate_protocol::ids::{ApplicationId, DeviceId, DraftId, EndpointId, RunId};
 use deskgate_protocol::run::{Effects, FinishReason, Input, Outcome, RunResult, Usage};
+use deskgate_store::services::Freeze;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::services::{Approvals, Definition, Limits, Network, Provider, Report, Service};
-use crate::store::services::Freeze;
 
 /// Nothing here takes this long; a test that waits so long has failed.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -3,11 +3,11 @@
 use deskgate_protocol::control::{InFlightStatus, ManagementResult, RefuseCode, RevokeCode};
 use deskgate_protocol::management::{GetAccess, ManagementError, ManagementErrorCode, ManagementRequest};
 use deskgate_protocol::run::RunErrorCode;
+use deskgate_store::journal::reconcile::Finding;
 use serde_json::json;
 
 use super::*;
 use crate::services::Gateway;
-use crate::store::journal::reconcile::Finding;
 
 #[tokio::test]
 async fn a_run_goes_from_offer_to_acknowledged_finish_with_dense_event_numbers() {

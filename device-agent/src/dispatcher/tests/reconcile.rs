@@ -5,13 +5,13 @@ use deskgate_protocol::control::{ApprovalResolution, InFlightStatus, Order, Refu
 use deskgate_protocol::ids::OperationId;
 use deskgate_protocol::operation::OutcomeCode;
 use deskgate_protocol::run::{RunError, RunErrorCode};
+use deskgate_store::approvals::{ApprovalState, Decided, Decision};
+use deskgate_store::journal::CUT_OFFS;
+use deskgate_store::journal::reconcile::Finding;
+use deskgate_store::ledger::{Asking, By, Plan, PlannedCall, Shown};
 use serde_json::json;
 
 use super::*;
-use crate::store::approvals::{ApprovalState, Decided, Decision};
-use crate::store::journal::CUT_OFFS;
-use crate::store::journal::reconcile::Finding;
-use crate::store::ledger::{Asking, By, Plan, PlannedCall, Shown};
 
 fn call(n: u32) -> PlannedCall {
     let shown = Shown::Change { before: None, after: Sha256Digest::of(b"new"), diff: "+new".to_owned() };
@@ -24,7 +24,7 @@ fn call(n: u32) -> PlannedCall {
 pub(super) async fn work(
     what: &str,
     attempt: u32,
-    journal: &store::Ledger,
+    journal: &deskgate_store::Ledger,
     leaving: CancellationToken,
     reports: &mpsc::Sender<Progress>,
     mut gate: watch::Receiver<bool>,

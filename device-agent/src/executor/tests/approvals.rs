@@ -2,17 +2,16 @@
 
 use std::path::PathBuf;
 
+use deskgate_assistant::{Message, ModelEvent, ModelRequest, StopReason, ToolCall};
+use deskgate_definition::approvals::OnDenial;
+use deskgate_definition::tool::{Plan, Shown, Tool, ToolOutput, ToolResult, ToolSpec};
 use deskgate_protocol::control::ApprovalResolution;
-use futures_util::FutureExt;
-use futures_util::StreamExt;
+use deskgate_store::approvals::{Approval, ApprovalState, Decided, Decision};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
+use futures_util::{FutureExt, StreamExt};
 
 use super::*;
-use crate::assistant::{Message, ModelEvent, ModelRequest, StopReason, ToolCall};
-use crate::services::approvals::OnDenial;
-use crate::store::approvals::{Approval, ApprovalState, Decided, Decision};
-use crate::tools::{Plan, Shown, Tool, ToolOutput, ToolResult, ToolSpec};
 
 /// Writes a file, and plans it as Write does: also with a difference that never looks the same, as a large one may. Of the
 /// text `lost` nobody knows whether it was written, as with a tool of another server.

@@ -6,6 +6,8 @@ mod trouble;
 use std::path::Path;
 use std::time::Duration;
 
+use deskgate_assistant::mcp::connections::Connections;
+use deskgate_definition::{Approvals, Limits, Network, Provider, Skill, ToolName};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{ToolKind, ToolStatus};
 use deskgate_protocol::run::{FinishReason, Input};
@@ -14,8 +16,6 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::mcp::connections::Connections;
-use crate::services::{Approvals, Limits, Network, Provider, Skill, ToolName};
 
 /// As with a device on which no model provider was configured.
 async fn execute(job: Job, reports: mpsc::Sender<Progress>, stop: CancellationToken) -> Outcome {

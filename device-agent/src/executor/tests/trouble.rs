@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc as std_mpsc;
 
+use deskgate_assistant::{Message, ModelEvent, ModelRequest, StopReason, ToolCall};
+use deskgate_definition::approvals::{Action, Rule};
+use deskgate_definition::tool::{Tool, ToolOutput, ToolResult, ToolSpec};
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 
 use super::*;
-use crate::assistant::{Message, ModelEvent, ModelRequest, StopReason, ToolCall};
-use crate::services::approvals::{Action, Rule};
-use crate::tools::{Tool, ToolOutput, ToolResult, ToolSpec};
 
 #[tokio::test]
 async fn a_stop_ends_a_huge_grep_at_once() {
@@ -233,7 +233,7 @@ async fn a_stop_gets_through_a_full_channel_and_what_was_only_planned_never_begi
 async fn dropping_a_run_ends_its_tool() {
     let (sender, receiver) = std_mpsc::channel();
     let stop = CancellationToken::new();
-    let work = crate::tools::on_blocking_thread(ToolName::Read, json!({}), &stop, move |_: Value, stop| {
+    let work = deskgate_tools::blocking::on_blocking_thread(ToolName::Read, json!({}), &stop, move |_: Value, stop| {
         sender.send(()).expect("the test listens");
         while !stop.is_cancelled() {
             std::thread::yield_now();

@@ -14,6 +14,9 @@
 
 use std::collections::VecDeque;
 
+use deskgate_assistant::{Message, ToolAnswer, ToolCall};
+use deskgate_definition::approvals::{OnDenial, Scope, Verdict};
+use deskgate_definition::tool::{Plan, PlannedCall, Shown, ToolFailure, ToolOutput, ToolResult};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{ApprovalResolution, DeviceEvent, ToolKind, ToolStatus};
 use deskgate_protocol::ids::ApprovalId;
@@ -21,9 +24,6 @@ use deskgate_protocol::run::{Effects, RunErrorCode};
 use serde_json::Value;
 
 use super::{Answer, Basis, Effect, Event, Request, State, Turn};
-use crate::assistant::{Message, ToolAnswer, ToolCall};
-use crate::services::approvals::{OnDenial, Scope, Verdict};
-use crate::tools::{Plan, PlannedCall, Shown, ToolFailure, ToolOutput, ToolResult};
 
 /// What the model is told of a call that a rule denies.
 const BY_RULE: &str = "The owner's rules for this service do not allow this call. Go on without it.";

@@ -7,10 +7,9 @@
 
 use std::ops::Range;
 
+use deskgate_assistant::{Message, TokenUsage};
+use deskgate_definition::tool::ToolSpec;
 use deskgate_protocol::control::ToolKind;
-
-use crate::assistant::{Message, TokenUsage};
-use crate::tools::ToolSpec;
 
 /// Bytes that stand for one token where nobody counted. Texts in Latin letters have about so many.
 const BYTES_OF_A_TOKEN: usize = 4;

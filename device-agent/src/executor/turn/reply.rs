@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use deskgate_assistant::{ErrorKind, Message, ModelError, ModelEvent, StopReason, TokenUsage, ToolCall};
 use deskgate_protocol::control::{DeviceEvent, MessageDelta};
 use deskgate_protocol::run::{FinishReason, RunErrorCode};
 
 use super::calls::Work;
 use super::{Effect, State, Turn, WRITTEN_OUT, context};
-use crate::assistant::{ErrorKind, Message, ModelError, ModelEvent, StopReason, TokenUsage, ToolCall};
 use crate::executor::outcome;
 
 /// Bytes of a message that are reported; the protocol's own limit.

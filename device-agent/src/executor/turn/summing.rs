@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 
+use deskgate_assistant::{Message, ModelError, ModelEvent, ModelRequest, StopReason};
 use deskgate_protocol::control::DeviceEvent;
 
 use super::context::Part;
 use super::reply::{self, Reply};
 use super::{Effect, State, Turn, outcome};
-use crate::assistant::{Message, ModelError, ModelEvent, ModelRequest, StopReason};
 
 /// What the model is told that sums up.
 const TASK: &str = "You sum up a part of a conversation between a business application and an assistant, so that the assistant \
@@ -151,7 +151,7 @@ fn told(message: &Message, most: usize) -> Vec<String> {
             said.into_iter().chain(calls).collect()
         }
         Message::ToolResults(answers) => {
-            let line = |answer: &crate::assistant::ToolAnswer| {
+            let line = |answer: &deskgate_assistant::ToolAnswer| {
                 let failed = if answer.is_error { " (an error)" } else { "" };
                 format!("Result{failed}: {}", short(&answer.text, detail))
             };

@@ -2,6 +2,9 @@
 
 mod tokens;
 
+use deskgate_assistant::{ErrorKind, ModelError, ModelEvent, StopReason, TokenUsage, ToolAnswer, ToolCall};
+use deskgate_definition::approvals::{Action, Approvals, Rule};
+use deskgate_definition::tool::{Plan, PlannedCall, Shown, ToolFailure, ToolOutput};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::control::DeviceEvent;
 use deskgate_protocol::run::{FinishReason, RunError};
@@ -10,9 +13,6 @@ use serde_json::json;
 
 use super::reply::{ATTEMPTS, CALLS_LIMIT, MESSAGE_LIMIT};
 use super::*;
-use crate::assistant::{ErrorKind, ModelError, ModelEvent, StopReason, TokenUsage, ToolAnswer, ToolCall};
-use crate::services::approvals::{Action, Approvals, Rule};
-use crate::tools::{Plan, PlannedCall, Shown, ToolFailure, ToolOutput};
 
 mod approvals;
 

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
+use deskgate_assistant::{ModelEvent, ModelRequest};
+use deskgate_definition::tool::{Plan, PlannedCall, ToolOutput, ToolResult};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::control::{DeviceEvent, MessageDelta};
 use deskgate_protocol::ids::ApprovalId;
 use deskgate_protocol::run::Outcome;
 use serde_json::Value;
-
-use crate::assistant::{ModelEvent, ModelRequest};
-use crate::tools::{Plan, PlannedCall, ToolOutput, ToolResult};
 
 /// What happened.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use deskgate::store::Store;
+use deskgate_store::Store;
 use serde_json::{Value, json};
 
 use crate::process::Process;

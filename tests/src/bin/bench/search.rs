@@ -5,15 +5,14 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::Context;
-use deskgate::services::{Network, ToolName};
-use deskgate::tools::Toolbox;
-use deskgate::tools::workspace::Ground;
+use deskgate_definition::{Network, ToolName};
+use deskgate_tools::Toolbox;
+use deskgate_tools::engine::workspace::Ground;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::Bench;
 use crate::report::{Report, median};
-use crate::site;
+use crate::{Bench, site};
 
 /// Files in one folder of the tree.
 const IN_FOLDER: usize = 100;

@@ -1,9 +1,9 @@
 //! Calls that people decide about: what runs, what does not, and what no sequence of events lets through.
 
+use deskgate_definition::approvals::OnDenial;
 use deskgate_protocol::control::ApprovalResolution;
 
 use super::*;
-use crate::services::approvals::OnDenial;
 
 /// Everything that writes asks; nothing in `keys` is touched.
 fn held(on_denial: OnDenial) -> Turn {

@@ -1,0 +1,226 @@
+//! Anthropic's Messages API, streaming (version 2023-06-01).
+
+use deskgate_secrets::Secret;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::remote::{self, Complaint, Dialect, senseless};
+use super::{Message, ModelError, ModelEvent, ModelRequest, StopReason, TokenUsage, ToolCall, pieces, sse};
+
+/// The API asks for a limit, and refuses one that the model cannot keep; every model that is offered today can
+/// keep this one.
+const MAX_TOKENS: u64 = 8192;
+
+/// The state of one answer.
+#[derive(Debug, Default)]
+pub(super) struct Anthropic {
+    usage: TokenUsage,
+    calls: pieces::Calls,
+    stop: Option<StopReason>,
+}
+
+impl Dialect for Anthropic {
+    const PATH: &'static str = "/v1/messages";
+
+    fn headers(key: Option<&Secret>) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(HeaderName::from_static("anthropic-version"), HeaderValue::from_static("2023-06-01"));
+        if let Some(key) = key.and_then(remote::header) {
+            headers.insert(HeaderName::from_static("x-api-key"), key);
+        }
+        headers
+    }
+
+    fn body(model: &str, request: &ModelRequest) -> Value {
+        let tools: Vec<_> = request
+            .tools
+            .iter()
+            .map(|tool| json!({ "name": tool.name, "description": tool.description, "input_schema": tool.parameters }))
+            .collect();
+        let messages: Vec<_> = request.messages.iter().map(message).collect();
+        let mut body = json!({
+            "model": model,
+            "max_tokens": request.max_output_tokens.map_or(MAX_TOKENS, |most| most.min(MAX_TOKENS)),
+            "system": *request.system,
+            "messages": messages,
+            "stream": true,
+        });
+        if !tools.is_empty() {
+            body["tools"] = tools.into();
+        }
+        body
+    }
+
+    fn on(&mut self, event: &sse::Event) -> Result<Vec<ModelEvent>, ModelError> {
+        match serde_json::from_str(&event.data).map_err(|_| senseless())? {
+            Said::MessageStart { message } => {
+                self.usage = message.usage.tokens();
+                // Of a call that is stopped nothing else is ever said. What was written by then is in the text.
+                return Ok(vec![ModelEvent::Usage(TokenUsage { output_tokens: 0, ..self.usage })]);
+            }
+            Said::ContentBlockStart { index, content_block: Block::ToolUse { id, name } } => {
+                self.calls.begin(index, id, name)?;
+            }
+            Said::ContentBlockStart { content_block: Block::Text { text }, .. } if !text.is_empty() => {
+                return Ok(vec![ModelEvent::TextDelta(text)]);
+            }
+            Said::ContentBlockDelta { delta: Delta::Text { text }, .. } => {
+                return Ok(vec![ModelEvent::TextDelta(text)]);
+            }
+            Said::ContentBlockDelta { index, delta: Delta::InputJson { partial_json } } => {
+                self.calls.go_on(index, &partial_json)?;
+            }
+            Said::ContentBlockStop { index } => self.calls.end(index),
+            Said::MessageDelta { delta, usage } => {
+                self.usage.output_tokens = usage.output_tokens.unwrap_or(self.usage.output_tokens);
+                self.stop = delta.stop_reason.as_deref().map(stop_reason).or(self.stop);
+            }
+            Said::MessageStop => {
+                let reason = self.stop.ok_or_else(senseless)?;
+                let calls = self.calls.take_ended().into_iter().map(ModelEvent::ToolCall);
+                let ends = [ModelEvent::Usage(self.usage), ModelEvent::End(reason)];
+                return Ok(calls.chain(ends).collect());
+            }
+            Said::Error(complaint) => return Err(complaint.meaning().unwrap_or_else(senseless)),
+            Said::ContentBlockStart { .. } | Said::ContentBlockDelta { .. } | Said::Other => {}
+        }
+        Ok(Vec::new())
+    }
+}
+
+fn stop_reason(word: &str) -> StopReason {
+    match word {
+        "max_tokens" | "model_context_window_exceeded" => StopReason::Length,
+        "refusal" => StopReason::Refused,
+        _ => StopReason::Completed,
+    }
+}
+
+fn message(message: &Message) -> Value {
+    match message {
+        Message::User { text, details } => {
+            let blocks = [Some(text), details.as_ref()].into_iter().flatten().filter_map(|text| text_block(text));
+            json!({ "role": "user", "content": something(blocks.collect()) })
+        }
+        Message::Assistant { text, tool_calls } => {
+            let calls = tool_calls.iter().map(|ToolCall { id, name, arguments }| {
+                json!({ "type": "tool_use", "id": id, "name": name, "input": input(arguments) })
+            });
+            json!({ "role": "assistant", "content": something(text_block(text).into_iter().chain(calls).collect()) })
+        }
+        Message::ToolResults(answers) => {
+            let blocks: Vec<_> = answers
+                .iter()
+                .map(|answer| {
+                    json!({
+                        "type": "tool_result", "tool_use_id": answer.call_id,
+                        "content": answer.text, "is_error": answer.is_error,
+                    })
+                })
+                .collect();
+            json!({ "role": "user", "content": blocks })
+        }
+    }
+}
+
+/// The API takes no text of white space alone.
+fn text_block(text: &str) -> Option<Value> {
+    (!text.trim().is_empty()).then(|| json!({ "type": "text", "text": text }))
+}
+
+/// Nor a message without any block.
+fn something(blocks: Vec<Value>) -> Vec<Value> {
+    if blocks.is_empty() { vec![json!({ "type": "text", "text": "(nothing)" })] } else { blocks }
+}
+
+/// Arguments that were no JSON object are shown to the model as what they were, in one.
+fn input(arguments: &Value) -> Value {
+    if arguments.is_object() { arguments.clone() } else { json!({ "malformed": arguments }) }
+}
+
+/// The events of the stream. Ones that are added later mean nothing here.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Said {
+    MessageStart {
+        message: Begun,
+    },
+    ContentBlockStart {
+        index: u64,
+        content_block: Block,
+    },
+    ContentBlockDelta {
+        index: u64,
+        delta: Delta,
+    },
+    ContentBlockStop {
+        index: u64,
+    },
+    MessageDelta {
+        delta: End,
+        #[serde(default)]
+        usage: Counted,
+    },
+    MessageStop,
+    Error(Complaint),
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Debug, Deserialize)]
+struct Begun {
+    #[serde(default)]
+    usage: Counted,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Block {
+    Text {
+        #[serde(default)]
+        text: String,
+    },
+    ToolUse {
+        id: String,
+        name: String,
+    },
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type")]
+enum Delta {
+    #[serde(rename = "text_delta")]
+    Text { text: String },
+    #[serde(rename = "input_json_delta")]
+    InputJson { partial_json: String },
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Debug, Deserialize)]
+struct End {
+    stop_reason: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Counted {
+    input_tokens: Option<u64>,
+    cache_creation_input_tokens: Option<u64>,
+    cache_read_input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+}
+
+impl Counted {
+    /// What was read from a cache, or for one, was read by the model too.
+    fn tokens(&self) -> TokenUsage {
+        let read = [self.input_tokens, self.cache_creation_input_tokens, self.cache_read_input_tokens];
+        TokenUsage {
+            input_tokens: read.into_iter().flatten().sum(),
+            output_tokens: self.output_tokens.unwrap_or_default(),
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! The MCP servers that the desktop user configured: where, and with which key.
+//!
+//! One private file for each, as for model providers, so that a key is never beside another address than the one it was
+//! given for. A service names a server and its address; the key never enters a definition.
+
+use std::path::PathBuf;
+
+use deskgate_definition::mcp_server::{McpServerError, check_name, check_url};
+use deskgate_definition::{KeyPlace, McpServer, TAKEN_NAME};
+pub use deskgate_secrets::KeyChange;
+use deskgate_secrets::keyring::Entry;
+use deskgate_secrets::{Cabinet, FileError, Holds, Kept, Secret, SecretError, Wanted};
+use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use serde::{Deserialize, Serialize};
+
+/// A server as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Configured {
+    /// What services name it by; a part of its tools' names.
+    pub name: String,
+    /// Where.
+    pub url: String,
+    /// The header that its key travels in; absent when it has none.
+    pub header: Option<String>,
+    /// Where that key is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_place: Option<KeyPlace>,
+}
+
+impl Configured {
+    /// The server as a definition names it. One that the definition has already keeps its list of tools.
+    pub fn in_definition(&self, now: &[McpServer]) -> McpServer {
+        let same = now.iter().find(|server| server.name == self.name && server.url == self.url);
+        let new = || McpServer { name: self.name.clone(), url: self.url.clone(), tools_sha256: None };
+        same.cloned().unwrap_or_else(new)
+    }
+}
+
+/// What stands in the file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    url: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<Key>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Key {
+    header: String,
+    value: Kept,
+}
+
+impl Holds for Written {
+    fn key(&self) -> Option<&Kept> {
+        self.key.as_ref().map(|key| &key.value)
+    }
+
+    fn key_mut(&mut self) -> Option<&mut Kept> {
+        self.key.as_mut().map(|key| &mut key.value)
+    }
+}
+
+/// A change of a server, or a new one.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// Where; `None` keeps it.
+    pub url: Option<String>,
+    /// The header that a new key travels in; `None` is `Authorization`, behind the word `Bearer`.
+    pub header: Option<String>,
+    /// What happens to its key.
+    pub key: KeyChange,
+    /// Where its key is kept; `None` leaves it where it is, and puts a first one where keys are wanted.
+    pub key_place: Option<KeyPlace>,
+}
+
+/// Why a server's connection cannot be used or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectionError {
+    /// Its name or its address.
+    #[error(transparent)]
+    Server(#[from] McpServerError),
+    /// Its name is an address of the management pages.
+    #[error("an MCP server's name cannot be {TAKEN_NAME:?}: that is the address of the page for a new one")]
+    TakenName,
+    /// A new one needs an address.
+    #[error("a new MCP server needs its address: --url https://…")]
+    UrlMissing,
+    /// Its header.
+    #[error("{0:?} cannot be the header of a key: {1}")]
+    Header(String, &'static str),
+    /// The saved key was given for another place.
+    #[error("the saved key was given for {0}; give the new place's key with --key-file, or --no-key")]
+    KeyOfAnotherPlace(String),
+    /// There is none.
+    #[error("there is no MCP server {0:?} on this device; see: deskgate mcp list")]
+    Unknown(String),
+    /// The service was published with another address.
+    #[error(
+        "{name} is at {saved} now, and the service was saved with another address. Take it over: deskgate service edit \
+         SERVICE --mcp {name}"
+    )]
+    Moved {
+        /// Which.
+        name: String,
+        /// Where it is now.
+        saved: String,
+    },
+    /// Its file says something else.
+    #[error("{0} is damaged; set the server anew, with its key")]
+    Damaged(PathBuf),
+    /// Its key, or its file.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+}
+
+/// What a session needs.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) url: String,
+    /// Marked as sensitive.
+    pub(super) header: Option<(HeaderName, HeaderValue)>,
+}
+
+impl From<FileError> for ConnectionError {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::Unknown(name) => Self::Unknown(name),
+            FileError::Damaged(path) => Self::Damaged(path),
+            FileError::Secret(error) => Self::Secret(error),
+        }
+    }
+}
+
+/// The MCP servers of this device. Every call does file work and may block. Clones share their lock.
+#[derive(Clone, Debug)]
+pub struct Connections(Cabinet<Written>);
+
+impl Connections {
+    /// The servers in a folder, which is made when it is first needed.
+    pub fn new(folder: PathBuf) -> Self {
+        Self(Cabinet::new(folder, |name| check_name(name).is_ok()))
+    }
+
+    /// The same, with keys where they are wanted.
+    pub fn with(self, wanted: Wanted) -> Self {
+        Self(self.0.with(wanted))
+    }
+
+    /// Moves every key to where keys are wanted.
+    pub fn move_keys(&self) -> Result<(), ConnectionError> {
+        Ok(self.0.move_keys()?)
+    }
+
+    /// Where in the keyring keys of them are.
+    pub fn entries(&self) -> Vec<Entry> {
+        self.0.entries()
+    }
+
+    /// All, by name.
+    pub fn list(&self) -> Result<Vec<Configured>, ConnectionError> {
+        Ok(self.0.all()?.iter().map(|(name, written)| shown(name, written)).collect())
+    }
+
+    /// Adds a server or changes it; what is not said stays. A saved key never moves to another place.
+    pub fn set(&self, name: &str, change: Change) -> Result<Configured, ConnectionError> {
+        check_name(name)?;
+        if name == TAKEN_NAME {
+            return Err(ConnectionError::TakenName);
+        }
+        let written = self.0.change(name, change.url.is_some(), change.key_place, |saved| change.of(saved))?;
+        Ok(shown(name, &written))
+    }
+
+    /// Removes a server and its key. Services that name it cannot run any more.
+    pub fn remove(&self, name: &str) -> Result<(), ConnectionError> {
+        Ok(self.0.remove(name)?)
+    }
+
+    pub(super) fn open(&self, name: &str) -> Result<Connection, ConnectionError> {
+        let (Written { url, key }, value) = self.0.open(name)?;
+        let (Some(Key { header, .. }), Some(value)) = (key, value) else { return Ok(Connection { url, header: None }) };
+        match (HeaderName::try_from(header), HeaderValue::try_from(value.as_str())) {
+            (Ok(header), Ok(mut value)) => {
+                value.set_sensitive(true);
+                Ok(Connection { url, header: Some((header, value)) })
+            }
+            _ => Err(ConnectionError::Damaged(self.0.file(name)?)),
+        }
+    }
+}
+
+impl Change {
+    /// What is in force after it.
+    fn of(self, saved: Option<Written>) -> Result<Written, ConnectionError> {
+        let (place, key) = saved.map(|Written { url, key }| (url, key)).unzip();
+        let url = self.url.as_deref().or(place.as_deref()).ok_or(ConnectionError::UrlMissing)?;
+        let url = check_url(url)?;
+        let moved = place.filter(|at| *at != url).map(ConnectionError::KeyOfAnotherPlace);
+        let key = self.key.of(key.flatten(), moved, |key| Key::new(self.header, &key))?;
+        Ok(Written { url, key })
+    }
+}
+
+impl Key {
+    fn new(header: Option<String>, key: &Secret) -> Result<Self, ConnectionError> {
+        let Some(header) = header else {
+            let value = Kept::new(format!("Bearer {}", key.reveal()));
+            return Ok(Self { header: AUTHORIZATION.to_string(), value });
+        };
+        let wrong = |why| ConnectionError::Header(header.chars().take(100).collect(), why);
+        let name: HeaderName = header.parse().map_err(|_| wrong("it is no name of a header"))?;
+        if TAKEN.contains(&name.as_str()) || name.as_str().starts_with("mcp-") {
+            return Err(wrong("the protocol uses it itself"));
+        }
+        Ok(Self { header: name.to_string(), value: Kept::new(key.reveal()) })
+    }
+}
+
+/// Headers that a request has for reasons of its own.
+const TAKEN: [&str; 8] =
+    ["accept", "connection", "content-length", "content-type", "host", "last-event-id", "transfer-encoding", "upgrade"];
+
+fn shown(name: &str, written: &Written) -> Configured {
+    Configured {
+        name: name.to_owned(),
+        url: written.url.clone(),
+        header: written.key.as_ref().map(|key| key.header.clone()),
+        key_place: written.key().map(Kept::place),
+    }
+}
+
+/// Whether an address is on this computer.
+pub(super) fn is_here(url: &str) -> bool {
+    let url = reqwest::Url::parse(url);
+    url.is_ok_and(|url| matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(url: Option<&str>, key: KeyChange) -> Change {
+        Change { url: url.map(str::to_owned), header: None, key, key_place: None }
+    }
+
+    fn key() -> KeyChange {
+        KeyChange::Replace(Secret::new("key-canary").expect("a key"))
+    }
+
+    fn key_in(header: &str) -> Change {
+        Change { header: Some(header.to_owned()), ..change(None, key()) }
+    }
+
+    #[test]
+    fn a_server_is_kept_and_its_key_never_moves_to_another_place() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let servers = Connections::new(folder.path().join("mcp"));
+        assert_eq!(servers.list().expect("no folder is no server"), []);
+        assert!(matches!(servers.set("crm", change(None, key())), Err(ConnectionError::UrlMissing)));
+        let place = "https://tools.example.com/mcp";
+        let set = servers.set("crm", change(Some(place), key())).expect("saved");
+        assert_eq!((set.url.as_str(), set.header.as_deref()), (place, Some("authorization")));
+        let opened = servers.open("crm").expect("whole");
+        assert!(!format!("{opened:?}").contains("canary"), "{opened:?}");
+        let (_, value) = opened.header.expect("a key");
+        assert_eq!(value.as_bytes(), b"Bearer key-canary");
+        let moved = servers.set("crm", change(Some("https://other.example.com/mcp"), KeyChange::Keep));
+        let error = moved.expect_err("the key belongs to the old place").to_string();
+        assert!(error.contains("--key-file") && !error.contains("canary"), "{error}");
+        let other = servers.set("crm", key_in("X-Api-Key")).expect("another header");
+        assert_eq!(servers.list().expect("listed"), [other]);
+        assert_eq!(servers.set("crm", change(None, KeyChange::Forget)).expect("changed").header, None);
+        servers.remove("crm").expect("removed");
+        assert!(matches!(servers.open("crm"), Err(ConnectionError::Unknown(_))));
+    }
+
+    #[test]
+    fn only_https_is_an_address_also_on_this_computer() {
+        for (text, part) in [
+            ("http://tools.example.com/mcp", "https"),
+            ("http://127.0.0.1:8000/mcp", "https"),
+            ("http://localhost/mcp", "https"),
+            ("file:///bin/sh", "https"),
+            ("npx some-server", "URL"),
+            ("https://me:canary@tools.example.com", "given apart"),
+            ("https://tools.example.com/mcp?key=canary", "given apart"),
+        ] {
+            let error = check_url(text).expect_err(text).to_string();
+            assert!(error.contains(part) && !error.contains("canary"), "{text}: {error}");
+        }
+        for text in ["https://127.0.0.1:8443/mcp", "https://nas.local/mcp", "https://[fd00::1]/mcp"] {
+            assert!(check_url(text).is_ok(), "the owner's own network is not shut out: {text}");
+        }
+        assert!(is_here("https://localhost:8443/mcp") && is_here("https://[::1]/"));
+        assert!(!is_here("https://localhost.example.com/mcp") && !is_here("https://nas.local/mcp"));
+    }
+
+    #[test]
+    fn a_name_is_short_and_a_header_never_one_of_the_protocols_own() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let servers = Connections::new(folder.path().to_owned());
+        for name in ["", "a_b", &"x".repeat(25)] {
+            assert!(servers.set(name, change(Some("https://x.example"), KeyChange::Keep)).is_err(), "{name}");
+        }
+        for header in ["Host", "Mcp-Session-Id", "content-type", "two words", ""] {
+            let url = Some("https://x.example".to_owned());
+            let set = servers.set("crm", Change { url, ..key_in(header) });
+            assert!(matches!(set, Err(ConnectionError::Header(..))), "{header}");
+        }
+    }
+}

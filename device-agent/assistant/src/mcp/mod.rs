@@ -1,0 +1,133 @@
+//! Tools on other servers, over the Model Context Protocol (streamable HTTP) and HTTPS.
+//!
+//! | file | part |
+//! |---|---|
+//! | `connections` | the servers that the desktop user configured, and the keys that open them |
+//! | `listing` | a server's list of tools: bounded, named for a model, pinned by its digest |
+//! | `session` | one session with one server; the only file that names the protocol's SDK |
+//! | `trouble` | what went wrong, in words that say whether the call may have happened |
+//! | `tool` | one tool of a server, as the executor calls it |
+//! | `project` | servers that a project's own files name, and why they are not used |
+//!
+//! Trust: what a server says of itself, its tools and their results is content from outside. It decides nothing: every
+//! tool counts as one that writes, whatever its annotations hint. The list of tools that the owner published is pinned;
+//! another list is another service. Nothing is ever sent twice: a call whose answer was lost may have happened, and the
+//! model is told so. The owner's own network is not shut out: a server there is a normal case.
+
+pub mod connections;
+mod listing;
+pub mod project;
+mod session;
+#[cfg(test)]
+mod tests;
+mod tool;
+mod trouble;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use deskgate_definition::McpServer;
+use deskgate_definition::tool::Tool;
+use futures_util::future::try_join_all;
+
+use connections::{ConnectionError, Connections};
+pub use listing::{ListError, Listed, Listing};
+use session::Session;
+pub use trouble::OpenError;
+
+/// The most servers of a service.
+pub const SERVERS: usize = 8;
+
+/// What is needed to reach servers. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Servers {
+    /// Which there are.
+    pub connections: Connections,
+    clients: Arc<Clients>,
+    patience: Patience,
+}
+
+/// The clients that all sessions share. Each is made when it is first needed: that reads the certificates that this
+/// computer trusts.
+#[derive(Debug, Default)]
+struct Clients {
+    /// For what is on this computer, which no proxy is asked for.
+    here: OnceLock<reqwest::Client>,
+    elsewhere: OnceLock<reqwest::Client>,
+}
+
+/// How long a server may take.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    /// Until its session is open and its tools are listed.
+    opening: Duration,
+    /// For one call.
+    call: Duration,
+}
+
+const PATIENCE: Patience = Patience { opening: Duration::from_secs(30), call: Duration::from_secs(120) };
+
+/// Why a run cannot have the tools of a server.
+#[derive(Debug, thiserror::Error)]
+pub enum Unavailable {
+    /// It could not be opened.
+    #[error("the MCP server {server}: {error}")]
+    Open {
+        /// Which, by its name.
+        server: String,
+        /// Why.
+        error: OpenError,
+    },
+    /// It offers other tools than those that were published.
+    #[error(
+        "the MCP server {server} offers other tools than those that were published. See what has changed, and take it \
+         over: deskgate mcp accept {server}; then check and publish again"
+    )]
+    Changed {
+        /// Which, by its name.
+        server: String,
+    },
+}
+
+impl Servers {
+    /// The servers of this device.
+    pub fn new(connections: Connections) -> Self {
+        Self { connections, clients: Arc::default(), patience: PATIENCE }
+    }
+
+    /// The tools of all servers, for one run: each has the list that was pinned.
+    pub async fn open(&self, servers: &[McpServer]) -> Result<Vec<Box<dyn Tool>>, Unavailable> {
+        let opened = try_join_all(servers.iter().map(|server| self.open_pinned(server))).await?;
+        Ok(opened.into_iter().flatten().collect())
+    }
+
+    async fn open_pinned(&self, server: &McpServer) -> Result<Vec<Box<dyn Tool>>, Unavailable> {
+        let (session, listing) =
+            self.open_one(server).await.map_err(|error| Unavailable::Open { server: server.name.clone(), error })?;
+        if server.tools_sha256 != Some(listing.digest()) {
+            return Err(Unavailable::Changed { server: server.name.clone() });
+        }
+        let session = Arc::new(session);
+        let tool = |listed| -> Box<dyn Tool> { Box::new(tool::Remote::new(Arc::clone(&session), listed)) };
+        Ok(listing.into_tools(&server.name).map(tool).collect())
+    }
+
+    /// The list of a server as it is now. Nothing is called.
+    pub async fn look(&self, server: &McpServer) -> Result<Listing, OpenError> {
+        self.open_one(server).await.map(|(_, listing)| listing)
+    }
+
+    async fn open_one(&self, server: &McpServer) -> Result<(Session, Listing), OpenError> {
+        let (connections, name) = (self.connections.clone(), server.name.clone());
+        // A file, which may block.
+        let found = tokio::task::spawn_blocking(move || connections.open(&name)).await;
+        let connection = found.map_err(|_| OpenError::Broken)??;
+        if connection.url != server.url {
+            return Err(ConnectionError::Moved { name: server.name.clone(), saved: connection.url }.into());
+        }
+        let here = connections::is_here(&connection.url);
+        let client = if here { &self.clients.here } else { &self.clients.elsewhere };
+        let client = client.get_or_init(|| session::client(&[], here));
+        Session::open(client, self.patience, &server.name, &connection).await
+    }
+}

@@ -1,0 +1,147 @@
+//! One session with one server, by the protocol's own SDK. Only this file names it, and `trouble` its errors.
+
+use std::time::Duration;
+
+use deskgate_definition::tool::ToolOutput;
+use reqwest::Client;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, ClientCapabilities, ClientConfig, ContentBlock, Implementation,
+    PaginatedRequestParams, ResourceContents, Tool,
+};
+use rmcp::service::{RoleClient, RunningService, ServiceExt};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::common::client_side_sse::NeverRetry;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use serde_json::{Map, Value};
+use tokio::time::timeout;
+
+use super::connections::Connection;
+use super::listing::{Listed, Listing, TOOLS};
+use super::trouble::{CallTrouble, OpenError};
+use super::{ListError, Patience};
+
+/// The longest wait for a connection.
+const CONNECT: Duration = Duration::from_secs(10);
+/// The most pages of a list of tools.
+const PAGES: usize = 32;
+/// The most bytes of one message of a server, which is more than any result that is passed on.
+const MESSAGE: usize = 4 * 1024 * 1024;
+
+/// The client that all sessions share: over HTTPS alone, to nowhere else than asked, and never twice.
+/// Proxies of the environment are for addresses elsewhere.
+pub(super) fn client(roots: &[reqwest::Certificate], to_this_computer: bool) -> Client {
+    // Fails when another part of the program was faster, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = if to_this_computer { Client::builder().no_proxy() } else { Client::builder() };
+    builder
+        .https_only(true)
+        .tls_certs_merge(roots.iter().cloned())
+        .connect_timeout(CONNECT)
+        // A key must not follow to another place.
+        .redirect(reqwest::redirect::Policy::none())
+        // Neither by the client itself, nor on an old connection of which nobody knows whether it still works.
+        .retry(reqwest::retry::never())
+        .pool_max_idle_per_host(0)
+        .build()
+        .expect("the settings are constants, and the provider of cryptography is installed")
+}
+
+/// An open session. Dropping it ends it.
+pub(super) struct Session {
+    pub(super) server: String,
+    patience: Patience,
+    service: RunningService<RoleClient, ClientConfig>,
+}
+
+impl Session {
+    /// Opens a session and reads the list of tools.
+    pub(super) async fn open(
+        client: &Client,
+        patience: Patience,
+        server: &str,
+        connection: &Connection,
+    ) -> Result<(Self, Listing), OpenError> {
+        let opening = async {
+            let mut config = StreamableHttpClientTransportConfig::with_uri(connection.url.as_str())
+                .max_sse_event_size(MESSAGE)
+                .custom_headers(connection.header.clone().into_iter().collect())
+                // It would send a call a second time.
+                .reinit_on_expired_session(false);
+            config.retry_config = std::sync::Arc::new(NeverRetry::default());
+            let transport = StreamableHttpClientTransport::with_client(client.clone(), config);
+            let this = Implementation::new("deskgate", env!("CARGO_PKG_VERSION"));
+            let service = ClientConfig::new(ClientCapabilities::default(), this).serve(transport).await?;
+            let session = Self { server: server.to_owned(), patience, service };
+            let listing = session.list().await?;
+            Ok((session, listing))
+        };
+        timeout(patience.opening, opening).await.unwrap_or(Err(OpenError::Slow))
+    }
+
+    async fn list(&self) -> Result<Listing, OpenError> {
+        let (mut tools, mut cursor) = (Vec::new(), None);
+        for _ in 0..PAGES {
+            let page = PaginatedRequestParams::default().with_cursor(cursor);
+            let page = self.service.list_tools(Some(page)).await?;
+            tools.extend(page.tools.into_iter().map(listed));
+            if tools.len() > TOOLS {
+                break;
+            }
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                return Ok(Listing::new(&self.server, tools)?);
+            }
+        }
+        Err(ListError::TooMany.into())
+    }
+
+    /// Calls a tool, once.
+    pub(super) async fn call(&self, tool: &str, arguments: Map<String, Value>) -> Result<ToolOutput, CallTrouble> {
+        let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
+        match timeout(self.patience.call, self.service.call_tool_once(params)).await {
+            Err(_) => Err(CallTrouble::Unknown("it did not answer in time")),
+            Ok(Err(error)) => Err(CallTrouble::of(error)),
+            Ok(Ok(CallToolResponse::Complete(result))) => {
+                let text = text(result.content, result.structured_content);
+                Ok(match result.is_error {
+                    Some(true) => ToolOutput::error(text),
+                    _ => ToolOutput::ok(text),
+                })
+            }
+            Ok(Ok(_)) => {
+                Err(CallTrouble::Unknown("it answered with a question or a task, which are not supported here"))
+            }
+        }
+    }
+}
+
+/// What of a tool matters to a model. Annotations are hints of the server about itself, and titles and icons are for
+/// people.
+fn listed(tool: Tool) -> Listed {
+    let schema = std::sync::Arc::unwrap_or_clone(tool.input_schema);
+    Listed { name: tool.name.into_owned(), description: tool.description.unwrap_or_default().into_owned(), schema }
+}
+
+/// A result as text; what is none is named and left out.
+fn text(content: Vec<ContentBlock>, structured: Option<Value>) -> String {
+    let left_out = |what: &str| format!("({what} is left out here: only text is passed on.)");
+    let mut parts: Vec<String> = content
+        .into_iter()
+        .map(|block| match block {
+            ContentBlock::Text(text) => text.text,
+            ContentBlock::Image(_) => left_out("An image"),
+            ContentBlock::Audio(_) => left_out("A sound"),
+            ContentBlock::Resource(embedded) => match embedded.resource {
+                ResourceContents::TextResourceContents { text, .. } => text,
+                _ => left_out("A file"),
+            },
+            ContentBlock::ResourceLink(link) => format!("(A link to {}, which cannot be followed here.)", link.uri),
+            _ => left_out("Something"),
+        })
+        .collect();
+    // Servers that send both say the same twice.
+    if parts.is_empty() {
+        parts.extend(structured.map(|value| value.to_string()));
+    }
+    if parts.is_empty() { "(The tool answered with nothing.)".to_owned() } else { parts.join("\n") }
+}

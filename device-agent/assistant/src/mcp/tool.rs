@@ -1,0 +1,83 @@
+//! One tool of a server, as the executor calls it.
+
+use std::sync::Arc;
+
+use deskgate_definition::tool::{RESULT_LIMIT, Tool, ToolOutput, ToolResult, ToolSpec};
+use deskgate_protocol::control::ToolKind;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::listing::Offered;
+use super::session::Session;
+
+/// Room for the note that something was cut.
+const NOTE: usize = 200;
+
+pub(super) struct Remote {
+    session: Arc<Session>,
+    offered: Offered,
+}
+
+impl Remote {
+    pub(super) fn new(session: Arc<Session>, offered: Offered) -> Self {
+        Self { session, offered }
+    }
+}
+
+impl Tool for Remote {
+    fn spec(&self) -> ToolSpec {
+        self.offered.spec.clone()
+    }
+
+    /// Whatever the server hints about it.
+    fn kind(&self) -> ToolKind {
+        ToolKind::Write
+    }
+
+    /// A stop tells the server that nobody waits any more; whether it had done it by then nobody asks.
+    fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
+        let (session, name, known_as) =
+            (Arc::clone(&self.session), self.offered.name.clone(), self.offered.spec.name.clone());
+        async move {
+            let Value::Object(arguments) = arguments else {
+                return Ok(ToolOutput::error(format!("The arguments of {known_as} must be one JSON object.")));
+            };
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => Ok(ToolOutput::unknown("The call was stopped.")),
+                called = session.call(&name, arguments) => Ok(match called {
+                    Ok(output) => ToolOutput { text: bounded(output.text), ..output },
+                    Err(trouble) => trouble.told(&session.server),
+                }),
+            }
+        }
+        .boxed()
+    }
+}
+
+fn bounded(mut text: String) -> String {
+    if text.len() <= RESULT_LIMIT {
+        return text;
+    }
+    let whole = text.len();
+    let mut end = RESULT_LIMIT - NOTE;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    text + &format!("\n\n({} more bytes are left out: a result has at most {RESULT_LIMIT}.)", whole - end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_keeps_its_limit_and_says_what_is_missing() {
+        assert_eq!(bounded("x".repeat(RESULT_LIMIT)).len(), RESULT_LIMIT);
+        let cut = bounded("é".repeat(RESULT_LIMIT));
+        assert!(cut.len() <= RESULT_LIMIT && cut.ends_with(&format!("at most {RESULT_LIMIT}.)")));
+    }
+}

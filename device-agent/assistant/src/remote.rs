@@ -1,0 +1,296 @@
+//! A model on a server: one HTTPS request, one stream of server-sent events.
+//!
+//! What all providers share is here; what one of them says differently is its [`Dialect`]. Nothing the
+//! other side writes is repeated in an error: it may hold the key or the prompt.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use deskgate_secrets::Secret;
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use reqwest::header::{HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::{Client, Response, StatusCode};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::sse::{self, Broken};
+use super::{Assistant, ErrorKind, ModelError, ModelEvent, ModelRequest};
+
+/// The longest wait for a connection.
+const CONNECT: Duration = Duration::from_secs(10);
+/// The longest silence: a model may think for long before its first word, and providers that do send
+/// signs of life meanwhile.
+const SILENCE: Duration = Duration::from_secs(180);
+/// The most bytes of an error's body that are looked at.
+const ERROR_BODY: usize = 64 * 1024;
+
+/// Where a provider is, and the key that opens it.
+#[derive(Clone, Debug)]
+pub(super) struct Account {
+    /// Such as `https://api.anthropic.com`; without a slash at its end.
+    pub base_url: String,
+    /// None for a server that asks for none, such as one on this computer.
+    pub key: Option<Secret>,
+}
+
+/// What one provider says differently.
+pub(super) trait Dialect: Default + Send + 'static {
+    /// What follows the base URL.
+    const PATH: &'static str;
+
+    /// Who asks, and in which version.
+    fn headers(key: Option<&Secret>) -> HeaderMap;
+
+    /// The body of a request.
+    fn body(model: &str, request: &ModelRequest) -> Value;
+
+    /// Takes one event of the stream.
+    fn on(&mut self, event: &sse::Event) -> Result<Vec<ModelEvent>, ModelError>;
+
+    /// The stream is over. What it still means, if it is whole.
+    fn closed(&mut self) -> Vec<ModelEvent> {
+        Vec::new()
+    }
+}
+
+/// A model of a provider.
+#[derive(Debug)]
+pub(super) struct Remote<D> {
+    client: Client,
+    account: Account,
+    model: String,
+    dialect: std::marker::PhantomData<fn() -> D>,
+}
+
+impl<D: Dialect> Remote<D> {
+    pub(super) fn new(client: Client, account: Account, model: &str) -> Self {
+        Self { client, account, model: model.to_owned(), dialect: std::marker::PhantomData }
+    }
+}
+
+impl<D: Dialect> Assistant for Remote<D> {
+    fn respond(&self, request: ModelRequest) -> BoxStream<'static, ModelEvent> {
+        let asked = self
+            .client
+            .post(format!("{}{}", self.account.base_url, D::PATH))
+            .headers(D::headers(self.account.key.as_ref()))
+            .json(&D::body(&self.model, &request));
+        let call = Call::<D> { state: State::Asked(asked), events: VecDeque::new() };
+        stream::unfold(call, |mut call| async { Some((call.next().await?, call)) }).boxed()
+    }
+}
+
+/// The client that all calls share. Proxies of the environment are for addresses elsewhere: what is on this
+/// computer is asked directly, so that nothing said to it in plain HTTP leaves.
+pub(super) fn client(to_this_computer: bool) -> Client {
+    // Fails when another part of the program was faster, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = if to_this_computer { Client::builder().no_proxy() } else { Client::builder() };
+    builder
+        .connect_timeout(CONNECT)
+        .read_timeout(SILENCE)
+        // A key must not follow to another place.
+        .redirect(reqwest::redirect::Policy::none())
+        .user_agent(concat!("deskgate/", env!("CARGO_PKG_VERSION")))
+        .build()
+        .expect("the settings are constants, and the provider of cryptography is installed")
+}
+
+struct Call<D> {
+    state: State<D>,
+    events: VecDeque<ModelEvent>,
+}
+
+enum State<D> {
+    Asked(reqwest::RequestBuilder),
+    Answering { response: Response, reader: sse::Reader, dialect: D },
+    Over,
+}
+
+impl<D: Dialect> Call<D> {
+    async fn next(&mut self) -> Option<ModelEvent> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                if matches!(event, ModelEvent::End(_) | ModelEvent::Error(_)) {
+                    (self.state, self.events) = (State::Over, VecDeque::new());
+                }
+                return Some(event);
+            }
+            if let Err(error) = self.go_on().await? {
+                self.events.push_back(ModelEvent::Error(error));
+            }
+        }
+    }
+
+    /// One step: `None` when the call is over.
+    async fn go_on(&mut self) -> Option<Result<(), ModelError>> {
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::Over => None,
+            State::Asked(request) => Some(match request.send().await {
+                Ok(response) if response.status() == StatusCode::OK => {
+                    let (reader, dialect) = (sse::Reader::default(), D::default());
+                    self.state = State::Answering { response, reader, dialect };
+                    Ok(())
+                }
+                Ok(response) => Err(refused(response).await),
+                Err(error) => Err(unreachable(&error)),
+            }),
+            State::Answering { mut response, mut reader, mut dialect } => {
+                let bytes = match response.chunk().await {
+                    Ok(Some(bytes)) => bytes,
+                    Ok(None) => {
+                        self.events.extend(dialect.closed());
+                        return Some(Ok(()));
+                    }
+                    Err(error) => return Some(Err(unreachable(&error))),
+                };
+                let events = match reader.read(&bytes) {
+                    Ok(events) => events,
+                    Err(Broken::TooLarge | Broken::NotText) => return Some(Err(senseless())),
+                };
+                for event in events {
+                    match dialect.on(&event) {
+                        Ok(meant) => self.events.extend(meant),
+                        Err(error) => return Some(Err(error)),
+                    }
+                }
+                self.state = State::Answering { response, reader, dialect };
+                Some(Ok(()))
+            }
+        }
+    }
+}
+
+/// A key as a header's value, which no log shows.
+pub(super) fn header(key: &Secret) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(key.reveal()).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// The same behind the word `Bearer` (RFC 6750).
+pub(super) fn bearer(key: &Secret) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(&zeroize::Zeroizing::new(format!("Bearer {}", key.reveal()))).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// The connection failed, before or in the middle of an answer.
+fn unreachable(error: &reqwest::Error) -> ModelError {
+    let message = match () {
+        () if error.is_timeout() => "The model provider did not answer in time.",
+        () if error.is_connect() => "The model provider could not be reached.",
+        () if error.is_builder() => {
+            return ModelError::new(ErrorKind::Model, "The model provider's base URL cannot be used.");
+        }
+        () => "The connection to the model provider broke off.",
+    };
+    ModelError::new(ErrorKind::Protocol, message).passing()
+}
+
+/// The stream does not follow the provider's own format.
+pub(super) fn senseless() -> ModelError {
+    ModelError::new(ErrorKind::Protocol, "The model provider sent what no answer of a model looks like.").passing()
+}
+
+/// How a provider says that a conversation is longer than the model takes, where it has no code for it: Anthropic,
+/// and servers that speak OpenAI's API.
+const TOO_LONG: [&str; 2] = ["prompt is too long", "maximum context length"];
+
+/// What both providers write about an error. Only words that are known here are passed on.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Complaint {
+    error: Reason,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Reason {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    code: Option<Value>,
+    /// Looked at, never passed on.
+    message: Option<Value>,
+}
+
+impl Complaint {
+    /// What is wrong, as far as the provider's own words for it are known.
+    pub(super) fn meaning(&self) -> Option<ModelError> {
+        let message = self.error.message.as_ref().and_then(Value::as_str).unwrap_or_default();
+        if TOO_LONG.iter().any(|words| message.contains(words)) {
+            return Some(too_long());
+        }
+        let code = self.error.code.as_ref().and_then(Value::as_str);
+        [code, self.error.kind.as_deref()].into_iter().flatten().find_map(|word| {
+            Some(match word {
+                "authentication_error" | "invalid_api_key" | "permission_error" => auth(),
+                "insufficient_quota" | "billing_error" => ModelError::new(
+                    ErrorKind::Auth,
+                    "The account at the model provider has no credit left. The owner has to see to it.",
+                ),
+                "not_found_error" | "model_not_found" => no_such_model(),
+                "context_length_exceeded" | "exceed_context_size_error" | "request_too_large" => too_long(),
+                "rate_limit_error"
+                | "rate_limit_exceeded"
+                | "overloaded_error"
+                | "api_error"
+                | "server_error"
+                | "timeout_error" => overloaded(),
+                _ => return None,
+            })
+        })
+    }
+}
+
+fn auth() -> ModelError {
+    ModelError::new(
+        ErrorKind::Auth,
+        "The model provider refused the owner's credential. The owner has to renew it on the device.",
+    )
+}
+
+fn no_such_model() -> ModelError {
+    ModelError::new(ErrorKind::Model, "The model provider has no such model, or not at this address.")
+}
+
+fn too_long() -> ModelError {
+    ModelError::new(ErrorKind::TooLong, "The request is too large for this model. Ask for less.")
+}
+
+fn overloaded() -> ModelError {
+    ModelError::new(ErrorKind::Overloaded, "The model provider is busy or has trouble of its own.").passing()
+}
+
+/// An answer that is no stream.
+async fn refused(mut response: Response) -> ModelError {
+    let status = response.status();
+    let pause = pause(response.headers());
+    let mut body = Vec::new();
+    while let Ok(Some(bytes)) = response.chunk().await
+        && body.len() < ERROR_BODY
+    {
+        body.extend_from_slice(&bytes);
+    }
+    let complaint: Complaint = serde_json::from_slice(&body).unwrap_or_default();
+    let error = complaint.meaning().unwrap_or_else(|| match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => auth(),
+        StatusCode::PAYMENT_REQUIRED => ModelError::new(ErrorKind::Auth, "The model provider wants to be paid first."),
+        StatusCode::NOT_FOUND => no_such_model(),
+        StatusCode::PAYLOAD_TOO_LARGE => too_long(),
+        StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS => overloaded(),
+        _ if status.is_server_error() => overloaded(),
+        _ => ModelError::new(
+            ErrorKind::Model,
+            &format!("The model provider did not take the request (HTTP {}).", status.as_u16()),
+        ),
+    });
+    ModelError { retry_after: error.retryable.then_some(pause).flatten(), ..error }
+}
+
+/// `Retry-After` in seconds (RFC 9110, section 10.2.3); providers send no dates.
+fn pause(headers: &HeaderMap) -> Option<Duration> {
+    let seconds: f64 = headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Duration::try_from_secs_f64(seconds).ok()
+}

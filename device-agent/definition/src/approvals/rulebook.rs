@@ -1,0 +1,213 @@
+//! The verdict over a call, and what a tool never sees.
+//!
+//! Two things that a rule with a path could lose silently, and does not:
+//!
+//! - Grep and Glob look through folders. Whatever may not be read is left out of what they find, and where reading
+//!   asks first, a search that may come across such a place asks too.
+//! - A command has no place and may reach any file. Where the rules single out files that are not touched, or not
+//!   without a question, no rule lets a command run by itself. A tool of an MCP server works elsewhere and reaches none.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{Action, Approvals, OnDenial, Pattern};
+
+/// What happens to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It runs.
+    Allow,
+    /// A person is asked.
+    Ask,
+    /// It does not run.
+    Deny,
+}
+
+/// The rules of one service, ready to judge.
+#[derive(Clone, Debug)]
+pub struct Rulebook {
+    rules: Arc<[(Action, String, Option<Pattern>)]>,
+    /// Seconds that a request waits.
+    pub expiry_s: u32,
+    /// What a denied call means for its run.
+    pub on_denial: OnDenial,
+}
+
+/// Without any rule.
+impl Default for Rulebook {
+    fn default() -> Self {
+        let Approvals { expiry_s, on_denial, .. } = Approvals::default();
+        Self { rules: Arc::new([]), expiry_s, on_denial }
+    }
+}
+
+impl Rulebook {
+    pub(super) fn new(approvals: &Approvals) -> Result<Self, String> {
+        let read = |rule: &super::Rule| {
+            let pattern = rule.path.as_deref().map(|path| Pattern::new(path, rule.case())).transpose()?;
+            Ok((rule.action, rule.tool.clone(), pattern))
+        };
+        let rules = approvals.rules.iter().map(read).collect::<Result<Vec<_>, String>>()?;
+        Ok(Self { rules: rules.into(), expiry_s: approvals.expiry_s, on_denial: approvals.on_denial })
+    }
+
+    /// What happens to a call of `tool` about `place`, which is relative to the working directory; `None` for a call
+    /// that has no place. `is_command`: it runs something that may reach any file.
+    pub fn verdict(&self, tool: &str, place: Option<&str>, is_command: bool) -> Verdict {
+        let place = place.map(Path::new);
+        if self.of(Action::Deny, tool).any(|pattern| covers(pattern, place)) {
+            return Verdict::Deny;
+        }
+        if self.of(Action::Ask, tool).any(|pattern| covers(pattern, place)) || self.may_come_across(tool, place) {
+            return Verdict::Ask;
+        }
+        let allowed = match self.of(Action::Allow, tool).any(|pattern| covers(pattern, place)) {
+            true => true,
+            false => matches!(tool, "Read" | "Grep" | "Glob" | "Skill"),
+        };
+        match allowed && !(is_command && self.guards_files()) {
+            true => Verdict::Allow,
+            false => Verdict::Ask,
+        }
+    }
+
+    /// What `tool` never sees, whichever folder it looks through and whatever link it follows.
+    pub fn hidden_from(&self, tool: &str) -> Hidden {
+        let own = self.of(Action::Deny, tool);
+        let reading = self.of(Action::Deny, "Read").filter(|_| searches(tool));
+        Hidden(own.chain(reading).flatten().cloned().collect())
+    }
+
+    /// Whether there are files that a rule denies or asks about.
+    fn guards_files(&self) -> bool {
+        self.rules.iter().any(|(action, _, pattern)| *action != Action::Allow && pattern.is_some())
+    }
+
+    /// Whether a search of this place may find what asks first before it is read.
+    fn may_come_across(&self, tool: &str, place: Option<&Path>) -> bool {
+        let Some(place) = place.filter(|_| searches(tool)) else { return false };
+        let asked = self.of(Action::Ask, tool).chain(self.of(Action::Ask, "Read"));
+        asked.flatten().any(|pattern| pattern.may_touch(place))
+    }
+
+    /// The rules of one kind for a tool: of each, the places it is about.
+    fn of(&self, action: Action, tool: &str) -> impl Iterator<Item = Option<&Pattern>> {
+        self.rules
+            .iter()
+            .filter(move |(kind, name, _)| *kind == action && (name == "*" || name == tool))
+            .map(|(_, _, pattern)| pattern.as_ref())
+    }
+}
+
+/// Whether a tool shows what is below a folder.
+fn searches(tool: &str) -> bool {
+    matches!(tool, "Grep" | "Glob")
+}
+
+/// A rule without a path is about every call, one with a path about calls that have a place.
+fn covers(pattern: Option<&Pattern>, place: Option<&Path>) -> bool {
+    match (pattern, place) {
+        (None, _) => true,
+        (Some(pattern), Some(place)) => pattern.covers(place),
+        (Some(_), None) => false,
+    }
+}
+
+/// Places that a tool never sees.
+#[derive(Clone, Debug, Default)]
+pub struct Hidden(Vec<Pattern>);
+
+impl Hidden {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a place, relative to the working directory, is one of them.
+    pub fn covers(&self, place: &Path) -> bool {
+        self.0.iter().any(|pattern| pattern.covers(place))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::approvals::Rule;
+
+    fn rulebook(rules: &[(Action, &str, Option<&str>)]) -> Rulebook {
+        let rule = |(action, tool, path): &(Action, &str, Option<&str>)| Rule {
+            action: *action,
+            tool: (*tool).to_owned(),
+            path: path.map(str::to_owned),
+        };
+        let approvals = Approvals { rules: rules.iter().map(rule).collect(), ..Approvals::default() };
+        approvals.check().expect("rules that may be written");
+        approvals.rulebook().expect("readable")
+    }
+
+    use Action::{Allow, Ask, Deny};
+
+    #[test]
+    fn without_rules_what_only_looks_runs_and_everything_else_asks() {
+        let none = rulebook(&[]);
+        for tool in ["Read", "Grep", "Glob", "Skill"] {
+            assert_eq!(none.verdict(tool, Some("a"), false), Verdict::Allow);
+        }
+        for tool in ["Edit", "Write", "Bash", "shop__find", "SomethingNew"] {
+            assert_eq!(none.verdict(tool, None, false), Verdict::Ask);
+        }
+    }
+
+    #[test]
+    fn a_deny_beats_an_ask_beats_an_allow_in_whatever_order_they_are_written() {
+        let mut rules = vec![(Allow, "*", None), (Ask, "Write", Some("docs")), (Deny, "Write", Some("docs/law"))];
+        for _ in 0..rules.len() {
+            rules.rotate_left(1);
+            let book = rulebook(&rules);
+            assert_eq!(book.verdict("Write", Some("notes"), false), Verdict::Allow);
+            assert_eq!(book.verdict("Write", Some("docs/a"), false), Verdict::Ask);
+            assert_eq!(book.verdict("Write", Some("docs/law/a"), false), Verdict::Deny);
+            assert_eq!(book.verdict("shop__find", None, false), Verdict::Allow);
+        }
+    }
+
+    #[test]
+    fn what_may_not_be_read_is_hidden_from_every_search_and_a_search_that_may_find_what_asks_asks_too() {
+        let book = rulebook(&[(Deny, "Read", Some("keys")), (Ask, "Read", Some("letters/*.txt"))]);
+        for tool in ["Read", "Grep", "Glob"] {
+            assert!(book.hidden_from(tool).covers(Path::new("keys/a")), "{tool}");
+        }
+        assert!(!book.hidden_from("Write").covers(Path::new("keys/a")));
+        assert_eq!(book.verdict("Read", Some("keys/a"), false), Verdict::Deny);
+        assert_eq!(book.verdict("Grep", Some("."), false), Verdict::Ask);
+        assert_eq!(book.verdict("Glob", Some("letters"), false), Verdict::Ask);
+        assert_eq!(book.verdict("Grep", Some("src"), false), Verdict::Allow);
+        let book = rulebook(&[(Deny, "Grep", Some("big"))]);
+        assert!(book.hidden_from("Grep").covers(Path::new("big/a")) && book.hidden_from("Read").is_empty());
+    }
+
+    #[test]
+    fn no_rule_lets_a_command_run_by_itself_where_rules_guard_files() {
+        let beside = |rule: (Action, &str, Option<&str>)| {
+            let book = rulebook(&[(Allow, "*", None), rule]);
+            (book.verdict("Bash", None, true), book.verdict("shop__find", None, false))
+        };
+        for (action, tool, path) in [
+            (Deny, "Read", "keys"),
+            (Deny, "*", "keys"),
+            (Ask, "Read", "letters/*.txt"),
+            (Ask, "Write", "docs"),
+            (Ask, "*", "**"),
+        ] {
+            let verdicts = beside((action, tool, Some(path)));
+            assert_eq!(verdicts, (Verdict::Ask, Verdict::Allow), "{action:?} {tool}:{path}");
+        }
+        for (rule, verdict) in [
+            ((Allow, "Write", Some("docs")), Verdict::Allow),
+            ((Ask, "Write", None), Verdict::Allow),
+            ((Deny, "Bash", None), Verdict::Deny),
+        ] {
+            assert_eq!(beside(rule).0, verdict, "{rule:?}");
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! What a service is: fixed by its owner, frozen when it is published.
+
+use std::path::{Component, Path, PathBuf};
+
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::service;
+use serde::{Deserialize, Serialize};
+
+use super::{Approvals, Limits, Network, Protected, Skill, ToolName};
+use crate::mcp_server::{self, MAX_MCP_SERVERS};
+use crate::provider::{PROVIDER_NAME_RULE, is_provider_name};
+use crate::{McpServer, Provider};
+
+/// Everything that decides how a run of this service is executed.
+///
+/// Publishing freezes it with a digest; an offer for another digest is refused. Nothing in it ever
+/// leaves the device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Definition {
+    /// Unique within the application.
+    pub name: String,
+    /// What it does, for the people who call it.
+    pub description: String,
+    /// The folder that tools work in. Absolute.
+    pub working_directory: PathBuf,
+    /// Who answers.
+    pub provider: Provider,
+    /// Which of the provider's models, by the provider's own name; for `scripted`: `folder`, or `script:` and a file's path.
+    pub model: String,
+    /// The fixed task.
+    pub instructions: String,
+    /// The tools the assistant may call; none means conversation only.
+    pub tools: Vec<ToolName>,
+    /// Instructions for kinds of work, which the assistant asks for when it finds them of use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skills: Vec<Skill>,
+    /// Servers elsewhere whose tools the assistant may call too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mcp: Vec<McpServer>,
+    /// Which calls run by themselves, which ask first, and which never run.
+    #[serde(default, skip_serializing_if = "Approvals::is_default")]
+    pub approvals: Approvals,
+    /// Files that no tool changes, as patterns; see [`super::Protected`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub protected: Vec<String>,
+    /// The network that commands have. Nothing but Bash uses it.
+    #[serde(default, skip_serializing_if = "Network::is_none")]
+    pub network: Network,
+    /// What one run may take.
+    pub limits: Limits,
+}
+
+impl Definition {
+    /// Checks every field; each that is wrong is named once, with what to write instead.
+    ///
+    /// The working directory must be absolute and exist, for a definition that names no folder is
+    /// a typing error; whether the folder suits is asked by [`crate::services::checks`].
+    pub fn validate(&self) -> Result<(), InvalidDefinition> {
+        let wrong: Vec<FieldError> = [
+            ("name", service::check_name(&self.name)),
+            ("description", self.check_description()),
+            ("working_directory", self.check_working_directory()),
+            ("provider", self.check_provider()),
+            ("model", self.check_model()),
+            ("instructions", self.check_instructions()),
+            ("tools", self.check_tools()),
+            ("skills", self.check_skills()),
+            ("mcp", self.check_mcp()),
+            ("approvals", self.approvals.check()),
+            ("protected", Protected::new(&self.protected).map(drop)),
+            ("network", self.check_network()),
+            ("limits", self.limits.check()),
+        ]
+        .into_iter()
+        .filter_map(|(field, result)| result.err().map(|message| FieldError { field: field.into(), message }))
+        .collect();
+        if wrong.is_empty() { Ok(()) } else { Err(InvalidDefinition(wrong)) }
+    }
+
+    /// How many tokens the model takes in one call, what it writes included. `None` for the scripted assistant, which
+    /// has no model.
+    pub fn context_tokens(&self) -> Option<u64> {
+        let default = (self.provider != Provider::Scripted).then_some(CONTEXT_TOKENS);
+        self.limits.context_tokens.or(default)
+    }
+
+    fn check_description(&self) -> Result<(), String> {
+        let length = self.description.chars().count();
+        if length > service::DESCRIPTION_LIMIT {
+            let limit = service::DESCRIPTION_LIMIT;
+            return Err(format!("a description has at most {limit} characters; this one has {length}"));
+        }
+        match self.description.chars().any(|c| c.is_control() && c != '\n') {
+            true => Err("a description must not contain control characters other than line breaks".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    fn check_working_directory(&self) -> Result<(), String> {
+        let path = &self.working_directory;
+        if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
+            return Err(format!("\"{}\" is not an absolute path without \"..\"; write the whole path", path.display()));
+        }
+        if path.to_str().is_none() {
+            return Err("the path of the working directory is not valid UTF-8; rename the folder".to_owned());
+        }
+        match path.metadata() {
+            Ok(found) if found.is_dir() => Ok(()),
+            Ok(_) => Err(format!("{} is not a directory; name the folder that holds it", path.display())),
+            Err(error) => Err(format!("{} cannot be used ({error}); create it or name another", path.display())),
+        }
+    }
+
+    /// Whether the account is there is asked by [`crate::services::checks`]: it may be configured later.
+    fn check_provider(&self) -> Result<(), String> {
+        match &self.provider {
+            Provider::Scripted => Ok(()),
+            Provider::Account(name) => match is_provider_name(name) {
+                true => Ok(()),
+                false => Err(PROVIDER_NAME_RULE.to_owned()),
+            },
+        }
+    }
+
+    fn check_model(&self) -> Result<(), String> {
+        let length = self.model.chars().count();
+        match (&self.provider, self.model.strip_prefix("script:")) {
+            (Provider::Account(_), _) if (1..=MODEL_LIMIT).contains(&length) => Ok(()),
+            (Provider::Account(_), _) => Err(format!("a model's name has 1 to {MODEL_LIMIT} characters")),
+            (Provider::Scripted, None) if self.model == "folder" => Ok(()),
+            (Provider::Scripted, Some(file)) if Path::new(file).is_absolute() => Ok(()),
+            (Provider::Scripted, _) => Err(format!(
+                "the scripted assistant has no model \"{}\"; write \"folder\", or \"script:\" and an absolute path",
+                self.model
+            )),
+        }
+    }
+
+    fn check_instructions(&self) -> Result<(), String> {
+        let length = self.instructions.len();
+        match length > INSTRUCTIONS_LIMIT {
+            true => Err(format!("instructions have at most {INSTRUCTIONS_LIMIT} bytes; these have {length}")),
+            false => Ok(()),
+        }
+    }
+
+    fn check_tools(&self) -> Result<(), String> {
+        match self.tools.iter().enumerate().find(|(at, tool)| self.tools[..*at].contains(tool)) {
+            Some((_, tool)) => Err(format!("{tool} is listed twice; list it once")),
+            None => Ok(()),
+        }
+    }
+
+    /// What nothing uses would mislead whoever reads the definition.
+    fn check_network(&self) -> Result<(), String> {
+        match self.network == Network::Host && !self.tools.contains(&ToolName::Bash) {
+            true => Err("only commands use a network, and this service has no Bash; write \"none\"".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    fn check_skills(&self) -> Result<(), String> {
+        if self.skills.len() > SKILLS {
+            return Err(format!("a service has at most {SKILLS} skills; this one has {}", self.skills.len()));
+        }
+        for (at, skill) in self.skills.iter().enumerate() {
+            skill.check().map_err(|problem| format!("{}: {problem}", skill.source.display()))?;
+            if self.skills[..at].iter().any(|other| other.name == skill.name) {
+                return Err(format!("two skills are named {}; a name is what the assistant asks by", skill.name));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_mcp(&self) -> Result<(), String> {
+        if self.mcp.len() > MAX_MCP_SERVERS {
+            return Err(format!(
+                "a service has at most {} MCP servers; this one has {}",
+                MAX_MCP_SERVERS,
+                self.mcp.len()
+            ));
+        }
+        for (at, server) in self.mcp.iter().enumerate() {
+            let sound = mcp_server::check_name(&server.name).and_then(|()| mcp_server::check_url(&server.url));
+            sound.map_err(|error| error.to_string())?;
+            if self.mcp[..at].iter().any(|other| other.name == server.name) {
+                return Err(format!("the MCP server {} is listed twice; list it once", server.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// The digest that a published version is known by.
+    pub fn digest(&self) -> Sha256Digest {
+        Sha256Digest::of_json(self).expect("a definition is text, numbers and lists, all of which JSON can hold")
+    }
+}
+
+/// The window of a model of which nobody said how large it is: the models of today have it, or a larger one.
+const CONTEXT_TOKENS: u64 = 128_000;
+
+/// The most skills of a service.
+const SKILLS: usize = 32;
+
+/// The most characters of a model's name.
+const MODEL_LIMIT: usize = 200;
+
+/// The largest instructions, in bytes: far above what people write, far below what a model takes.
+pub const INSTRUCTIONS_LIMIT: usize = 256 * 1024;
+
+/// One field of a definition that is not acceptable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FieldError {
+    /// Its name, as in the file.
+    pub field: std::borrow::Cow<'static, str>,
+    /// What is wrong and what to write instead.
+    pub message: String,
+}
+
+/// A definition with one error or more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the service's definition is not valid: {}", .0.iter().map(|e| format!("{}: {}", e.field, e.message)).collect::<Vec<_>>().join("; "))]
+pub struct InvalidDefinition(pub Vec<FieldError>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sound(folder: &Path) -> Definition {
+        Definition {
+            name: "Reader".to_owned(),
+            description: "Reads.".to_owned(),
+            working_directory: folder.to_owned(),
+            provider: Provider::Scripted,
+            model: "folder".to_owned(),
+            instructions: "Answer from the folder.".to_owned(),
+            tools: ToolName::ALL.to_vec(),
+            skills: Vec::new(),
+            mcp: Vec::new(),
+            approvals: Approvals::default(),
+            protected: Vec::new(),
+            network: Network::None,
+            limits: Limits::default(),
+        }
+    }
+
+    #[test]
+    fn every_wrong_field_is_named_exactly_once() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        assert_eq!(sound(folder.path()).validate(), Ok(()));
+        let wrong = Definition {
+            name: " ".to_owned(),
+            description: "x".repeat(1001),
+            working_directory: "relative/../path".into(),
+            provider: Provider::Scripted,
+            model: "gpt".to_owned(),
+            instructions: "x".repeat(INSTRUCTIONS_LIMIT + 1),
+            tools: vec![ToolName::Read, ToolName::Glob, ToolName::Read],
+            skills: Vec::new(),
+            mcp: Vec::new(),
+            approvals: Approvals { expiry_s: 0, ..Approvals::default() },
+            protected: vec!["!x".to_owned()],
+            network: Network::Host,
+            limits: Limits { max_turns: 0, max_duration_s: 0, concurrency: 0, ..Limits::default() },
+        };
+        let InvalidDefinition(errors) = wrong.validate().expect_err("all wrong");
+        let fields: Vec<_> = errors.iter().map(|error| error.field.as_ref()).collect();
+        let all = [
+            "name",
+            "description",
+            "working_directory",
+            "model",
+            "instructions",
+            "tools",
+            "approvals",
+            "protected",
+            "network",
+            "limits",
+        ];
+        assert_eq!(fields, all);
+    }
+
+    #[test]
+    fn a_model_of_an_account_has_a_window_and_the_scripted_assistant_none() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let mut definition = sound(folder.path());
+        assert_eq!(definition.context_tokens(), None);
+        definition.provider = Provider::Account("work".to_owned());
+        assert_eq!(definition.context_tokens(), Some(CONTEXT_TOKENS));
+        definition.limits.context_tokens = Some(4096);
+        assert_eq!(definition.context_tokens(), Some(4096));
+    }
+
+    #[test]
+    fn a_working_directory_that_is_no_existing_folder_is_refused() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let file = folder.path().join("file");
+        std::fs::write(&file, "x").expect("written");
+        for path in [file, folder.path().join("missing"), folder.path().join("..")] {
+            assert!(sound(&path).validate().is_err(), "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn any_change_gives_another_digest() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let one = sound(folder.path());
+        let mut other = one.clone();
+        other.tools.pop();
+        assert_ne!(one.digest(), other.digest());
+        let other = Definition { approvals: Approvals { expiry_s: 60, ..Approvals::default() }, ..one.clone() };
+        assert_ne!(one.digest(), other.digest());
+        let online = Definition { network: Network::Host, tools: ToolName::ALL.to_vec(), ..one.clone() };
+        assert_eq!(online.validate(), Ok(()));
+        assert_ne!(online.digest(), Definition { network: Network::None, ..online.clone() }.digest());
+        let json = serde_json::to_string(&one).expect("JSON");
+        assert_eq!(serde_json::from_str::<Definition>(&json).expect("reads back").digest(), one.digest());
+    }
+
+    /// A published service is known by this digest: runs that wait at a gateway, and what its owner published, carry it.
+    #[test]
+    fn the_digest_of_a_definition_stays_what_it_was() {
+        let definition = Definition {
+            name: "Invoices".to_owned(),
+            description: "Reads invoices.\nAnswers in one line.".to_owned(),
+            working_directory: "/srv/invoices".into(),
+            provider: Provider::Account("work".to_owned()),
+            model: "claude-sonnet".to_owned(),
+            instructions: "Find the open invoices – all of them.".to_owned(),
+            tools: ToolName::ALL.to_vec(),
+            skills: vec![Skill {
+                name: "dates".to_owned(),
+                description: "How dates are written.".to_owned(),
+                instructions: "Write them as 2026-11-23.".to_owned(),
+                source: "/home/me/skills/dates".into(),
+            }],
+            mcp: vec![
+                McpServer {
+                    name: "crm".to_owned(),
+                    url: "https://crm.example.com/mcp".to_owned(),
+                    tools_sha256: Some(Sha256Digest::of(b"tools")),
+                },
+                McpServer { name: "erp".to_owned(), url: "https://erp.example.com/".to_owned(), tools_sha256: None },
+            ],
+            approvals: serde_json::from_value(serde_json::json!({
+                "rules": [
+                    { "action": "deny", "tool": "Read", "path": "secrets/**" },
+                    { "action": "ask", "tool": "*" },
+                    { "action": "allow", "tool": "Bash" },
+                ],
+                "expiry_s": 3600,
+                "on_denial": "end_run",
+            }))
+            .expect("sound rules"),
+            protected: vec![".env".to_owned(), "/keys/".to_owned()],
+            network: Network::Host,
+            limits: Limits {
+                max_turns: 20,
+                max_duration_s: 600,
+                concurrency: 2,
+                max_output_tokens: Some(5000),
+                context_tokens: Some(64_000),
+            },
+        };
+        assert_eq!(definition.digest().to_string(), "82ca7e5ddb5517d8790a1ada70c8cc013cba1a1d1b81f51f7740f1e0aa423d9a");
+        let plain = Definition { provider: Provider::Scripted, ..sound(Path::new("/srv/work")) };
+        assert_eq!(plain.digest().to_string(), "6ca211dd38ad0dcb1baf3b4e7b71ccf013ddd4a2cdfd8782d9139c3abe5c97a6");
+    }
+}

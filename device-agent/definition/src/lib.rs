@@ -1,0 +1,41 @@
+//! What the agent's other parts stand on: what a service is, as its owner defined it, and what a tool is.
+//!
+//! | module | what it says |
+//! |---|---|
+//! | [`definition`], [`limits`], [`network`], [`protected`], [`skill`], [`tool_name`], [`provider`], [`mcp_server`] | the definition, field by field |
+//! | [`approvals`] | which calls run, which ask first, which never run |
+//! | [`service`], [`check`] | a service's draft and published version, and what its checks found |
+//! | [`tool`] | the contract of tools, and a call with what it would do |
+//! | [`key_place`], [`names`] | where keys are kept; how things may be called |
+//!
+//! Facts only: nothing here asks a provider, opens a database or runs a tool. What is done with a service is in the
+//! agent's `services`.
+
+pub mod approvals;
+pub mod check;
+pub mod definition;
+pub mod key_place;
+pub mod limits;
+pub mod mcp_server;
+pub mod names;
+pub mod network;
+pub mod protected;
+pub mod provider;
+pub mod service;
+pub mod skill;
+pub mod tool;
+pub mod tool_name;
+
+pub use approvals::Approvals;
+pub use check::{Check, Report, Verdict};
+pub use definition::{Definition, FieldError, InvalidDefinition};
+pub use key_place::KeyPlace;
+pub use limits::Limits;
+pub use mcp_server::{MAX_MCP_SERVERS, McpServer};
+pub use names::{TAKEN_NAME, is_short_name};
+pub use network::Network;
+pub use protected::Protected;
+pub use provider::{Provider, SCRIPTED};
+pub use service::{Service, Stage, Version};
+pub use skill::{Skill, SkillError};
+pub use tool_name::ToolName;

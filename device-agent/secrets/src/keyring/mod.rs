@@ -1,0 +1,109 @@
+//! The desktop's keyring, where keys are kept if their owner wants that.
+//!
+//! Each key is an entry of its own under a random identifier. A locked keyring is not unlocked by asking the person: the
+//! agent works while nobody looks, and says what is missing instead.
+
+#[cfg(feature = "keyring")]
+mod bus;
+#[cfg(not(feature = "keyring"))]
+#[path = "without_bus.rs"]
+mod bus;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use bus::Bus;
+
+/// A local service answers at once, or is broken.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// Why the keyring cannot be used. None of it names a secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyringError {
+    /// Nobody keeps one here.
+    #[error("this desktop has no keyring that answers: {0}")]
+    Absent(String),
+    /// It takes its owner to open it.
+    #[error("the keyring is locked. Unlock it: log in to the desktop, or use its password manager")]
+    Locked,
+    /// It has no such entry.
+    #[error("the keyring has no such key any more; give it anew")]
+    Missing,
+    /// It failed.
+    #[error("the keyring failed: {0}")]
+    Failed(String),
+}
+
+/// The name of an entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Entry(String);
+
+impl Entry {
+    /// A new entry that holds a secret. It was read back when this returns.
+    pub(super) fn make(secret: &str) -> Result<Self, KeyringError> {
+        let entry = Self(format!("{:032x}", rand::random::<u128>()));
+        let (id, text) = (entry.0.clone(), Zeroizing::new(secret.to_owned()));
+        on_bus(async move |bus| {
+            bus.put(&id, &text).await?;
+            match bus.get(&id).await? == text {
+                true => Ok(()),
+                false => Err(KeyringError::Failed("it gave back something else than it was given".to_owned())),
+            }
+        })?;
+        Ok(entry)
+    }
+
+    /// What it holds.
+    pub(super) fn read(&self) -> Result<Zeroizing<String>, KeyringError> {
+        let id = self.0.clone();
+        on_bus(async move |bus| bus.get(&id).await)
+    }
+
+    /// Deletes it. What cannot be deleted stays in the keyring and belongs to nothing.
+    pub(super) fn forget(&self) {
+        let id = self.0.clone();
+        if let Err(error) = on_bus(async move |bus| bus.delete(&id).await) {
+            tracing::warn!(%error, "a key that is not used any more stays in the keyring");
+        }
+    }
+}
+
+/// Whether new entries can be made now. May block.
+pub fn usable() -> Result<(), KeyringError> {
+    on_bus(async move |bus| bus.writable().await)
+}
+
+/// Whether all of these can be read now. May block.
+pub fn readable(entries: Vec<Entry>) -> Result<(), KeyringError> {
+    if entries.is_empty() {
+        return Ok(());
+    }
+    on_bus(async move |bus| {
+        for Entry(id) in &entries {
+            bus.find(id).await?;
+        }
+        Ok(())
+    })
+}
+
+/// On a thread and a runtime of its own: whoever asks may be within another runtime, and waits in either case.
+fn on_bus<T: Send + 'static>(
+    work: impl AsyncFnOnce(&Bus) -> Result<T, KeyringError> + Send + 'static,
+) -> Result<T, KeyringError> {
+    let failed = |why: std::io::Error| KeyringError::Failed(why.to_string());
+    let work = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let worked = runtime.block_on(async {
+            let answered = tokio::time::timeout(ANSWER, async { work(&Bus::connect().await?).await });
+            answered.await.unwrap_or_else(|_| Err(KeyringError::Absent("it does not answer".to_owned())))
+        });
+        // Nothing that still hangs is waited for.
+        runtime.shutdown_background();
+        worked
+    };
+    let thread = std::thread::Builder::new().name("keyring".to_owned()).spawn(work).map_err(failed)?;
+    thread.join().unwrap_or_else(|_| Err(KeyringError::Failed("its thread ended".to_owned())))
+}

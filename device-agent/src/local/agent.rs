@@ -1,0 +1,101 @@
+//! The agent as a whole: its identity, its end, and the link that opens its pages.
+
+use deskgate_protocol::Timestamp;
+use deskgate_protocol::identity::IdentityFile;
+use deskgate_protocol::ids::RunId;
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use super::desk::Desk;
+use super::launch::is_page;
+use super::no::refused;
+use super::orders::Order;
+use super::reply::{Asker, No, NoCode};
+use super::request::Ask;
+use crate::dispatcher::Standing;
+
+/// Ends the agent.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Stop {
+    /// Whether runs in progress are cut off instead of waited for. They start again with the agent. One that waits for a
+    /// person's decision always is.
+    pub now: bool,
+}
+
+impl Ask for Stop {
+    type Answer = Vec<RunId>;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<Vec<RunId>, No> {
+        desk.stop(self).await
+    }
+}
+
+/// Asks for a link to the management pages.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct OpenPages {
+    /// The path of the page that it leads to; the overview if none is named.
+    #[serde(default)]
+    pub page: Option<String>,
+}
+
+impl Ask for OpenPages {
+    type Answer = OpenedPages;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<OpenedPages, No> {
+        desk.open_pages(&self)
+    }
+}
+
+/// A link to the management pages.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct OpenedPages {
+    /// The link, which signs one browser in.
+    pub link: String,
+}
+
+impl std::fmt::Debug for OpenedPages {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OpenedPages { link: … }")
+    }
+}
+
+/// Asks for the device's identity.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct GetIdentity {}
+
+impl Ask for GetIdentity {
+    type Answer = IdentityFile;
+
+    async fn answer(self, desk: &Desk, _: Asker) -> Result<IdentityFile, No> {
+        desk.identity().await
+    }
+}
+
+impl Desk {
+    pub(super) fn open_pages(&self, ask: &OpenPages) -> Result<OpenedPages, No> {
+        if let Some(page) = ask.page.as_deref().filter(|page| !is_page(page)) {
+            let message = format!("{page:?} is no page. Name its path, such as /approvals.");
+            return Err(No { code: NoCode::Invalid, message });
+        }
+        let link = self.launch.link(ask.page.as_deref());
+        let link =
+            link.ok_or_else(|| refused("the management pages are not up; the agent's log says why".to_owned()))?;
+        Ok(OpenedPages { link })
+    }
+
+    async fn identity(&self) -> Result<IdentityFile, No> {
+        Ok(IdentityFile::sign(self.key.signing_key(), &self.device_name().await?, Timestamp::now()))
+    }
+
+    async fn stop(&self, ask: Stop) -> Result<Vec<RunId>, No> {
+        let runs = self.engine().map(|engine| engine.dispatcher.status().runs).unwrap_or_default();
+        let asking =
+            runs.iter().filter(|run| run.standing == Standing::AwaitingApproval).map(|run| run.run_id).collect();
+        let (done, ended) = oneshot::channel();
+        // An agent that takes no orders any more, or ends without an answer, has ended its work.
+        if self.orders.send(Order::Stop { now: ask.now, done }).await.is_ok() {
+            let _ = ended.await;
+        }
+        Ok(asking)
+    }
+}

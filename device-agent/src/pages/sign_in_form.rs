@@ -1,0 +1,18 @@
+//! The page on which a browser signs in.
+
+use askama::Template;
+use axum::http::StatusCode;
+use axum::response::Response;
+
+#[derive(Template)]
+#[template(path = "sign-in.html")]
+pub(super) struct SignIn<'a> {
+    pub(super) code: &'a str,
+    pub(super) to: &'a str,
+    pub(super) wrong: bool,
+}
+
+/// The page for whoever comes without a link.
+pub(super) fn page() -> Response {
+    super::html(StatusCode::UNAUTHORIZED, &SignIn { code: "", to: "", wrong: false })
+}

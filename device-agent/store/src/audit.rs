@@ -1,0 +1,146 @@
+//! The audit: every request for approval, every decision, every call that ran. It only grows.
+//!
+//! Nothing changes a row, not even this program: triggers of the database refuse it, and refuse to delete what is
+//! younger than [`KEPT`]. It holds digests, never arguments: those leave the disk with their run.
+
+use std::time::Duration;
+
+use deskgate_protocol::Timestamp;
+use deskgate_protocol::ids::RunId;
+use rusqlite::{Transaction, params};
+use serde::{Deserialize, Serialize};
+
+use super::time::{NOW, text_time};
+use super::{Error, Store};
+
+/// How long the rows are kept, by the clock that no wrong date moves on; the triggers in `schema` say the same.
+pub const KEPT: Duration = Duration::from_secs(400 * 24 * 3600);
+
+pub(super) const FORGET_ROWS: &str = "DELETE FROM audit WHERE kept_from < (SELECT now FROM transcript_clock) - ?1";
+pub(super) const FORGET_REQUESTS: &str =
+    "DELETE FROM approval WHERE kept_from < (SELECT now FROM transcript_clock) - ?1 AND state <> 'waiting'";
+
+/// One row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Its number; no number is ever missing but the oldest.
+    pub n: u64,
+    /// When, by the computer's clock.
+    pub at: Timestamp,
+    /// What: `requested`, `decided`, `executed` or `reconciled`.
+    pub what: String,
+    /// Who or what brought it about: a local user, `rules`, `expiry`, `agent`, or the approval that a call ran by.
+    pub who: String,
+    /// Which run.
+    pub run_id: RunId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// Which call of it; empty where the whole run was settled.
+    pub call_id: String,
+    /// The tool; empty likewise.
+    pub tool: String,
+    /// The digest of tool, exact arguments and plan; empty likewise.
+    pub digest: String,
+    /// The request it belongs to.
+    pub approval_id: Option<String>,
+    /// What was answered.
+    pub answer: Option<String>,
+}
+
+/// What is added.
+pub(super) struct New<'a> {
+    pub(super) what: &'static str,
+    pub(super) who: &'a str,
+    pub(super) run_id: &'a str,
+    pub(super) attempt: u32,
+    pub(super) call_id: &'a str,
+    pub(super) tool: &'a str,
+    pub(super) digest: &'a str,
+    pub(super) approval_id: Option<&'a str>,
+    pub(super) answer: Option<&'a str>,
+}
+
+/// Adds a row, in the transaction that does what it says.
+pub(super) fn add(tx: &Transaction<'_>, new: &New<'_>) -> Result<(), Error> {
+    tx.prepare_cached(&format!(
+        "INSERT INTO audit (at, kept_from, what, who, run_id, attempt, call_id, tool, digest, approval_id, answer)
+         VALUES ({NOW}, (SELECT now FROM transcript_clock), ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)"
+    ))?
+    .execute(params![
+        new.what,
+        new.who,
+        new.run_id,
+        new.attempt,
+        new.call_id,
+        new.tool,
+        new.digest,
+        new.approval_id,
+        new.answer
+    ])?;
+    Ok(())
+}
+
+/// The newest rows: `?1` at most, of all runs or of the run `?2`.
+pub(super) fn newest(of_one_run: bool) -> String {
+    let filter = if of_one_run { "WHERE run_id = ?2" } else { "" };
+    format!(
+        "SELECT n, {}, what, who, run_id, attempt, call_id, tool, digest, approval_id, answer FROM audit
+         {filter} ORDER BY n DESC LIMIT ?1",
+        text_time("at")
+    )
+}
+
+/// The audit's handle.
+#[derive(Clone, Debug)]
+pub struct Audit {
+    store: Store,
+}
+
+impl Audit {
+    pub(super) fn new(store: Store) -> Self {
+        Self { store }
+    }
+
+    /// The newest rows, newest first; of one run if one is named.
+    pub async fn list(&self, run_id: Option<RunId>, limit: u32) -> Result<Vec<Entry>, Error> {
+        self.store
+            .lazily(move |tx| {
+                let mut statement = tx.prepare_cached(&newest(run_id.is_some()))?;
+                let mut rows = match run_id {
+                    Some(run_id) => statement.query(params![limit, run_id.to_string()])?,
+                    None => statement.query([limit])?,
+                };
+                let mut entries = Vec::new();
+                while let Some(row) = rows.next()? {
+                    let parse = |error: String| Error::damaged("the audit")(error);
+                    entries.push(Entry {
+                        n: row.get::<_, i64>(0)? as u64,
+                        at: row.get::<_, String>(1)?.parse().map_err(|_| parse("a time".to_owned()))?,
+                        what: row.get(2)?,
+                        who: row.get(3)?,
+                        run_id: row.get::<_, String>(4)?.parse().map_err(|_| parse("a run".to_owned()))?,
+                        attempt: row.get(5)?,
+                        call_id: row.get(6)?,
+                        tool: row.get(7)?,
+                        digest: row.get(8)?,
+                        approval_id: row.get(9)?,
+                        answer: row.get(10)?,
+                    });
+                }
+                Ok(entries)
+            })
+            .await
+    }
+
+    /// Deletes what is older than [`KEPT`], and requests that were answered as long ago.
+    pub async fn forget_old(&self) -> Result<(), Error> {
+        self.store
+            .lazily(|tx| {
+                let kept = KEPT.as_secs() as i64;
+                tx.execute(FORGET_ROWS, [kept])?;
+                tx.execute(FORGET_REQUESTS, [kept])?;
+                Ok(())
+            })
+            .await
+    }
+}

@@ -1,0 +1,440 @@
+//! The journal: every run this device has taken and that the gateway has not settled yet.
+//!
+//! ```text
+//! take ──► taken ──start──► running ──finish──► finished ──forget──► (remembered)
+//!            ▲                 │                    ▲
+//!            │                 ├─ recover ──► unknown, when it had begun to write
+//!            │                 │                │ its owner says "run it again"
+//!            └── next attempt ─┴─ recover ──► interrupted
+//!                               give_back ──┘
+//! ```
+//!
+//! What became of an `unknown` run nobody decides but its owner ([`reconcile`]). Only by their word is an attempt
+//! `interrupted` that had begun to write.
+//!
+//! Beside the open entries it remembers the runs it got rid of, within bounds: a run that ended
+//! here and is offered again is answered with the outcome it had, never executed in silence.
+
+pub mod reconcile;
+mod withdrawn;
+
+use deskgate_protocol::control::{DeviceEvent, InFlight, InFlightStatus, Offer};
+use deskgate_protocol::ids::RunId;
+use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
+use rusqlite::{OptionalExtension, Row, Transaction, params};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Error, Store, approvals, intents, transcripts};
+use reconcile::Settled;
+
+/// How often an execution may be cut off by a restart of the device before it is given up.
+pub const CUT_OFFS: u32 = 2;
+/// Settled runs that are remembered, newest first, ...
+const REMEMBERED_RUNS: i64 = 1_000;
+/// ... and the bytes that their outcomes may take.
+const REMEMBERED_BYTES: i64 = 64 << 20;
+/// The bounds are enforced once in so many runs.
+const TRIM_EVERY: i64 = 32;
+
+/// The journal's handle.
+#[derive(Clone, Debug)]
+pub struct Journal {
+    store: Store,
+}
+
+/// What became of an offer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Taken {
+    /// It is in the journal as taken, in place of an older attempt if there was one.
+    Fresh,
+    /// The same attempt is in the journal already, or was settled with this ending.
+    Ended(Ended),
+    /// This attempt, or a later one, is known already: the offer is an echo.
+    Stale,
+}
+
+/// What a confirmed start means.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Started {
+    /// The entry is `running`: execute now.
+    Execute,
+    /// The run ended here in an earlier attempt, was cut off too often, or was taken away after it had begun to write.
+    /// The entry is `finished` with this outcome as number 1; nothing is to be executed.
+    Ended(Outcome),
+}
+
+/// How an attempt ended, and what of it the gateway may not have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ended {
+    /// The number of the `finish`.
+    pub seq: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The last events before the `finish`, numbered up to `seq - 1`.
+    pub events: Vec<DeviceEvent>,
+}
+
+/// One open entry.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// What was offered; it names run and attempt.
+    pub offer: Offer,
+    /// Where it stands.
+    pub status: InFlightStatus,
+    /// Present exactly when it is finished.
+    pub ended: Option<Ended>,
+    /// How its owner settled it, when it is unknown and the gateway has not answered yet.
+    pub settled: Option<Settled>,
+}
+
+impl Journal {
+    pub(super) fn new(store: Store) -> Self {
+        Self { store }
+    }
+
+    /// Writes down that an offer is taken. Durable before `accept` is sent.
+    pub async fn take(&self, offer: &Offer) -> Result<Taken, Error> {
+        let (run_id, attempt, json) = (offer.run_id, offer.attempt, text(offer));
+        self.store.durably(move |tx| take(tx, run_id, attempt, &json)).await
+    }
+
+    /// Writes down that execution begins. Durable before anything is executed. May be repeated
+    /// after an error, which does not say whether the write happened; so may [`Self::finish`].
+    pub async fn start(&self, run_id: RunId, attempt: u32) -> Result<Started, Error> {
+        self.store.durably(move |tx| start(tx, run_id, attempt)).await
+    }
+
+    /// Writes down that an execution is over which only waited for a person when the agent was told to end: the next attempt
+    /// begins again, and nothing was cut off. Changes nothing if it had begun to write.
+    pub async fn give_back(&self, run_id: RunId, attempt: u32) -> Result<(), Error> {
+        self.store
+            .durably(move |tx| {
+                tx.execute(
+                    "UPDATE run_journal SET status = 'interrupted'
+                     WHERE run_id = ?1 AND attempt = ?2 AND status = 'running' AND NOT EXISTS
+                         (SELECT 1 FROM intent i WHERE i.run_id = run_journal.run_id AND i.attempt = run_journal.attempt)",
+                    params![run_id.to_string(), attempt],
+                )?;
+                Ok(())
+            })
+            .await
+    }
+
+    /// Writes down how an attempt ended, and its message in the transcript, with the events the gateway has not acknowledged.
+    /// Durable before `finish` is sent.
+    pub async fn finish(
+        &self,
+        run_id: RunId,
+        attempt: u32,
+        seq: u64,
+        outcome: &Outcome,
+        unacknowledged: &[DeviceEvent],
+    ) -> Result<(), Error> {
+        let (ended, outcome, events) = (outcome.clone(), text(outcome), text(&unacknowledged));
+        self.store
+            .durably(move |tx| {
+                let changed = tx.execute(
+                    "UPDATE run_journal SET status = 'finished', finish_seq = ?3, outcome = ?4, events = ?5
+                     WHERE run_id = ?1 AND attempt = ?2 AND status IN ('running', 'unknown', 'finished')",
+                    params![run_id.to_string(), attempt, seq as i64, outcome, events],
+                )?;
+                found(changed, run_id, attempt, "finished")?;
+                approvals::withdraw_all(tx, Some(run_id))?;
+                transcripts::note(tx, run_id, &ended)
+            })
+            .await
+    }
+
+    /// Settles an entry: its finish is acknowledged, or the attempt was revoked. Not durable: an
+    /// entry that comes back after a power cut is sent again and settled again.
+    pub async fn forget(&self, run_id: RunId, attempt: u32) -> Result<(), Error> {
+        self.store.lazily(move |tx| forget(tx, run_id, attempt)).await
+    }
+
+    /// The offer of an open entry.
+    pub async fn offer(&self, run_id: RunId) -> Result<Option<Offer>, Error> {
+        self.store
+            .lazily(move |tx| {
+                let sql = "SELECT offer FROM run_journal WHERE run_id = ?1";
+                let found: Option<String> =
+                    tx.prepare_cached(sql)?.query_row([run_id.to_string()], |row| row.get(0)).optional()?;
+                found.map(|json| read(&json, "an offer")).transpose()
+            })
+            .await
+    }
+
+    /// Whether a settled run ended here, as far as is remembered.
+    pub async fn remembers_the_end_of(&self, run_id: RunId) -> Result<bool, Error> {
+        self.store
+            .lazily(move |tx| {
+                let sql = "SELECT 1 FROM past_run WHERE run_id = ?1 AND finish_seq IS NOT NULL";
+                Ok(tx.prepare_cached(sql)?.exists([run_id.to_string()])?)
+            })
+            .await
+    }
+
+    /// Whether as much as an offer takes can be written and is on disk then. Leaves nothing behind.
+    pub async fn probe(&self) -> Result<(), Error> {
+        self.store
+            .durably(|tx| {
+                tx.execute_batch(
+                    "INSERT OR REPLACE INTO setting (key, value) VALUES ('journal_probe', printf('%.*c', 65536, '0'));
+                     DELETE FROM setting WHERE key = 'journal_probe';",
+                )?;
+                Ok(())
+            })
+            .await
+    }
+
+    /// Every open entry as the next `hello` reports it.
+    pub async fn in_flight(&self) -> Result<Vec<InFlight>, Error> {
+        let entries = self.store.lazily(entries).await?;
+        Ok(entries
+            .iter()
+            .map(|Entry { offer, status, .. }| InFlight {
+                run_id: offer.run_id,
+                attempt: offer.attempt,
+                status: *status,
+            })
+            .collect())
+    }
+
+    /// What the writing calls of a run changed, over all of its attempts. What cannot be read may have happened.
+    pub async fn effects(&self, run_id: RunId) -> Effects {
+        let read = self.store.lazily(move |tx| intents::effects(tx, run_id)).await;
+        read.unwrap_or_else(|error| {
+            tracing::error!(%run_id, %error, "what a run changed cannot be read");
+            Effects::Possible
+        })
+    }
+
+    /// To be called once, before anything executes: what was running has been cut off by the end
+    /// of the process before this one. Where no writing call had begun it becomes `interrupted`; otherwise the turn
+    /// of the model is lost that knew what was done, and it becomes `unknown`. Returns every open entry.
+    ///
+    /// An entry that was cut off [`CUT_OFFS`] times keeps a failure as its outcome, with which the
+    /// next attempt ends at its start instead of executing.
+    pub async fn recover(&self) -> Result<Vec<Entry>, Error> {
+        self.store
+            .durably(|tx| {
+                sound(tx)?;
+                tx.execute(
+                    "UPDATE run_journal SET status = 'unknown' WHERE status = 'running' AND EXISTS
+                         (SELECT 1 FROM intent i WHERE i.run_id = run_journal.run_id AND i.attempt = run_journal.attempt)",
+                    [],
+                )?;
+                tx.execute(
+                    "UPDATE run_journal SET status = 'interrupted', cut_off = cut_off + 1,
+                            outcome = CASE WHEN cut_off + 1 >= ?1 THEN
+                                iif(EXISTS (SELECT 1 FROM intent i WHERE i.run_id = run_journal.run_id), ?3, ?2) END
+                     WHERE status = 'running'",
+                    params![CUT_OFFS, text(&cut_off_too_often(Effects::None)), text(&cut_off_too_often(Effects::Possible))],
+                )?;
+                // Nobody waits for their answers any more.
+                approvals::withdraw_all(tx, None)?;
+                entries(tx)
+            })
+            .await
+    }
+}
+
+/// The outcome of a run whose execution was cut off by every start of the device it saw.
+/// `effects`: of attempts before those.
+fn cut_off_too_often(effects: Effects) -> Outcome {
+    let message = match effects {
+        Effects::None => "The device stopped twice while it was executing this run. Nothing was changed.",
+        _ => "The device stopped twice while it was executing this run again.",
+    };
+    let (code, message) = (RunErrorCode::Internal, message.to_owned());
+    Outcome::Failed { error: RunError { code, message, retryable: true, effects }, usage: Usage::default() }
+}
+
+/// The outcome that is remembered of a run whose attempt was taken away after it had begun to write: a next attempt
+/// ends with it. Nobody decided that it may write again.
+fn revoked_after_writing(effects: Effects) -> Outcome {
+    let message =
+        "The device had begun to change something in this run when the run was taken away from it.".to_owned();
+    let error = RunError { code: RunErrorCode::Interrupted, message, retryable: false, effects };
+    Outcome::Failed { error, usage: Usage::default() }
+}
+
+/// What is known of a run, whether its entry is open or settled.
+struct Known {
+    attempt: u32,
+    cut_off: u32,
+    outcome: Option<String>,
+    finish_seq: Option<i64>,
+}
+
+impl Known {
+    fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self { attempt: row.get(0)?, cut_off: row.get(1)?, outcome: row.get(2)?, finish_seq: row.get(3)? })
+    }
+}
+
+fn take(tx: &Transaction<'_>, run_id: RunId, attempt: u32, offer: &str) -> Result<Taken, Error> {
+    let known = |table| {
+        let sql = format!("SELECT attempt, cut_off, outcome, finish_seq FROM {table} WHERE run_id = ?1");
+        tx.prepare_cached(&sql)?.query_row([run_id.to_string()], Known::from_row).optional()
+    };
+    let known = match known("run_journal")? {
+        Some(open) => Some(open),
+        None => known("past_run")?,
+    };
+    let (mut cut_off, mut outcome) = (0, None);
+    if let Some(known) = known {
+        match known {
+            Known { attempt: same, outcome: Some(json), finish_seq: Some(seq), .. } if same == attempt => {
+                let outcome = read(&json, "an outcome")?;
+                return Ok(Taken::Ended(Ended { seq: number(seq, 0)?, outcome, events: Vec::new() }));
+            }
+            Known { attempt: newest, .. } if newest >= attempt => return Ok(Taken::Stale),
+            // What an earlier attempt left behind decides about this one.
+            older => (cut_off, outcome) = (older.cut_off, older.outcome),
+        }
+    }
+    tx.prepare_cached(
+        "INSERT OR REPLACE INTO run_journal (run_id, attempt, status, cut_off, offer, outcome)
+         VALUES (?1, ?2, 'taken', ?3, ?4, ?5)",
+    )?
+    .execute(params![run_id.to_string(), attempt, cut_off, offer, outcome])?;
+    Ok(Taken::Fresh)
+}
+
+fn start(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<Started, Error> {
+    let known: Option<Option<String>> = tx
+        .prepare_cached(
+            "SELECT outcome FROM run_journal
+             WHERE run_id = ?1 AND attempt = ?2 AND status NOT IN ('interrupted', 'unknown')",
+        )?
+        .query_row(params![run_id.to_string(), attempt], |row| row.get(0))
+        .optional()?;
+    let key = params![run_id.to_string(), attempt];
+    match known {
+        None => found(0, run_id, attempt, "running").map(|()| Started::Execute),
+        Some(None) => {
+            tx.prepare_cached("UPDATE run_journal SET status = 'running' WHERE run_id = ?1 AND attempt = ?2")?
+                .execute(key)?;
+            Ok(Started::Execute)
+        }
+        Some(Some(outcome)) => {
+            tx.execute(
+                "UPDATE run_journal SET status = 'finished', finish_seq = 1, events = '[]'
+                 WHERE run_id = ?1 AND attempt = ?2",
+                key,
+            )?;
+            let outcome = read(&outcome, "an outcome")?;
+            transcripts::note(tx, run_id, &outcome)?;
+            Ok(Started::Ended(outcome))
+        }
+    }
+}
+
+fn forget(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<(), Error> {
+    let key = params![run_id.to_string(), attempt];
+    // Its evidence goes with the entry. What may have been written without an end is therefore an end.
+    let torn = match intents::effects(tx, run_id)? {
+        Effects::None => None,
+        effects => Some(text(&revoked_after_writing(effects))),
+    };
+    tx.prepare_cached(
+        "INSERT OR REPLACE INTO past_run (run_id, attempt, cut_off, finish_seq, outcome, bytes, conversation_id, generation,
+             settled_at)
+         SELECT run_id, attempt, cut_off, finish_seq, coalesce(outcome, ?3), coalesce(length(coalesce(outcome, ?3)), 0),
+                offer ->> '$.conversation', offer ->> '$.generation', (SELECT now FROM transcript_clock)
+         FROM run_journal WHERE run_id = ?1 AND attempt = ?2",
+    )?
+    .execute(params![run_id.to_string(), attempt, torn])?;
+    let n = tx.last_insert_rowid();
+    withdrawn::withdraw_late(tx, run_id)?;
+    approvals::withdraw_all(tx, Some(run_id))?;
+    approvals::forget_content(tx, run_id)?;
+    intents::forget(tx, run_id)?;
+    let gone = tx.prepare_cached("DELETE FROM run_journal WHERE run_id = ?1 AND attempt = ?2")?.execute(key)?;
+    if gone > 0 && n % TRIM_EVERY == 0 {
+        tx.execute(
+            "DELETE FROM past_run WHERE n <= ?1 OR n IN
+                 (SELECT n FROM (SELECT n, sum(bytes) OVER (ORDER BY n DESC) AS total FROM past_run) WHERE total > ?2)",
+            params![n - REMEMBERED_RUNS, REMEMBERED_BYTES],
+        )?;
+    }
+    Ok(())
+}
+
+fn entries(tx: &Transaction<'_>) -> Result<Vec<Entry>, Error> {
+    let mut statement = tx.prepare_cached(
+        "SELECT offer, status, finish_seq, outcome, events, EXISTS
+             (SELECT 1 FROM intent i WHERE i.run_id = j.run_id AND i.attempt = j.attempt), run_id, attempt
+         FROM run_journal j ORDER BY run_id",
+    )?;
+    let mut rows = statement.query([])?;
+    let mut entries = Vec::new();
+    while let Some(row) = rows.next()? {
+        let offer: Offer = read(&row.get::<_, String>(0)?, "an offer")?;
+        // What is known of a run lies under the one name; what is executed and reported goes by the other.
+        if (offer.run_id.to_string(), offer.attempt) != (row.get(6)?, row.get(7)?) {
+            return Err(Error::damaged("an offer")("it is of another run or attempt than its entry".to_owned()));
+        }
+        let (status, wrote): (String, bool) = (row.get(1)?, row.get(5)?);
+        let runs_again = status == "interrupted" && wrote;
+        let status = match status.as_str() {
+            "taken" => InFlightStatus::Taken,
+            "running" => InFlightStatus::Running,
+            // The gateway may not have heard yet that nobody knew of its end: told so first, it shows who decided.
+            _ if runs_again => InFlightStatus::Unknown,
+            "interrupted" => InFlightStatus::Interrupted,
+            "unknown" => InFlightStatus::Unknown,
+            "finished" => InFlightStatus::Finished,
+            other => return Err(Error::damaged("where a run stands")(other.to_owned())),
+        };
+        let ended = match status {
+            InFlightStatus::Finished => {
+                let events: Vec<_> = read(&row.get::<_, String>(4)?, "the events of a run")?;
+                let seq = number(row.get(2)?, events.len())?;
+                Some(Ended { seq, outcome: read(&row.get::<_, String>(3)?, "an outcome")?, events })
+            }
+            _ => None,
+        };
+        let settled = match (status, row.get::<_, Option<String>>(3)?) {
+            (InFlightStatus::Unknown, Some(json)) => Some(Settled::Ends(Box::new(read(&json, "an outcome")?))),
+            _ if runs_again => Some(Settled::RunsAgain),
+            _ => None,
+        };
+        entries.push(Entry { offer, status, ended, settled });
+    }
+    Ok(entries)
+}
+
+/// Whether SQLite finds nothing wrong with what decides about runs: with an index that lost a row, a run that ended here
+/// would be taken as a new one.
+fn sound(tx: &Transaction<'_>) -> Result<(), Error> {
+    for table in ["run_journal", "past_run", "intent"] {
+        let found: String = tx.query_row(&format!("PRAGMA integrity_check({table})"), [], |row| row.get(0))?;
+        if found != "ok" {
+            return Err(Error::damaged("the journal")(found));
+        }
+    }
+    Ok(())
+}
+
+/// The number of a `finish`, which so many events come before.
+fn number(seq: i64, events: usize) -> Result<u64, Error> {
+    let number = u64::try_from(seq).ok().filter(|number| *number > events as u64);
+    number.ok_or_else(|| Error::damaged("the number of an end")(seq.to_string()))
+}
+
+fn found(changed: usize, run_id: RunId, attempt: u32, wanted: &'static str) -> Result<(), Error> {
+    if changed == 0 { Err(Error::NoSuchEntry { run_id, attempt, wanted }) } else { Ok(()) }
+}
+
+fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("offers, outcomes and events are frames, which are JSON")
+}
+
+fn read<T: DeserializeOwned>(json: &str, what: &'static str) -> Result<T, Error> {
+    serde_json::from_str(json).map_err(|error| Error::damaged(what)(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! What the owner says of a run whose end nobody knows.
+//!
+//! | answer | what becomes of it |
+//! |---|---|
+//! | it finished | it ends, and its caller learns that something was changed |
+//! | it did not | it ends, and its caller learns what calls before had changed |
+//! | run it again | the gateway offers its next attempt to this device |
+//!
+//! The first two keep an outcome, which is sent once the gateway has said which number it takes.
+
+use deskgate_protocol::ids::RunId;
+use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
+use rusqlite::{Transaction, params};
+use serde::{Deserialize, Serialize};
+
+use super::{Journal, found, text};
+use crate::intents::{self, Intent};
+use crate::{Error, audit};
+
+/// What the owner found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finding {
+    /// The call under way did what it was to do.
+    Finished,
+    /// It did not.
+    NotDone,
+    /// Whatever it did, the run is to be executed again.
+    RunAgain,
+    /// Nobody looked: the run was to be stopped.
+    Stopped,
+}
+
+impl Finding {
+    /// As it is stored in the audit.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::NotDone => "not_done",
+            Self::RunAgain => "run_again",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+/// What the owner's word comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Settled {
+    /// The run ends with this outcome.
+    Ends(Box<Outcome>),
+    /// Its next attempt is executed.
+    RunsAgain,
+}
+
+impl Journal {
+    /// The writing calls of a run that is not settled, in the order in which they began: what an owner decides by.
+    pub async fn evidence(&self, run_id: RunId) -> Result<Vec<Intent>, Error> {
+        self.store.lazily(move |tx| intents::list(tx, run_id)).await
+    }
+
+    /// Writes down what the owner says of an unknown run. `who`: the local user. One that is to run again is
+    /// `interrupted` from now on. Fails when it is not unknown, or was settled.
+    pub async fn reconcile(&self, run_id: RunId, attempt: u32, finding: Finding, who: &str) -> Result<Settled, Error> {
+        let who = who.to_owned();
+        self.store.durably(move |tx| reconcile(tx, run_id, attempt, finding, &who)).await
+    }
+}
+
+fn reconcile(tx: &Transaction<'_>, run_id: RunId, attempt: u32, finding: Finding, who: &str) -> Result<Settled, Error> {
+    let outcome = match finding {
+        Finding::NotDone => outcome_of(finding, intents::effects_before_the_last(tx, run_id)?),
+        _ => outcome_of(finding, intents::effects(tx, run_id)?),
+    };
+    let id = run_id.to_string();
+    let changed = tx.execute(
+        "UPDATE run_journal SET status = iif(?3 IS NULL, 'interrupted', 'unknown'), outcome = ?3
+         WHERE run_id = ?1 AND attempt = ?2 AND status = 'unknown' AND outcome IS NULL",
+        params![id, attempt, outcome.as_ref().map(text)],
+    )?;
+    found(changed, run_id, attempt, "settled")?;
+    audit::add(
+        tx,
+        &audit::New {
+            what: "reconciled",
+            who,
+            run_id: &id,
+            attempt,
+            call_id: "",
+            tool: "",
+            digest: "",
+            approval_id: None,
+            answer: Some(finding.as_str()),
+        },
+    )?;
+    Ok(outcome.map_or(Settled::RunsAgain, |outcome| Settled::Ends(Box::new(outcome))))
+}
+
+/// The words are for the caller, who learns no tool and no path. `effects`: of the calls that count.
+fn outcome_of(finding: Finding, effects: Effects) -> Option<Outcome> {
+    let usage = Usage::default();
+    let (message, effects) = match finding {
+        Finding::RunAgain => return None,
+        Finding::Stopped => return Some(Outcome::Cancelled { effects, usage }),
+        Finding::Finished => (
+            "The device stopped while it executed this run. Its owner found that the step under way was done.",
+            Effects::Known,
+        ),
+        Finding::NotDone if effects == Effects::None => (
+            "The device stopped while it executed this run. Its owner found that the step under way was not done.",
+            effects,
+        ),
+        Finding::NotDone => (
+            "The device stopped while it executed this run. Its owner found that the step under way was not done; there \
+             were steps before it.",
+            effects,
+        ),
+    };
+    let (code, message, retryable) = (RunErrorCode::Interrupted, message.to_owned(), effects == Effects::None);
+    Some(Outcome::Failed { error: RunError { code, message, retryable, effects }, usage })
+}

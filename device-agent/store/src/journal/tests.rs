@@ -1,0 +1,290 @@
+//! What the journal promises, against a real file.
+
+use std::time::Instant;
+
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::control::ToolKind;
+use deskgate_protocol::ids::EndpointId;
+use deskgate_protocol::run::{FinishReason, Input, RunResult};
+
+use super::*;
+use crate::ledger::{By, Plan, PlannedCall, Shown};
+
+fn offer(attempt: u32) -> Offer {
+    Offer {
+        run_id: RunId::new(),
+        attempt,
+        endpoint_id: EndpointId::new(),
+        endpoint_version: 1,
+        definition_sha256: Sha256Digest::of(b"definition"),
+        subject: Some("customer-91".to_owned()),
+        input: Input { text: "work".to_owned(), more: serde_json::Map::new() },
+        conversation: None,
+        generation: None,
+        max_duration_s: 60,
+        traceparent: None,
+    }
+}
+
+fn next(offer: &Offer) -> Offer {
+    Offer { attempt: offer.attempt + 1, ..offer.clone() }
+}
+
+fn answer() -> Outcome {
+    let result = RunResult { text: "done".to_owned(), finish_reason: FinishReason::Completed };
+    Outcome::Succeeded { result, usage: Usage::default() }
+}
+
+fn said() -> DeviceEvent {
+    DeviceEvent::MessageCompleted { message_id: "m1".to_owned(), text: "done".to_owned() }
+}
+
+fn writing() -> PlannedCall {
+    let plan = Plan { place: None, shown: Shown::Arguments };
+    let (call_id, tool, arguments) = ("call_1_1".to_owned(), "Write".to_owned(), serde_json::json!({}));
+    PlannedCall { call_id, tool, kind: ToolKind::Write, arguments, plan }
+}
+
+struct Disk(tempfile::TempDir);
+
+impl Disk {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("temporary folder"))
+    }
+
+    /// As a process finds it that starts after another one ended.
+    async fn open(&self) -> Store {
+        Store::open(self.0.path().join("deskgate.db")).await.expect("opens")
+    }
+}
+
+#[tokio::test]
+async fn a_finish_comes_back_after_a_restart_with_its_number_and_unacknowledged_events() {
+    let disk = Disk::new();
+    let (offer, store) = (offer(1), disk.open().await);
+    let journal = store.journal();
+    assert_eq!(journal.take(&offer).await.expect("taken"), Taken::Fresh);
+    assert_eq!(journal.start(offer.run_id, 1).await.expect("started"), Started::Execute);
+    journal.finish(offer.run_id, 1, 8, &answer(), &[said()]).await.expect("finished");
+    drop((journal, store));
+    let entries = disk.open().await.journal().recover().await.expect("readable");
+    let ended = Some(Ended { seq: 8, outcome: answer(), events: vec![said()] });
+    assert_eq!(entries, [Entry { offer, status: InFlightStatus::Finished, ended, settled: None }]);
+}
+
+#[tokio::test]
+async fn a_run_that_ended_here_is_never_taken_as_new_work() {
+    let disk = Disk::new();
+    let (first, store) = (offer(1), disk.open().await);
+    let journal = store.journal();
+    journal.take(&first).await.expect("taken");
+    journal.start(first.run_id, 1).await.expect("started");
+    journal.finish(first.run_id, 1, 2, &answer(), &[]).await.expect("finished");
+    journal.forget(first.run_id, 1).await.expect("settled");
+    assert_eq!(journal.in_flight().await.expect("readable"), []);
+    drop((journal, store));
+
+    let store = disk.open().await;
+    let journal = store.journal();
+    let again = Taken::Ended(Ended { seq: 2, outcome: answer(), events: Vec::new() });
+    assert_eq!(journal.take(&first).await.expect("remembered"), again);
+    let second = next(&first);
+    assert_eq!(journal.take(&second).await.expect("taken"), Taken::Fresh);
+    assert_eq!(journal.start(second.run_id, 2).await.expect("known"), Started::Ended(answer()));
+    assert_eq!(journal.take(&first).await.expect("known"), Taken::Stale);
+}
+
+#[tokio::test]
+async fn a_run_cut_off_twice_executes_no_third_time_even_if_the_cut_attempts_were_revoked() {
+    for revoked in [false, true] {
+        let disk = Disk::new();
+        let mut offer = offer(1);
+        for _ in 0..CUT_OFFS {
+            let store = disk.open().await;
+            let journal = store.journal();
+            journal.recover().await.expect("readable");
+            assert_eq!(journal.take(&offer).await.expect("taken"), Taken::Fresh);
+            assert_eq!(journal.start(offer.run_id, offer.attempt).await.expect("starts"), Started::Execute);
+            drop((journal, store));
+            let store = disk.open().await;
+            let entries = store.journal().recover().await.expect("readable");
+            assert_eq!(entries[0].status, InFlightStatus::Interrupted);
+            if revoked {
+                store.journal().forget(offer.run_id, offer.attempt).await.expect("settled");
+            }
+            offer = next(&offer);
+        }
+        let store = disk.open().await;
+        let journal = store.journal();
+        assert_eq!(journal.take(&offer).await.expect("taken"), Taken::Fresh);
+        let started = journal.start(offer.run_id, offer.attempt).await.expect("known");
+        let Started::Ended(Outcome::Failed { error, .. }) = started else { panic!("{started:?}") };
+        assert_eq!((error.code, error.effects, error.retryable), (RunErrorCode::Internal, Effects::None, true));
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_was_revoked_after_it_began_to_write_is_not_executed_by_a_newer_offer() {
+    let call = writing();
+    for (writes, noted, wanted) in [
+        (false, None, None),
+        (true, None, Some(Effects::Possible)),
+        (true, Some(false), Some(Effects::Possible)),
+        (true, Some(true), Some(Effects::Known)),
+    ] {
+        let disk = Disk::new();
+        let (offer, store) = (offer(1), disk.open().await);
+        let (journal, ledger) = (store.journal(), store.ledger(offer.run_id, 1));
+        journal.take(&offer).await.expect("taken");
+        journal.start(offer.run_id, 1).await.expect("started");
+        if writes {
+            ledger.begin(call.clone(), By::Rules).await.expect("written");
+        }
+        if let Some(ok) = noted {
+            ledger.note(call.call_id.clone(), ok).await.expect("written");
+        }
+        journal.forget(offer.run_id, 1).await.expect("revoked");
+        assert!(!journal.remembers_the_end_of(offer.run_id).await.expect("readable"), "it had no end here");
+        assert_eq!(journal.take(&offer).await.expect("known"), Taken::Stale);
+        drop((journal, ledger, store));
+        // However often it is revoked and offered again, also behind a restart.
+        let mut offer = offer;
+        for _ in 0..2 {
+            offer = next(&offer);
+            let store = disk.open().await;
+            let journal = store.journal();
+            assert_eq!(journal.take(&offer).await.expect("taken"), Taken::Fresh);
+            journal.forget(offer.run_id, offer.attempt).await.expect("revoked");
+        }
+        offer = next(&offer);
+        let journal = disk.open().await.journal();
+        assert_eq!(journal.take(&offer).await.expect("taken"), Taken::Fresh);
+        match (journal.start(offer.run_id, offer.attempt).await.expect("known"), wanted) {
+            (Started::Execute, None) => {}
+            (Started::Ended(Outcome::Failed { error, .. }), Some(effects)) => {
+                assert_eq!((error.code, error.effects), (RunErrorCode::Interrupted, effects));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_owners_no_about_the_step_under_way_says_nothing_of_an_earlier_one_that_may_have_happened() {
+    let (disk, offer) = (Disk::new(), offer(1));
+    let store = disk.open().await;
+    let (journal, ledger) = (store.journal(), store.ledger(offer.run_id, 1));
+    journal.take(&offer).await.expect("taken");
+    journal.start(offer.run_id, 1).await.expect("started");
+    for call_id in ["call_1_1", "call_1_2"] {
+        let arguments = serde_json::json!({ "of": call_id });
+        let call = PlannedCall { call_id: call_id.to_owned(), arguments, ..writing() };
+        ledger.begin(call, By::Rules).await.expect("written");
+    }
+    drop((journal, ledger, store));
+    let journal = disk.open().await.journal();
+    journal.recover().await.expect("readable");
+    let settled = journal.reconcile(offer.run_id, 1, reconcile::Finding::NotDone, "uid 1").await.expect("settled");
+    let reconcile::Settled::Ends(outcome) = settled else { panic!("{settled:?}") };
+    let Outcome::Failed { error, .. } = *outcome else { panic!("{outcome:?}") };
+    assert_eq!((error.effects, error.retryable), (Effects::Possible, false));
+}
+
+#[tokio::test]
+async fn an_entry_that_was_only_taken_stays_taken() {
+    let disk = Disk::new();
+    let offer = offer(3);
+    disk.open().await.journal().take(&offer).await.expect("taken");
+    let store = disk.open().await;
+    let entries = store.journal().recover().await.expect("readable");
+    assert_eq!(entries[0].status, InFlightStatus::Taken);
+    assert_eq!(store.journal().take(&offer).await.expect("known"), Taken::Stale);
+}
+
+#[tokio::test]
+async fn an_entry_that_a_bad_disk_made_anothers_is_refused_and_not_told_as_that_ones() {
+    for (damage, what) in [
+        ("offer = replace(offer, run_id, 'run_018f3b6e000070008000000000000001')", "an offer"),
+        ("offer = json_set(offer, '$.attempt', 2)", "an offer"),
+        ("status = 'finisheb'", "the journal"),
+        ("finish_seq = -1", "the number of an end"),
+        ("finish_seq = 1", "the number of an end"),
+    ] {
+        let disk = Disk::new();
+        let (offer, store) = (offer(1), disk.open().await);
+        let journal = store.journal();
+        journal.take(&offer).await.expect("taken");
+        journal.start(offer.run_id, 1).await.expect("started");
+        journal.finish(offer.run_id, 1, 2, &answer(), &[said()]).await.expect("finished");
+        drop((journal, store));
+        let connection = rusqlite::Connection::open(disk.0.path().join("deskgate.db")).expect("opens");
+        connection.execute_batch("PRAGMA ignore_check_constraints = ON").expect("set");
+        connection.execute(&format!("UPDATE run_journal SET {damage}"), []).expect("changed");
+        drop(connection);
+        let error = disk.open().await.journal().recover().await.expect_err(damage).to_string();
+        assert!(error.contains("is damaged") && error.contains(what), "{damage}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_fails_the_write_and_leaves_the_journal_as_it_was() {
+    let disk = Disk::new();
+    let store = disk.open().await;
+    let mut large = offer(1);
+    large.input.text = "x".repeat(200_000);
+    store.fill_up(true).await;
+    assert!(matches!(store.journal().take(&large).await, Err(Error::Sqlite(_))));
+    assert_eq!(store.journal().in_flight().await.expect("readable"), []);
+    store.fill_up(false).await;
+    assert_eq!(store.journal().take(&large).await.expect("space again"), Taken::Fresh);
+}
+
+#[tokio::test]
+async fn what_is_not_there_cannot_start_or_finish() {
+    let store = Disk::new().open().await;
+    let journal = store.journal();
+    let id = RunId::new();
+    assert!(matches!(journal.start(id, 1).await, Err(Error::NoSuchEntry { .. })));
+    assert!(matches!(journal.finish(id, 1, 1, &answer(), &[]).await, Err(Error::NoSuchEntry { .. })));
+    journal.forget(id, 1).await.expect("nothing to do");
+}
+
+#[tokio::test]
+async fn what_is_remembered_stays_within_its_bounds() {
+    let disk = Disk::new();
+    let store = disk.open().await;
+    let journal = store.journal();
+    let offers: Vec<_> = (0..REMEMBERED_RUNS + 2 * TRIM_EVERY).map(|_| offer(1)).collect();
+    for offer in &offers {
+        store
+            .lazily({
+                let o = offer.clone();
+                move |tx| take(tx, o.run_id, 1, &text(&o))
+            })
+            .await
+            .expect("taken");
+        journal.forget(offer.run_id, 1).await.expect("settled");
+    }
+    let kept: i64 = store
+        .lazily(|tx| Ok(tx.query_row("SELECT count(*) FROM past_run", [], |row| row.get(0))?))
+        .await
+        .expect("counted");
+    assert!((REMEMBERED_RUNS..REMEMBERED_RUNS + TRIM_EVERY).contains(&kept), "{kept}");
+    let newest = offers.last().expect("many");
+    assert_eq!(journal.take(newest).await.expect("remembered"), Taken::Stale);
+}
+
+#[tokio::test]
+async fn the_cost_of_a_durable_write_is_shown() {
+    let store = Disk::new().open().await;
+    let journal = store.journal();
+    let mut times = Vec::new();
+    for _ in 0..200 {
+        let offer = offer(1);
+        let begun = Instant::now();
+        journal.take(&offer).await.expect("taken");
+        times.push(begun.elapsed());
+    }
+    times.sort();
+    println!("durable journal write: p50 {:?}, p99 {:?}", times[100], times[198]);
+}

@@ -1,0 +1,62 @@
+//! Answers that are taken out of what the journal remembers, because their conversation was forgotten or their time is over.
+//!
+//! That the run ended here stays known: offered again, it is answered and never executed.
+
+use deskgate_protocol::ids::RunId;
+use rusqlite::{OptionalExtension, Row, Transaction, params};
+
+use crate::settings::kept_seconds;
+use crate::withdrawal::{FORGOTTEN, withdraw_answers};
+use crate::{Error, Journal, Keep};
+
+/// What stands in the place of an answer whose time was over.
+const OVER: &str = "[This answer was forgotten: its time was over.]";
+
+impl Journal {
+    /// Takes away the answers of runs that were settled longer ago than their owner keeps them.
+    pub async fn forget_old_answers(&self) -> Result<(), Error> {
+        let kept = kept_seconds("journal", Keep::DEFAULT.journal);
+        self.store
+            .durably(move |tx| {
+                tx.execute(
+                    &format!(
+                        "UPDATE past_run SET outcome = json_replace(outcome, '$.result.text', ?1),
+                                bytes = length(json_replace(outcome, '$.result.text', ?1))
+                         WHERE settled_at < (SELECT now FROM transcript_clock) - {kept} AND {HOLDS}"
+                    ),
+                    params![OVER, FORGOTTEN],
+                )?;
+                Ok(())
+            })
+            .await
+    }
+
+    /// How many answers are remembered, and how many of them were settled longer ago than so many days.
+    pub async fn answers_older_than(&self, days: u32) -> Result<(u64, u64), Error> {
+        self.store
+            .lazily(move |tx| {
+                let sql = format!(
+                    "SELECT count(*), count(*) FILTER (WHERE settled_at < (SELECT now FROM transcript_clock) - ?3 * 86400)
+                     FROM past_run WHERE {HOLDS}"
+                );
+                let counts = |row: &Row<'_>| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64));
+                Ok(tx.query_row(&sql, params![OVER, FORGOTTEN, days], counts)?)
+            })
+            .await
+    }
+}
+
+/// Whether a row still holds an answer, as SQL.
+const HOLDS: &str = "outcome ->> '$.result.text' NOT IN (?1, ?2)";
+
+/// Takes away the answer of a run that was settled only after its conversation was forgotten.
+pub(super) fn withdraw_late(tx: &Transaction<'_>, run_id: RunId) -> Result<(), Error> {
+    let closed = tx
+        .prepare_cached(
+            "SELECT c.conversation_id, c.generation FROM past_run p JOIN closed_generation c USING (conversation_id)
+             WHERE p.run_id = ?1 AND p.generation <= c.generation",
+        )?
+        .query_row([run_id.to_string()], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)))
+        .optional()?;
+    closed.map_or(Ok(()), |(conversation, generation)| withdraw_answers(tx, &conversation, generation))
+}

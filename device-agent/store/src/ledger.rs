@@ -1,0 +1,263 @@
+//! What one execution writes down before it acts, and whom it asks.
+//!
+//! | step | on disk when it returns |
+//! |---|---|
+//! | [`Ledger::ask`] | the request, with its exact arguments; nobody has heard of it before |
+//! | [`Ledger::begin`] | the call that begins: a writing one durably, as an intent that recovery will find |
+//! | [`Ledger::note`] | what came of a writing call |
+//!
+//! A call begins only if the database agrees, in the transaction that writes it down: by a request, if that was approved
+//! for exactly these arguments; without one, if the same call never asked in this run, and none is under way or was
+//! lost of which nobody knows what came of it.
+
+use std::time::Duration;
+
+pub use deskgate_definition::tool::{Plan, PlannedCall, Shown};
+use deskgate_protocol::Timestamp;
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::control::ToolKind;
+use deskgate_protocol::ids::{ApprovalId, EndpointId, RunId};
+use deskgate_protocol::run::Effects;
+use rusqlite::{Transaction, params};
+
+use super::approvals::{self, Approval, ApprovalState, In};
+use super::time::{NOW, text_time};
+use super::{Error, Store, audit, intents, transcripts};
+
+/// A change of the computer's clock shows within this time.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+
+/// What a request says beside its call.
+#[derive(Clone, Debug)]
+pub struct Asking {
+    /// The service's endpoint ...
+    pub endpoint_id: EndpointId,
+    /// ... and its name.
+    pub service: String,
+    /// For whom the run was submitted.
+    pub subject: Option<String>,
+    /// The assistant's own words.
+    pub why: String,
+    /// It was approved before, and what it would do has changed since.
+    pub again: bool,
+    /// How long it waits.
+    pub expiry: Duration,
+}
+
+/// What earlier attempts of a run did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Before {
+    /// What they changed.
+    pub effects: Effects,
+    /// The digests of their writing calls of which nobody knows what came of them. Only a person has such a call done
+    /// once more.
+    pub uncertain: Vec<Sha256Digest>,
+}
+
+impl Default for Before {
+    /// Nothing.
+    fn default() -> Self {
+        Self { effects: Effects::None, uncertain: Vec::new() }
+    }
+}
+
+/// By what a call begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The owner's rules.
+    Rules,
+    /// A request that was approved for exactly this call.
+    Approval(ApprovalId),
+    /// A request that was approved for the rest of the run.
+    Grant(ApprovalId),
+}
+
+/// The handle of one attempt of a run.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    store: Store,
+    pub(super) run_id: RunId,
+    attempt: u32,
+}
+
+impl Ledger {
+    pub(super) fn new(store: Store, run_id: RunId, attempt: u32) -> Self {
+        Self { store, run_id, attempt }
+    }
+
+    /// What earlier attempts of the run did.
+    pub async fn before(&self) -> Result<Before, Error> {
+        let run_id = self.run_id;
+        self.store
+            .lazily(move |tx| {
+                Ok(Before { effects: intents::effects(tx, run_id)?, uncertain: intents::uncertain(tx, run_id)? })
+            })
+            .await
+    }
+
+    /// Puts a request on disk. Returns when it expires.
+    pub async fn ask(&self, call: PlannedCall, asking: Asking) -> Result<(ApprovalId, Timestamp), Error> {
+        let (run_id, attempt, approval_id) = (self.run_id.to_string(), self.attempt, ApprovalId::new());
+        self.store
+            .durably(move |tx| {
+                let (id, digest) = (approval_id.to_string(), call.digest().to_string());
+                tx.prepare_cached(&format!(
+                    "INSERT INTO approval (approval_id, run_id, attempt, endpoint_id, service, call_id, tool, kind, digest,
+                            arguments, plan, why, again, asked_at, expires_at, kept_from, state, subject)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, {NOW}, {NOW} + ?14,
+                            (SELECT now FROM transcript_clock), 'waiting', ?15)"
+                ))?
+                .execute(params![
+                    id,
+                    run_id,
+                    attempt,
+                    asking.endpoint_id.to_string(),
+                    asking.service,
+                    call.call_id,
+                    call.tool,
+                    if call.kind == ToolKind::Read { "read" } else { "write" },
+                    digest,
+                    call.arguments.to_string(),
+                    intents::text(&call.plan),
+                    asking.why,
+                    asking.again,
+                    i64::try_from(asking.expiry.as_millis()).unwrap_or(i64::MAX / 2),
+                    asking.subject,
+                ])?;
+                let new = audit::New { approval_id: Some(&id), ..row(&run_id, attempt, &call, &digest, "requested", "agent") };
+                audit::add(tx, &new)?;
+                let sql = format!("SELECT {} FROM approval WHERE approval_id = ?1", text_time("expires_at"));
+                let expires_at: String = tx.query_row(&sql, [&id], |row| row.get(0))?;
+                Ok((approval_id, expires_at.parse().map_err(|_| Error::damaged("a time")(expires_at))?))
+            })
+            .await
+    }
+
+    /// Waits for the answer, for `longest` at most by a clock that nobody sets. The state is never `Waiting`.
+    pub async fn answer(&self, approval_id: ApprovalId, longest: Duration) -> Result<Approval, Error> {
+        let mut decisions = self.store.decisions();
+        let end = transcripts::moment() + longest;
+        loop {
+            decisions.borrow_and_update();
+            let is_over = transcripts::moment() >= end;
+            let (approval, left) = self.store.durably(move |tx| look(tx, approval_id, is_over)).await?;
+            if approval.state != ApprovalState::Waiting {
+                return Ok(approval);
+            }
+            let pause = left.min(end.saturating_sub(transcripts::moment())).min(LOOK_AGAIN);
+            tokio::select! {
+                _ = decisions.changed() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Takes a request back, unless it was answered. Returns how it ended.
+    pub async fn withdraw(&self, approval_id: ApprovalId) -> Result<ApprovalState, Error> {
+        self.end(approval_id, ApprovalState::Withdrawn, "agent").await
+    }
+
+    /// Lets a request expire before its time, unless it was answered: nobody waits for its answer any more. Returns how
+    /// it ended.
+    pub async fn expire(&self, approval_id: ApprovalId) -> Result<ApprovalState, Error> {
+        self.end(approval_id, ApprovalState::Expired, "expiry").await
+    }
+
+    async fn end(&self, id: ApprovalId, state: ApprovalState, who: &'static str) -> Result<ApprovalState, Error> {
+        self.store
+            .durably(move |tx| {
+                approvals::end(tx, id, state, who, None, In::AnyCase)?;
+                Ok(approvals::state_of(tx, id)?.unwrap_or(state))
+            })
+            .await
+    }
+
+    /// Writes down that a call begins. A writing one is on disk then. [`Error::AsksFirst`]: nothing was written, and only a
+    /// person has it done.
+    pub async fn begin(&self, call: PlannedCall, by: By) -> Result<(), Error> {
+        let (run_id, attempt) = (self.run_id.to_string(), self.attempt);
+        let writes = call.kind == ToolKind::Write;
+        let work = move |tx: &Transaction<'_>| {
+            let digest = call.digest().to_string();
+            let who = basis(tx, &run_id, attempt, &call, &digest, by)?;
+            if writes {
+                intents::begin(tx, &run_id, attempt, &call, &digest)?;
+            }
+            audit::add(tx, &row(&run_id, attempt, &call, &digest, "executed", &who))
+        };
+        if writes { self.store.durably(work).await } else { self.store.lazily(work).await }
+    }
+
+    /// Writes down what came of a writing call. Of one of which nobody knows, nothing is written.
+    pub async fn note(&self, call_id: String, ok: bool) -> Result<(), Error> {
+        let (run_id, attempt) = (self.run_id, self.attempt);
+        self.store.durably(move |tx| intents::end(tx, run_id, attempt, &call_id, ok)).await
+    }
+}
+
+/// The request as it stands, expired if its time is over, and how long it may still wait.
+fn look(tx: &Transaction<'_>, approval_id: ApprovalId, is_over: bool) -> Result<(Approval, Duration), Error> {
+    let when = if is_over { In::AnyCase } else { In::Silence };
+    approvals::end(tx, approval_id, ApprovalState::Expired, "expiry", None, when)?;
+    let gone = || Error::damaged("a request for approval")("it is gone".to_owned());
+    let approval = approvals::get(tx, approval_id)?.ok_or_else(gone)?;
+    let sql = format!("SELECT max(0, expires_at - {NOW}) FROM approval WHERE approval_id = ?1");
+    // A clock that was set back says any number; nobody waits that long for it (see `answer`).
+    let left: i64 = tx.query_row(&sql, [approval_id.to_string()], |row| row.get(0))?;
+    // One more, so that it is over when the pause is.
+    Ok((approval, Duration::from_millis(u64::try_from(left).unwrap_or(0).saturating_add(1))))
+}
+
+/// By what a call begins, in words for the audit; an error if the database does not agree.
+fn basis(
+    tx: &Transaction<'_>,
+    run_id: &str,
+    attempt: u32,
+    call: &PlannedCall,
+    digest: &str,
+    by: By,
+) -> Result<String, Error> {
+    let agrees = |approval_id: ApprovalId, condition: &str| -> Result<String, Error> {
+        let sql = format!(
+            "SELECT 1 FROM approval WHERE approval_id = ?1 AND run_id = ?2 AND attempt = ?3 AND tool = ?4 AND {condition}"
+        );
+        let id = approval_id.to_string();
+        match tx.prepare_cached(&sql)?.exists(params![id, run_id, attempt, call.tool, digest])? {
+            true => Ok(id),
+            false => Err(Error::NotApproved { approval_id }),
+        }
+    };
+    let never = |sql: &str| match tx.prepare_cached(sql)?.exists(params![run_id, digest])? {
+        true => Err(Error::AsksFirst),
+        false => Ok(()),
+    };
+    match by {
+        By::Rules => {
+            never(LOST)?;
+            never(ASKED)?;
+            Ok("rules".to_owned())
+        }
+        By::Approval(id) => agrees(id, "state IN ('approved', 'approved_for_run') AND digest = ?5"),
+        By::Grant(id) => {
+            never(LOST)?;
+            agrees(id, "state = 'approved_for_run' AND ?5 IS NOT NULL")
+        }
+    }
+}
+
+/// An equal call that began in whatever attempt, and of which nobody knows what came of it.
+pub(super) const LOST: &str = "SELECT 1 FROM intent WHERE run_id = ?1 AND digest = ?2 AND ok IS NULL";
+/// An equal call that asked in whatever attempt. The rules say the same of equal calls, so it asks again.
+pub(super) const ASKED: &str = "SELECT 1 FROM approval WHERE run_id = ?1 AND digest = ?2";
+
+fn row<'a>(
+    run_id: &'a str,
+    attempt: u32,
+    call: &'a PlannedCall,
+    digest: &'a str,
+    what: &'static str,
+    who: &'a str,
+) -> audit::New<'a> {
+    let PlannedCall { call_id, tool, .. } = call;
+    audit::New { what, who, run_id, attempt, call_id, tool, digest, approval_id: None, answer: None }
+}

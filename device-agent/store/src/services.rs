@@ -1,0 +1,288 @@
+//! Drafts and published versions, as rows.
+
+use deskgate_definition::{Definition, Report, Service, Version};
+use deskgate_protocol::Timestamp;
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::ids::{DraftId, EndpointId};
+use rusqlite::{OptionalExtension, Row, Transaction, params, params_from_iter};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Error, Store};
+
+/// The services' handle.
+#[derive(Clone, Debug)]
+pub struct Services {
+    pub(super) store: Store,
+}
+
+/// A version with its number, perhaps not confirmed by the gateway yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frozen {
+    /// What callers know the service by.
+    pub endpoint_id: EndpointId,
+    /// The number.
+    pub version: u32,
+    /// The definition's digest.
+    pub digest: Sha256Digest,
+}
+
+/// What came of freezing a draft.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freeze {
+    /// It is frozen, now or by an earlier try: ask the gateway.
+    Frozen(Frozen),
+    /// Another content was frozen, and whether the gateway published it is not known.
+    Unsettled(Frozen),
+    /// There is no such service.
+    Gone,
+}
+
+impl Services {
+    pub(super) fn new(store: Store) -> Self {
+        Self { store }
+    }
+
+    /// Saves a new service.
+    pub async fn insert(&self, service: &Service) -> Result<(), Error> {
+        let (id, app) = (service.draft_id.to_string(), service.app_id.to_string());
+        let (definition, created_at) = (text(&service.draft), service.created_at.to_string());
+        self.store
+            .durably(move |tx| {
+                tx.execute(
+                    "INSERT INTO service (draft_id, app_id, definition, created_at, changed_at)
+                     VALUES (?1, ?2, ?3, ?4, ?4)",
+                    params![id, app, definition, created_at],
+                )?;
+                Ok(())
+            })
+            .await
+    }
+
+    /// Replaces the draft; says whether there is such a service.
+    pub async fn set_draft(&self, draft_id: DraftId, definition: &Definition) -> Result<bool, Error> {
+        let definition = text(definition);
+        self.update(
+            "UPDATE service SET definition = ?2, changed_at = ?3 WHERE draft_id = ?1",
+            vec![draft_id.to_string(), definition, Timestamp::now().to_string()],
+        )
+        .await
+    }
+
+    /// Replaces the draft if it still is what it was; says whether it was.
+    pub async fn replace_draft(&self, draft_id: DraftId, from: &Definition, to: &Definition) -> Result<bool, Error> {
+        let (from, to) = (from.clone(), text(to));
+        self.store
+            .durably(move |tx| {
+                let found = services(tx, "s.draft_id = ?1", &draft_id.to_string())?;
+                let is_same = found.iter().any(|service| service.draft == from);
+                if is_same {
+                    let sql = "UPDATE service SET definition = ?2 WHERE draft_id = ?1";
+                    tx.execute(sql, params![draft_id.to_string(), to])?;
+                }
+                Ok(is_same)
+            })
+            .await
+    }
+
+    /// Nothing of this version runs any more, and why, until it is published again.
+    pub async fn pause(&self, endpoint_id: EndpointId, version: u32, why: String) -> Result<(), Error> {
+        let sql = "UPDATE service_version SET paused = ?3 WHERE endpoint_id = ?1 AND version = ?2";
+        self.store
+            .durably(move |tx| {
+                tx.execute(sql, params![endpoint_id.to_string(), version, why])?;
+                Ok(())
+            })
+            .await
+    }
+
+    /// Keeps what the checks found; says whether there is such a service.
+    pub async fn set_checks(&self, draft_id: DraftId, report: &Report) -> Result<bool, Error> {
+        self.update("UPDATE service SET checks = ?2 WHERE draft_id = ?1", vec![draft_id.to_string(), text(report)])
+            .await
+    }
+
+    async fn update(&self, sql: &'static str, values: Vec<String>) -> Result<bool, Error> {
+        self.store.durably(move |tx| Ok(tx.execute(sql, params_from_iter(values))? > 0)).await
+    }
+
+    /// One service.
+    pub async fn get(&self, draft_id: DraftId) -> Result<Option<Service>, Error> {
+        let rows = self.store.lazily(move |tx| services(tx, "s.draft_id = ?1", &draft_id.to_string())).await?;
+        Ok(rows.into_iter().next())
+    }
+
+    /// Every service, oldest first.
+    pub async fn list(&self) -> Result<Vec<Service>, Error> {
+        self.store.lazily(|tx| services(tx, "?1 = ''", "")).await
+    }
+
+    /// The definition behind a version that callers may have been promised, with its digest. A version that is paused
+    /// has none: nothing of it runs.
+    pub async fn published(
+        &self,
+        endpoint_id: EndpointId,
+        version: u32,
+    ) -> Result<Option<(Definition, Sha256Digest)>, Error> {
+        self.store
+            .lazily(move |tx| {
+                let row: Option<String> = tx
+                    .prepare_cached(
+                        "SELECT definition FROM service_version
+                         WHERE endpoint_id = ?1 AND version = ?2 AND paused IS NULL",
+                    )?
+                    .query_row(params![endpoint_id.to_string(), version], |row| row.get(0))
+                    .optional()?;
+                let Some(json) = row else { return Ok(None) };
+                let definition: Definition = read(&json, "a service version")?;
+                // Computed anew: the digest answers for what would be executed, not for a column.
+                let digest = definition.digest();
+                Ok(Some((definition, digest)))
+            })
+            .await
+    }
+
+    /// Freezes a draft under the next number, and chooses the endpoint when there is none yet.
+    pub async fn freeze(&self, draft_id: DraftId, definition: &Definition, checks: &Report) -> Result<Freeze, Error> {
+        let (digest, definition, checks) = (definition.digest(), text(definition), text(checks));
+        self.store.durably(move |tx| freeze(tx, draft_id, digest, &definition, &checks)).await
+    }
+
+    /// The gateway published a frozen version.
+    pub async fn confirm(&self, frozen: &Frozen, published_at: Timestamp) -> Result<(), Error> {
+        let Frozen { endpoint_id, version, .. } = *frozen;
+        self.store
+            .durably(move |tx| {
+                tx.execute(
+                    "UPDATE service_version SET published_at = ?3
+                     WHERE endpoint_id = ?1 AND version = ?2 AND published_at IS NULL",
+                    params![endpoint_id.to_string(), version, published_at.to_string()],
+                )?;
+                Ok(())
+            })
+            .await
+    }
+
+    /// The gateway did not publish a frozen version: its number is free again.
+    pub async fn thaw(&self, frozen: &Frozen) -> Result<(), Error> {
+        let Frozen { endpoint_id, version, .. } = *frozen;
+        self.store
+            .durably(move |tx| {
+                tx.execute(
+                    "DELETE FROM service_version WHERE endpoint_id = ?1 AND version = ?2 AND published_at IS NULL",
+                    params![endpoint_id.to_string(), version],
+                )?;
+                Ok(())
+            })
+            .await
+    }
+}
+
+fn freeze(
+    tx: &Transaction<'_>,
+    draft_id: DraftId,
+    digest: Sha256Digest,
+    definition: &str,
+    checks: &str,
+) -> Result<Freeze, Error> {
+    let draft_id = draft_id.to_string();
+    let chosen: Option<Option<String>> = tx
+        .query_row("SELECT endpoint_id FROM service WHERE draft_id = ?1", [&draft_id], |row| row.get(0))
+        .optional()?;
+    let endpoint_id = match chosen {
+        None => return Ok(Freeze::Gone),
+        Some(Some(endpoint)) => id(&endpoint)?,
+        Some(None) => {
+            let endpoint_id = EndpointId::new();
+            tx.execute(
+                "UPDATE service SET endpoint_id = ?2 WHERE draft_id = ?1",
+                params![draft_id, endpoint_id.to_string()],
+            )?;
+            endpoint_id
+        }
+    };
+    let newest: Option<(u32, String, bool)> = tx
+        .query_row(
+            "SELECT version, digest, published_at IS NOT NULL FROM service_version
+             WHERE endpoint_id = ?1 ORDER BY version DESC LIMIT 1",
+            [endpoint_id.to_string()],
+            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+        )
+        .optional()?;
+    let version = match newest {
+        Some((version, same, _)) if same == digest.to_string() => {
+            // Published again as it is: whoever does that has looked at what it was paused for.
+            tx.execute(
+                "UPDATE service_version SET paused = NULL WHERE endpoint_id = ?1 AND version = ?2",
+                params![endpoint_id.to_string(), version],
+            )?;
+            return Ok(Freeze::Frozen(Frozen { endpoint_id, version, digest }));
+        }
+        Some((version, other, false)) => {
+            let digest = other.parse().map_err(|_| Error::damaged("a digest")(other))?;
+            return Ok(Freeze::Unsettled(Frozen { endpoint_id, version, digest }));
+        }
+        Some((version, _, true)) => version + 1,
+        None => 1,
+    };
+    tx.execute(
+        "INSERT INTO service_version (endpoint_id, version, digest, definition, checks) VALUES (?1, ?2, ?3, ?4, ?5)",
+        params![endpoint_id.to_string(), version, digest.to_string(), definition, checks],
+    )?;
+    Ok(Freeze::Frozen(Frozen { endpoint_id, version, digest }))
+}
+
+fn services(tx: &Transaction<'_>, filter: &str, value: &str) -> Result<Vec<Service>, Error> {
+    let sql = format!(
+        "SELECT s.draft_id, s.app_id, s.endpoint_id, s.definition, s.checks, s.created_at, s.changed_at,
+                v.version, v.definition, v.checks, v.published_at, v.paused
+         FROM service s LEFT JOIN service_version v ON v.endpoint_id = s.endpoint_id AND v.version =
+             (SELECT max(version) FROM service_version
+              WHERE endpoint_id = s.endpoint_id AND published_at IS NOT NULL)
+         WHERE {filter} ORDER BY s.draft_id"
+    );
+    let mut statement = tx.prepare_cached(&sql)?;
+    let mut rows = statement.query([value])?;
+    let mut services = Vec::new();
+    while let Some(row) = rows.next()? {
+        services.push(service(row)?);
+    }
+    Ok(services)
+}
+
+fn service(row: &Row<'_>) -> Result<Service, Error> {
+    let column = |n| row.get::<_, String>(n);
+    let maybe = |n| row.get::<_, Option<String>>(n);
+    let published = match row.get::<_, Option<u32>>(7)? {
+        None => None,
+        Some(version) => Some(Version {
+            version,
+            definition: read(&column(8)?, "a service version")?,
+            checks: read(&column(9)?, "the checks of a service")?,
+            published_at: maybe(10)?.as_deref().map(id).transpose()?,
+            paused: maybe(11)?,
+        }),
+    };
+    Ok(Service {
+        draft_id: id(&column(0)?)?,
+        app_id: id(&column(1)?)?,
+        endpoint_id: maybe(2)?.as_deref().map(id).transpose()?,
+        draft: read(&column(3)?, "a draft")?,
+        checks: maybe(4)?.as_deref().map(|json| read(json, "the checks of a service")).transpose()?,
+        created_at: id(&column(5)?)?,
+        changed_at: id(&column(6)?)?,
+        published,
+    })
+}
+
+fn id<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, Error> {
+    text.parse().map_err(|error: T::Err| Error::damaged("a service")(error.to_string()))
+}
+
+fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("definitions and reports are text, numbers and lists, which JSON can hold")
+}
+
+fn read<T: DeserializeOwned>(json: &str, what: &'static str) -> Result<T, Error> {
+    serde_json::from_str(json).map_err(|error| Error::damaged(what)(error.to_string()))
+}

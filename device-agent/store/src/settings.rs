@@ -1,0 +1,179 @@
+//! Small values that outlive the process, each with its own name and type.
+
+use deskgate_definition::KeyPlace;
+use deskgate_protocol::canonical::Sha256Digest;
+use rusqlite::{OptionalExtension, Transaction, params};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Error, Store};
+use crate::Keep;
+
+/// A value that outlives the process, under a name of its own. Its default is what holds until a person chooses.
+pub trait Setting: Default + Serialize + DeserializeOwned + Send + Sync + 'static {
+    /// Its name in the database.
+    const NAME: &'static str;
+}
+
+impl Setting for KeyPlace {
+    const NAME: &'static str = "key_place";
+}
+
+impl Setting for Keep {
+    const NAME: &'static str = "keep";
+}
+
+/// Reads and writes settings. Changing one never touches another.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    store: Store,
+}
+
+impl Settings {
+    pub(super) fn new(store: Store) -> Self {
+        Self { store }
+    }
+
+    /// The name that people know this device by; `None` until one was given.
+    pub async fn device_name(&self) -> Result<Option<String>, Error> {
+        self.read("device_name").await
+    }
+
+    /// Names the device.
+    pub async fn set_device_name(&self, name: &str) -> Result<(), Error> {
+        self.write("device_name", &name).await
+    }
+
+    /// The runs that may execute at the same time; `None` until a person chose.
+    pub async fn slots(&self) -> Result<Option<u32>, Error> {
+        self.read("slots").await
+    }
+
+    /// Chooses how many runs may execute at the same time.
+    pub async fn set_slots(&self, slots: u32) -> Result<(), Error> {
+        self.write("slots", &slots).await
+    }
+
+    /// A value as it was last written, or as it is before anybody chose.
+    pub async fn get<S: Setting>(&self) -> Result<S, Error> {
+        Ok(self.read(S::NAME).await?.unwrap_or_default())
+    }
+
+    /// Writes a value. Another one is never touched.
+    pub async fn set<S: Setting>(&self, value: &S) -> Result<(), Error> {
+        self.write(S::NAME, value).await
+    }
+
+    /// Changes a value as it is at this moment, in one transaction, so that two changes at once are both kept. Returns
+    /// what `change` returns.
+    pub async fn update<S: Setting, R: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut S) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        self.store
+            .durably(|tx| {
+                let mut value = read(tx, S::NAME)?.unwrap_or_default();
+                let result = change(&mut value);
+                write(tx, S::NAME, &text(&value))?;
+                Ok(result)
+            })
+            .await
+    }
+
+    /// The port that the built-in gateway took the last time.
+    pub async fn builtin_port(&self) -> Result<Option<u16>, Error> {
+        self.read("builtin_port").await
+    }
+
+    /// Remembers the built-in gateway's port, so that its address stays the same.
+    pub async fn set_builtin_port(&self, port: u16) -> Result<(), Error> {
+        self.write("builtin_port", &port).await
+    }
+
+    /// The port that the management pages took the first time.
+    pub async fn page_port(&self) -> Result<Option<u16>, Error> {
+        self.read("page_port").await
+    }
+
+    /// Remembers the pages' port, so that bookmarks go on working.
+    pub async fn set_page_port(&self, port: u16) -> Result<(), Error> {
+        self.write("page_port", &port).await
+    }
+
+    /// The digests of the sessions of browsers, oldest first.
+    pub async fn page_sessions(&self) -> Result<Vec<Sha256Digest>, Error> {
+        Ok(self.read("page_sessions").await?.unwrap_or_default())
+    }
+
+    /// Replaces the sessions.
+    pub async fn set_page_sessions(&self, sessions: &[Sha256Digest]) -> Result<(), Error> {
+        self.write("page_sessions", &sessions).await
+    }
+
+    async fn read<T: DeserializeOwned + Send + 'static>(&self, key: &'static str) -> Result<Option<T>, Error> {
+        self.store.lazily(move |tx| read(tx, key)).await
+    }
+
+    async fn write(&self, key: &'static str, value: &impl Serialize) -> Result<(), Error> {
+        let text = text(value);
+        self.store.durably(move |tx| write(tx, key, &text)).await
+    }
+}
+
+/// An expression of SQL: for how many seconds something is kept, by its name in [`Keep`].
+pub(super) fn kept_seconds(part: &str, otherwise: u32) -> String {
+    format!("coalesce((SELECT value ->> '$.{part}' FROM setting WHERE key = 'keep'), {otherwise}) * 86400")
+}
+
+fn read<T: DeserializeOwned>(tx: &Transaction<'_>, key: &str) -> Result<Option<T>, Error> {
+    let text: Option<String> =
+        tx.query_row("SELECT value FROM setting WHERE key = ?1", [key], |row| row.get(0)).optional()?;
+    let read =
+        |text: String| serde_json::from_str(&text).map_err(|e| Error::damaged("a setting")(format!("{key}: {e}")));
+    text.map(read).transpose()
+}
+
+fn write(tx: &Transaction<'_>, key: &str, text: &str) -> Result<(), Error> {
+    tx.execute(
+        "INSERT INTO setting (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        params![key, text],
+    )?;
+    Ok(())
+}
+
+fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("text and numbers are JSON")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_setting_survives_closing_and_leaves_the_others_alone() {
+        let home = tempfile::tempdir().expect("temporary folder");
+        let path = home.path().join("deskgate.db");
+        let store = Store::open(&path).await.expect("opens");
+        assert_eq!(store.settings().device_name().await.expect("readable"), None);
+        store.settings().set_device_name("Büro").await.expect("written");
+        store.settings().set_slots(2).await.expect("written");
+        store.settings().set_device_name("Schreibtisch").await.expect("written");
+        drop(store);
+        let settings = Store::open(&path).await.expect("opens again").settings();
+        assert_eq!(settings.device_name().await.expect("readable").as_deref(), Some("Schreibtisch"));
+        assert_eq!(settings.slots().await.expect("readable"), Some(2));
+    }
+
+    #[tokio::test]
+    async fn changes_of_one_value_at_the_same_time_are_all_kept() {
+        let home = tempfile::tempdir().expect("temporary folder");
+        let store = Store::open(home.path().join("deskgate.db")).await.expect("opens");
+        let settings = store.settings();
+        let runs = settings.update(|keep: &mut Keep| keep.runs = 1);
+        let log = settings.update(|keep: &mut Keep| keep.log = 2);
+        let (runs, log) = tokio::join!(runs, log);
+        runs.and(log).expect("written");
+        let keep = settings.get::<Keep>().await.expect("readable");
+        assert_eq!((keep.runs, keep.log), (1, 2));
+    }
+}

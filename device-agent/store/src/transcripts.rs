@@ -1,0 +1,229 @@
+//! Transcripts: what was said in each generation of a conversation, for the messages that follow.
+//!
+//! A message and what became of it are written down in the same commit as the end of its run. A reset
+//! closes a generation, and nothing is added to a closed one.
+//!
+//! What is kept is what the next message sees, and no more of other people's business than that: of a
+//! generation the newest `KEPT_BYTES`, of one message or answer `PART_BYTES` with a note in the place of
+//! the middle. A conversation in which nothing was said for as many days as its owner chose ([`Keep`]) is forgotten; the
+//! next message in it sees nothing of before.
+
+mod clock;
+pub(super) use clock::moment;
+mod shorten;
+
+use std::time::Duration;
+
+use deskgate_protocol::ids::{ConversationId, RunId};
+use deskgate_protocol::run::{Input, Outcome};
+use rusqlite::{OptionalExtension, Transaction, params};
+
+use super::settings::kept_seconds;
+use super::{Error, Store, withdrawal};
+use crate::Keep;
+
+/// Bytes of a generation that are kept and seen, as they are stored; the newest count, and the newest exchange
+/// always does.
+const KEPT_BYTES: i64 = 512 * 1024;
+/// Bytes of one message's text, of its further members, and of one answer.
+const PART_BYTES: usize = 128 * 1024;
+
+/// The transcripts' handle.
+#[derive(Clone, Debug)]
+pub struct Transcripts {
+    store: Store,
+    /// When this handle last moved the time on, as [`clock::moment`] tells it.
+    moved_on: Option<Duration>,
+}
+
+/// One message and what was answered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Said {
+    /// The message.
+    pub input: Input,
+    /// The answer, or in brackets why there was none.
+    pub answer: String,
+    /// Where it stands.
+    pub place: Place,
+}
+
+/// A place in a conversation's transcript.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    n: i64,
+}
+
+impl Transcripts {
+    pub(super) fn new(store: Store) -> Self {
+        Self { store, moved_on: None }
+    }
+
+    /// What was said in a generation so far, oldest first.
+    pub async fn of(&self, conversation: ConversationId, generation: u32) -> Result<Vec<Said>, Error> {
+        self.store.lazily(move |tx| said(tx, conversation, generation)).await
+    }
+
+    /// Puts one exchange in the place of everything that was said up to a place: a summary of it. What it sums up is
+    /// deleted. A conversation that was reset or forgotten meanwhile stays so.
+    pub async fn sum_up(&self, through: Place, input: Input, answer: String) -> Result<(), Error> {
+        let input = write(input);
+        self.store
+            .lazily(move |tx| {
+                tx.execute(
+                    "DELETE FROM transcript WHERE n < ?1 AND (conversation_id, generation) =
+                         (SELECT conversation_id, generation FROM transcript WHERE n = ?1)",
+                    [through.n],
+                )?;
+                tx.execute(
+                    "UPDATE transcript SET input = ?2, answer = ?3 WHERE n = ?1",
+                    params![through.n, input, answer],
+                )?;
+                Ok(())
+            })
+            .await
+    }
+
+    /// Forgets conversations in which nothing was said for a long time. To be called now and then, and always on the
+    /// same handle: what passed between two calls counts as the time that it was.
+    pub async fn forget_silent(&mut self) -> Result<(), Error> {
+        let now = clock::moment();
+        let most = self.moved_on.map_or(clock::BEFORE_A_START, |last| now.saturating_sub(last));
+        self.store
+            .lazily(move |tx| {
+                clock::move_on(tx, most)?;
+                forget_silent(tx)
+            })
+            .await?;
+        self.moved_on = Some(now);
+        Ok(())
+    }
+
+    /// The same at this moment, without moving the time on: for whoever chose to keep less.
+    pub async fn forget_now(&self) -> Result<(), Error> {
+        self.store.durably(forget_silent).await
+    }
+
+    /// How many conversations are kept, and in how many of them nothing was said for so many days.
+    pub async fn silent_for(&self, days: u32) -> Result<(u64, u64), Error> {
+        self.store
+            .lazily(move |tx| {
+                let sql =
+                    "SELECT count(*), count(*) FILTER (WHERE last < (SELECT now FROM transcript_clock) - ?1 * 86400)
+                           FROM (SELECT max(said_at) AS last FROM transcript GROUP BY conversation_id)";
+                Ok(tx.query_row(sql, [days], |row| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64)))?)
+            })
+            .await
+    }
+
+    /// Forgets everything up to a generation, for good, also in the journal. May be repeated.
+    pub async fn close(&self, conversation: ConversationId, generation: u32) -> Result<(), Error> {
+        self.store
+            .durably(move |tx| {
+                let key = params![conversation.to_string(), generation];
+                tx.execute("DELETE FROM transcript WHERE conversation_id = ?1 AND generation <= ?2", key)?;
+                tx.execute(
+                    "INSERT INTO closed_generation (conversation_id, generation) VALUES (?1, ?2)
+                     ON CONFLICT (conversation_id) DO UPDATE SET generation = max(generation, excluded.generation)",
+                    key,
+                )?;
+                withdrawal::withdraw_answers(tx, &conversation.to_string(), generation)
+            })
+            .await
+    }
+}
+
+/// Writes down what became of a message, whose entry in the journal says which it was. A run that is none is left out.
+pub(super) fn note(tx: &Transaction<'_>, run_id: RunId, outcome: &Outcome) -> Result<(), Error> {
+    let message = tx
+        .prepare_cached(
+            "SELECT offer ->> '$.conversation', offer ->> '$.generation', offer -> '$.input'
+             FROM run_journal WHERE run_id = ?1 AND offer ->> '$.conversation' IS NOT NULL AND NOT EXISTS (
+                 SELECT 1 FROM closed_generation c
+                 WHERE c.conversation_id = offer ->> '$.conversation' AND c.generation >= offer ->> '$.generation')",
+        )?
+        .query_row([run_id.to_string()], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?, row.get::<_, String>(2)?))
+        })
+        .optional()?;
+    let Some((conversation, generation, input)) = message else { return Ok(()) };
+    let input = write(read(&input)?);
+    let answer = match outcome {
+        Outcome::Succeeded { result, .. } => &shorten::text(&result.text, PART_BYTES),
+        Outcome::Failed { .. } => "[This request failed and has no answer.]",
+        Outcome::Cancelled { .. } => "[This request was stopped and has no answer.]",
+    };
+    tx.prepare_cached(
+        "INSERT INTO transcript (run_id, conversation_id, generation, input, answer, said_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, (SELECT now FROM transcript_clock))
+         ON CONFLICT (run_id) DO UPDATE SET answer = excluded.answer",
+    )?
+    .execute(params![run_id.to_string(), conversation, generation, input, answer])?;
+    trim(tx, &conversation, generation)
+}
+
+/// What no message will see any more is not kept.
+fn trim(tx: &Transaction<'_>, conversation: &str, generation: u32) -> Result<(), Error> {
+    tx.prepare_cached(
+        "DELETE FROM transcript WHERE n IN (
+             SELECT n FROM (
+                 SELECT n, octet_length(input) + octet_length(answer) AS own, sum(octet_length(input) + octet_length(answer))
+                     OVER (ORDER BY n DESC) AS total
+                 FROM transcript WHERE conversation_id = ?1 AND generation = ?2)
+             WHERE total > ?3 AND total > own)",
+    )?
+    .execute(params![conversation, generation, KEPT_BYTES])?;
+    Ok(())
+}
+
+/// How long silence may last, in seconds, as SQL.
+fn silence() -> String {
+    kept_seconds("conversations", Keep::DEFAULT.conversations)
+}
+
+fn forget_silent(tx: &Transaction<'_>) -> Result<(), Error> {
+    let silent: Vec<String> = tx
+        .prepare(&format!(
+            "SELECT conversation_id FROM transcript GROUP BY conversation_id
+             HAVING max(said_at) < (SELECT now FROM transcript_clock) - {}",
+            silence()
+        ))?
+        .query_map([], |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
+    for conversation in silent {
+        tx.execute("DELETE FROM transcript WHERE conversation_id = ?1", [&conversation])?;
+        withdrawal::withdraw_answers(tx, &conversation, u32::MAX)?;
+    }
+    Ok(())
+}
+
+fn said(tx: &Transaction<'_>, conversation: ConversationId, generation: u32) -> Result<Vec<Said>, Error> {
+    let mut statement = tx.prepare_cached(&format!(
+        "SELECT input, answer, n FROM transcript WHERE conversation_id = ?1 AND generation = ?2
+             AND (SELECT max(said_at) FROM transcript WHERE conversation_id = ?1)
+                 >= (SELECT now FROM transcript_clock) - {}
+         ORDER BY n",
+        silence()
+    ))?;
+    let mut rows = statement.query(params![conversation.to_string(), generation])?;
+    let mut said = Vec::new();
+    while let Some(row) = rows.next()? {
+        said.push(Said {
+            input: read(&row.get::<_, String>(0)?)?,
+            answer: row.get(1)?,
+            place: Place { n: row.get(2)? },
+        });
+    }
+    Ok(said)
+}
+
+fn write(input: Input) -> String {
+    serde_json::to_string(&shorten::input(input, PART_BYTES))
+        .expect("a message is text and JSON, and is cut between characters")
+}
+
+fn read(input: &str) -> Result<Input, Error> {
+    serde_json::from_str(input).map_err(|error| Error::damaged("a message of a transcript")(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,283 @@
+//! What is seen of a conversation, what is kept of it, and when it is forgotten.
+
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::control::Offer;
+use deskgate_protocol::ids::EndpointId;
+use deskgate_protocol::run::{Effects, FinishReason, RunResult, Usage};
+
+use super::*;
+
+fn message(conversation: ConversationId, generation: u32, text: &str) -> Offer {
+    Offer {
+        run_id: RunId::new(),
+        attempt: 1,
+        endpoint_id: EndpointId::new(),
+        endpoint_version: 1,
+        definition_sha256: Sha256Digest::of(b"definition"),
+        subject: Some("customer-91".to_owned()),
+        input: Input { text: text.to_owned(), more: serde_json::Map::new() },
+        conversation: Some(conversation),
+        generation: Some(generation),
+        max_duration_s: 60,
+        traceparent: None,
+    }
+}
+
+fn answered(text: &str) -> Outcome {
+    let result = RunResult { text: text.to_owned(), finish_reason: FinishReason::Completed };
+    Outcome::Succeeded { result, usage: Usage::default() }
+}
+
+async fn finished(store: &Store, offer: &Offer, outcome: &Outcome) {
+    let journal = store.journal();
+    journal.take(offer).await.expect("taken");
+    journal.start(offer.run_id, 1).await.expect("started");
+    // A write that failed without saying whether it happened is repeated.
+    for _ in 0..2 {
+        journal.finish(offer.run_id, 1, 1, outcome, &[]).await.expect("finished");
+    }
+}
+
+async fn lines(store: &Store, conversation: ConversationId, generation: u32) -> Vec<String> {
+    let said = store.transcripts().of(conversation, generation).await.expect("readable");
+    said.into_iter().map(|said| format!("{} -> {}", said.input.text, said.answer)).collect()
+}
+
+#[tokio::test]
+async fn a_generation_sees_its_own_messages_in_their_order_until_it_is_closed() {
+    let home = tempfile::tempdir().expect("temporary folder");
+    let store = Store::open(home.path().join("deskgate.db")).await.expect("opens");
+    let (ours, other) = (ConversationId::new(), ConversationId::new());
+    finished(&store, &message(ours, 1, "one"), &answered("1")).await;
+    finished(&store, &message(other, 1, "elsewhere"), &answered("x")).await;
+    let stopped = Outcome::Cancelled { effects: Effects::None, usage: Usage::default() };
+    finished(&store, &message(ours, 1, "two"), &stopped).await;
+    let expected = ["one -> 1", "two -> [This request was stopped and has no answer.]"];
+    assert_eq!(lines(&store, ours, 1).await, expected);
+
+    for _ in 0..2 {
+        store.transcripts().close(ours, 1).await.expect("closed");
+    }
+    finished(&store, &message(ours, 1, "late"), &answered("never seen")).await;
+    finished(&store, &message(ours, 2, "anew"), &answered("2")).await;
+    assert_eq!(lines(&store, ours, 1).await, [""; 0]);
+    assert_eq!(lines(&store, ours, 2).await, ["anew -> 2"]);
+    assert_eq!(lines(&store, other, 1).await, ["elsewhere -> x"]);
+}
+
+/// Opens a store in a fresh folder, which lives as long as it is held.
+async fn store() -> (Store, tempfile::TempDir) {
+    let home = tempfile::tempdir().expect("temporary folder");
+    (Store::open(home.path().join("deskgate.db")).await.expect("opens"), home)
+}
+
+async fn seen(store: &Store, conversation: ConversationId) -> Vec<Said> {
+    store.transcripts().of(conversation, 1).await.expect("readable")
+}
+
+#[tokio::test]
+async fn of_a_long_conversation_the_newest_messages_are_seen_and_the_others_are_not_kept() {
+    let (store, _home) = store().await;
+    let (conversation, other) = (ConversationId::new(), ConversationId::new());
+    finished(&store, &message(other, 1, "elsewhere"), &answered("x")).await;
+    for text in ["a", "b", "c", "d", "e", "f"] {
+        finished(&store, &message(conversation, 1, text), &answered(&text.repeat(120 * 1024))).await;
+    }
+    let said = seen(&store, conversation).await;
+    assert_eq!(said.iter().map(|said| said.input.text.as_str()).collect::<Vec<_>>(), ["c", "d", "e", "f"]);
+    let kept: i64 = store
+        .lazily(|tx| Ok(tx.query_row("SELECT sum(octet_length(answer)) FROM transcript", [], |row| row.get(0))?))
+        .await
+        .expect("readable");
+    assert_eq!(kept, 4 * 120 * 1024 + 1, "nothing is kept that nobody sees");
+    assert_eq!(lines(&store, other, 1).await, ["elsewhere -> x"]);
+}
+
+#[tokio::test]
+async fn an_overlong_exchange_loses_its_middle_and_hides_nothing_before_it() {
+    let (store, _home) = store().await;
+    let conversation = ConversationId::new();
+    finished(&store, &message(conversation, 1, "before"), &answered("the answer before")).await;
+    let mut long = message(conversation, 1, &format!("begin{}end", "ü".repeat(200 * 1024)));
+    long.input.more.insert("table".to_owned(), "y".repeat(700 * 1024).into());
+    finished(&store, &long, &answered(&format!("first{}last", "x".repeat(900 * 1024)))).await;
+    let said = seen(&store, conversation).await;
+    assert_eq!(said.len(), 2);
+    assert_eq!((said[0].input.text.as_str(), said[0].answer.as_str()), ("before", "the answer before"));
+    let Said { input, answer, .. } = &said[1];
+    assert!(input.text.starts_with("begin") && input.text.contains("end\n[Further members"), "the ends say most");
+    assert!(answer.starts_with("first") && answer.ends_with("last"));
+    assert!(input.text.contains("bytes were left out") && answer.contains("bytes were left out"));
+    assert!(
+        input.more.is_empty() && input.text.ends_with("left out here: table.]"),
+        "which members are missing is said"
+    );
+    assert!(input.text.len() + answer.len() < 2 * PART_BYTES + 200);
+}
+
+#[tokio::test]
+async fn an_exchange_that_takes_much_more_room_written_down_is_still_seen() {
+    let (store, _home) = store().await;
+    let conversation = ConversationId::new();
+    let escaped = "\u{1}".repeat(120 * 1024);
+    finished(&store, &message(conversation, 1, "before"), &answered("b")).await;
+    finished(&store, &message(conversation, 1, &escaped), &answered("a")).await;
+    assert_eq!(
+        seen(&store, conversation).await.iter().map(|said| said.input.text.len()).collect::<Vec<_>>(),
+        [escaped.len()]
+    );
+}
+
+#[tokio::test]
+async fn a_conversation_is_forgotten_when_nothing_was_said_for_long_and_not_before() {
+    let (store, _home) = store().await;
+    let (silent, old) = (ConversationId::new(), ConversationId::new());
+    for (conversation, text) in [(silent, "one"), (old, "two"), (old, "three")] {
+        finished(&store, &message(conversation, 1, text), &answered("x")).await;
+    }
+    let age = "UPDATE transcript SET said_at = said_at - ?1 WHERE input LIKE ?2";
+    for (days, text) in [(91, "%one%"), (91, "%two%"), (89, "%three%")] {
+        store.lazily(move |tx| Ok(tx.execute(age, params![days * 24 * 3600, text])?)).await.expect("written");
+    }
+    assert_eq!(lines(&store, silent, 1).await, [""; 0], "nobody sees it, also when it is still there");
+    store.transcripts().forget_silent().await.expect("forgotten");
+    assert_eq!(store.transcripts_kept().await, 2);
+    assert_eq!(lines(&store, old, 1).await, ["two -> x", "three -> x"], "it is spoken in");
+}
+
+#[tokio::test]
+async fn an_owner_who_keeps_less_knows_before_how_much_goes_and_it_goes_at_once() {
+    let (store, _home) = store().await;
+    let (old, young) = (ConversationId::new(), ConversationId::new());
+    let offers = [message(old, 1, "one"), message(young, 1, "two")];
+    for offer in &offers {
+        finished(&store, offer, &answered("secret")).await;
+        store.journal().forget(offer.run_id, 1).await.expect("settled");
+    }
+    let (conversation, run) = (old.to_string(), offers[0].run_id.to_string());
+    store
+        .lazily(move |tx| {
+            tx.execute(
+                "UPDATE transcript SET said_at = said_at - 8 * 86400 WHERE conversation_id = ?1",
+                [conversation],
+            )?;
+            Ok(tx.execute("UPDATE past_run SET settled_at = settled_at - 8 * 86400 WHERE run_id = ?1", [run])?)
+        })
+        .await
+        .expect("written");
+    let (transcripts, journal) = (store.transcripts(), store.journal());
+    let forget = async || {
+        transcripts.forget_now().await.expect("forgotten");
+        journal.forget_old_answers().await.expect("forgotten");
+        (transcripts.silent_for(7).await.expect("counted"), journal.answers_older_than(7).await.expect("counted"))
+    };
+    assert_eq!(forget().await, ((2, 1), (2, 1)), "nothing goes before it is chosen");
+    let keep = |conversations, journal| Keep { conversations, journal, ..Keep::DEFAULT };
+    store.settings().set(&keep(90, 7)).await.expect("kept");
+    assert_eq!(forget().await, ((2, 1), (1, 0)), "the answer in the journal alone");
+    assert_eq!(lines(&store, old, 1).await, ["one -> secret"]);
+    store.settings().set(&keep(7, 7)).await.expect("kept");
+    assert_eq!(lines(&store, old, 1).await, [""; 0], "nobody sees it from now on");
+    assert_eq!(forget().await, ((1, 0), (1, 0)));
+    assert_eq!(lines(&store, young, 1).await, ["two -> secret"]);
+    let again = store.journal().take(&offers[0]).await.expect("readable");
+    assert!(matches!(again, crate::journal::Taken::Ended(_)), "that it ended stays known: {again:?}");
+}
+
+#[tokio::test]
+async fn a_summary_stands_for_what_it_sums_up_until_the_generation_is_closed() {
+    let (store, _home) = store().await;
+    let (ours, other) = (ConversationId::new(), ConversationId::new());
+    for (conversation, text) in [(other, "elsewhere"), (ours, "one"), (ours, "two")] {
+        finished(&store, &message(conversation, 1, text), &answered("x")).await;
+    }
+    let place = seen(&store, ours).await.last().expect("two").place;
+    let summary = || Input { text: "both".to_owned(), more: serde_json::Map::new() };
+    for _ in 0..2 {
+        store.transcripts().sum_up(place, summary(), "Good.".to_owned()).await.expect("written");
+    }
+    finished(&store, &message(ours, 1, "three"), &answered("3")).await;
+    assert_eq!(lines(&store, ours, 1).await, ["both -> Good.", "three -> 3"]);
+    assert_eq!(lines(&store, other, 1).await, ["elsewhere -> x"]);
+    assert_eq!(store.transcripts_kept().await, 3, "what was summed up is gone");
+
+    store.transcripts().close(ours, 1).await.expect("closed");
+    store.transcripts().sum_up(place, summary(), "Late.".to_owned()).await.expect("nothing to sum up");
+    assert_eq!(lines(&store, ours, 1).await, [""; 0]);
+    assert_eq!(store.transcripts_kept().await, 1);
+}
+
+/// As if the computer's clock were so far ahead of what it said the last time.
+async fn the_clock_jumps(store: &Store, days: i64) {
+    let sql = "UPDATE transcript_clock SET wall = unixepoch() - ?1";
+    store.lazily(move |tx| Ok(tx.execute(sql, [days * 24 * 3600])?)).await.expect("written");
+}
+
+#[tokio::test]
+async fn a_clock_that_is_years_off_makes_no_conversation_old() {
+    let (store, _home) = store().await;
+    let conversation = ConversationId::new();
+    finished(&store, &message(conversation, 1, "one"), &answered("1")).await;
+    let mut running = store.transcripts();
+    for days in [3650, -3650, 1, 3650] {
+        the_clock_jumps(&store, days).await;
+        running.forget_silent().await.expect("nothing to forget");
+        the_clock_jumps(&store, days).await;
+        store.transcripts().forget_silent().await.expect("nothing to forget, at a start");
+        assert_eq!(lines(&store, conversation, 1).await, ["one -> 1"]);
+    }
+    assert_eq!(store.transcripts_kept().await, 1);
+}
+
+#[tokio::test]
+async fn days_that_passed_are_counted_also_those_without_the_agent() {
+    let (store, _home) = store().await;
+    finished(&store, &message(ConversationId::new(), 1, "one"), &answered("1")).await;
+    for _ in 0..90 {
+        the_clock_jumps(&store, 1).await;
+        store.transcripts().forget_silent().await.expect("a start on every day");
+    }
+    assert_eq!(store.transcripts_kept().await, 1);
+    the_clock_jumps(&store, 1).await;
+    store.transcripts().forget_silent().await.expect("forgotten");
+    assert_eq!(store.transcripts_kept().await, 0);
+}
+
+#[tokio::test]
+async fn nothing_of_a_forgotten_conversation_stays_in_the_file_and_its_runs_stay_known() {
+    let (store, home) = store().await;
+    let (reset, silent, kept) = (ConversationId::new(), ConversationId::new(), ConversationId::new());
+    let offers = [
+        (message(reset, 1, "question-reset"), answered("answer-reset")),
+        (message(silent, 1, "question-silent"), answered("answer-silent")),
+        (message(kept, 1, "question-kept"), answered("answer-kept")),
+        (message(reset, 1, "question-late"), answered("answer-late")),
+    ];
+    for (offer, outcome) in &offers {
+        finished(&store, offer, outcome).await;
+    }
+    let journal = store.journal();
+    for (offer, _) in &offers[..3] {
+        journal.forget(offer.run_id, 1).await.expect("settled");
+    }
+    let age = "UPDATE transcript SET said_at = said_at - 91 * 24 * 3600 WHERE conversation_id = ?1";
+    store.lazily(move |tx| Ok(tx.execute(age, [silent.to_string()])?)).await.expect("written");
+    store.transcripts().forget_silent().await.expect("forgotten");
+    store.transcripts().close(reset, 1).await.expect("closed");
+    // Its end is acknowledged only now.
+    journal.forget(offers[3].0.run_id, 1).await.expect("settled");
+
+    for (offer, outcome) in &offers {
+        let crate::journal::Taken::Ended(ended) = journal.take(offer).await.expect("readable") else {
+            panic!("it ended here")
+        };
+        assert_eq!(ended.outcome == *outcome, offer.conversation == Some(kept), "{ended:?}");
+    }
+    drop((journal, store));
+    let file = std::fs::read(home.path().join("deskgate.db")).expect("readable");
+    let holds = |text: &str| file.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(holds("question-kept") && holds("answer-kept"));
+    for text in ["reset", "silent", "late"] {
+        assert!(!holds(&format!("question-{text}")) && !holds(&format!("answer-{text}")), "{text}");
+    }
+}

@@ -1,0 +1,19 @@
+//! Answers that are taken out of the journal because their conversation was forgotten.
+
+use rusqlite::{Transaction, params};
+
+use crate::Error;
+
+/// What stands in the place of the answer.
+pub(crate) const FORGOTTEN: &str = "[This answer was forgotten with its conversation.]";
+
+/// Takes away the answers of a conversation's settled runs, up to a generation.
+pub(crate) fn withdraw_answers(tx: &Transaction<'_>, conversation: &str, generation: u32) -> Result<(), Error> {
+    tx.prepare_cached(
+        "UPDATE past_run SET outcome = json_replace(outcome, '$.result.text', ?3),
+                bytes = length(json_replace(outcome, '$.result.text', ?3))
+         WHERE conversation_id = ?1 AND generation <= ?2 AND outcome ->> '$.result.text' <> ?3",
+    )?
+    .execute(params![conversation, generation, FORGOTTEN])?;
+    Ok(())
+}

@@ -1,0 +1,300 @@
+//! The one thread that owns the connection, and the queue in front of it.
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+use deskgate_program::crash;
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Error, schema};
+
+/// Work waiting for the thread. Beyond it the callers wait.
+const QUEUE: usize = 64;
+
+type Job = Box<dyn FnOnce(&mut Connection) + Send>;
+
+/// How far a commit goes before it counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Sync {
+    /// On disk.
+    Full,
+    /// With the system: survives the end of this process, not a power cut.
+    Normal,
+}
+
+#[derive(Debug)]
+pub(super) struct Worker {
+    jobs: Option<mpsc::Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    /// For reading and writing: what is missing is made, and the schema brought up to date.
+    pub(super) async fn open(path: PathBuf) -> Result<Self, Error> {
+        Self::start(path, open).await
+    }
+
+    /// For reading only: nothing is made, and nothing changes.
+    pub(super) async fn look(path: PathBuf) -> Result<Self, Error> {
+        Self::start(path, look).await
+    }
+
+    async fn start(path: PathBuf, open: fn(&Path) -> Result<Connection, Error>) -> Result<Self, Error> {
+        let (opened, result) = oneshot::channel();
+        let (jobs, mut queue) = mpsc::channel::<Job>(QUEUE);
+        let at = path.clone();
+        let thread = std::thread::Builder::new()
+            .name("store".to_owned())
+            .spawn(move || {
+                let mut connection = match open(&path) {
+                    Ok(connection) => connection,
+                    Err(error) => {
+                        let _ = opened.send(Err(error));
+                        return;
+                    }
+                };
+                let _ = opened.send(Ok(()));
+                while let Some(job) = queue.blocking_recv() {
+                    job(&mut connection);
+                }
+            })
+            .map_err(|source| Error::File { path: at, source })?;
+        let worker = Self { jobs: Some(jobs), thread: Some(thread) };
+        result.await.map_err(|_| Error::Closed)??;
+        Ok(worker)
+    }
+
+    pub(super) async fn run<R: Send + 'static>(
+        &self,
+        sync: Sync,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, Error> + Send + 'static,
+    ) -> Result<R, Error> {
+        let (answer, result) = oneshot::channel();
+        let job: Job = Box::new(move |connection| {
+            // Nobody may wait any more; the work is done all the same, as the caller was promised.
+            let _ = answer.send(transact(connection, sync, work));
+        });
+        self.jobs.as_ref().ok_or(Error::Closed)?.send(job).await.map_err(|_| Error::Closed)?;
+        result.await.map_err(|_| Error::Closed)?
+    }
+}
+
+impl Drop for Worker {
+    /// Waits for the thread, so that whoever opens the file next finds it closed and unlocked.
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn transact<R>(
+    connection: &mut Connection,
+    sync: Sync,
+    work: impl FnOnce(&Transaction<'_>) -> Result<R, Error>,
+) -> Result<R, Error> {
+    // The setting cannot change inside a transaction, and costs microseconds outside.
+    let level = match sync {
+        Sync::Full => "FULL",
+        Sync::Normal => "NORMAL",
+    };
+    connection.pragma_update(None, "synchronous", level)?;
+    // Who may only read takes no lock for writing.
+    let reads: bool = connection.pragma_query_value(None, "query_only", |row| row.get(0))?;
+    let behaviour = if reads { TransactionBehavior::Deferred } else { TransactionBehavior::Immediate };
+    let name = if reads { String::new() } else { crash::function(&work) };
+    let transaction = connection.transaction_with_behavior(behaviour)?;
+    let result = work(&transaction)?;
+    crash::before(&name);
+    transaction.commit()?;
+    crash::after(&name);
+    Ok(result)
+}
+
+fn open(path: &Path) -> Result<Connection, Error> {
+    make(path)?;
+    secure(path)?;
+    let mut connection = Connection::open(path)?;
+    take(path, &connection)?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    // What was deleted of other people's business is overwritten. Costs a write for each page that becomes free.
+    connection.pragma_update(None, "secure_delete", true)?;
+    schema::migrate(&mut connection)?;
+    Ok(connection)
+}
+
+fn look(path: &Path) -> Result<Connection, Error> {
+    secure(path)?;
+    // Opened for writing all the same: a lock that keeps an agent out, and is kept out by one, cannot be had otherwise.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    // What a crash left to be taken over stays to be taken over; otherwise closing removes what opening made.
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let left = Path::new(&log).metadata().is_ok_and(|log| log.len() > 0);
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, left)?;
+    connection.pragma_update(None, "query_only", true)?;
+    take(path, &connection)?;
+    schema::check(&connection)?;
+    Ok(connection)
+}
+
+/// Takes the file for this process alone.
+fn take(path: &Path, connection: &Connection) -> Result<(), Error> {
+    let in_use = |error| match error {
+        rusqlite::Error::SqliteFailure(failure, _) if failure.code == ErrorCode::DatabaseBusy => {
+            Error::InUse { path: path.to_owned() }
+        }
+        other => Error::Sqlite(other),
+    };
+    // A predecessor that is just ending gets a moment; a living one keeps its lock for good.
+    connection.busy_timeout(std::time::Duration::from_millis(500))?;
+    connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    // Writes nothing where the mode is this one already.
+    connection.pragma_update(None, "journal_mode", "WAL").map_err(in_use)
+}
+
+fn failed(at: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    let path = at.to_owned();
+    move |source| Error::File { path, source }
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Makes directory and file for their owner only. SQLite gives its side files the mode of the main one.
+fn make(path: &Path) -> Result<(), Error> {
+    let directory = directory_of(path);
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed(directory))?;
+    // Opened without truncating: only its existence and its mode matter here.
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+    file.map(drop).map_err(failed(path))
+}
+
+/// Whether nobody else can read the file or put another one in its place.
+fn secure(path: &Path) -> Result<(), Error> {
+    let directory = directory_of(path);
+    let open_to_others = |at: &Path, mode: u32, forbidden: u32, wanted: u32| match mode & forbidden {
+        0 => Ok(()),
+        _ => Err(Error::OpenToOthers { path: at.to_owned(), mode: mode & 0o7777, wanted }),
+    };
+    let found = directory.metadata().map_err(failed(directory))?;
+    // Names may be listed in a folder that a person made; another file must not be put in place.
+    open_to_others(directory, found.mode(), 0o022, 0o700)?;
+    let found = path.metadata().map_err(failed(path))?;
+    open_to_others(path, found.mode(), 0o077, 0o600)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::Store;
+
+    #[tokio::test]
+    async fn the_files_are_for_their_owner_only() {
+        let home = tempfile::tempdir().expect("temporary folder");
+        let path = home.path().join("state/deskgate.db");
+        let store = Store::open(&path).await.expect("opens");
+        store.settings().set_device_name("desk").await.expect("written");
+        let mode = |path: &Path| path.metadata().expect("exists").mode() & 0o777;
+        assert_eq!(mode(path.parent().expect("has one")), 0o700);
+        let files: Vec<_> = std::fs::read_dir(path.parent().expect("has one")).expect("readable").collect();
+        assert!(files.len() >= 2, "the write-ahead log is there too");
+        for file in files {
+            assert_eq!(mode(&file.expect("entry").path()), 0o600);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_or_folder_open_to_others_is_refused_with_the_command_that_mends_it() {
+        let home = tempfile::tempdir().expect("temporary folder");
+        let path = home.path().join("deskgate.db");
+        drop(Store::open(&path).await.expect("opens"));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).expect("own file");
+        let error = Store::open(&path).await.expect_err("readable by others").to_string();
+        assert!(error.contains("chmod 600"), "{error}");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("own file");
+        std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o770)).expect("own folder");
+        let error = Store::open(&path).await.expect_err("writable by others").to_string();
+        assert!(error.contains("chmod 700"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn two_agents_never_share_a_database_and_dropping_the_first_lets_the_second_in() {
+        let home = tempfile::tempdir().expect("temporary folder");
+        let path = home.path().join("deskgate.db");
+        let first = Store::open(&path).await.expect("opens");
+        assert!(matches!(Store::open(&path).await, Err(Error::InUse { .. })));
+        drop(first);
+        Store::open(&path).await.expect("free again");
+    }
+
+    #[tokio::test]
+    async fn a_look_reads_also_what_a_crash_left_and_changes_no_byte() {
+        let home = tempfile::tempdir().expect("temporary folder");
+        let path = home.path().join("deskgate.db");
+        assert!(matches!(Store::look(&path).await, Err(Error::File { .. })));
+        assert!(!path.exists(), "a look makes nothing");
+        let store = Store::open(&path).await.expect("opens");
+        assert!(matches!(Store::look(&path).await, Err(Error::InUse { .. })));
+        store.settings().set_device_name("desk").await.expect("written");
+        // What lies there while it is open is what a kill leaves.
+        let killed = home.path().join("killed");
+        DirBuilder::new().mode(0o700).create(&killed).expect("ours");
+        for name in ["deskgate.db", "deskgate.db-wal"] {
+            std::fs::copy(home.path().join(name), killed.join(name)).expect("copied");
+        }
+        drop(store);
+        let path = killed.join("deskgate.db");
+        let digest = |file: Vec<u8>| deskgate_protocol::canonical::Sha256Digest::of(&file);
+        let content =
+            || ["deskgate.db", "deskgate.db-wal"].map(|name| std::fs::read(killed.join(name)).ok().map(digest));
+        let before = content();
+        let look = Store::look(&path).await.expect("opens");
+        assert_eq!(look.settings().device_name().await.expect("readable").as_deref(), Some("desk"));
+        assert!(look.settings().set_device_name("other").await.is_err(), "nothing is written");
+        drop(look);
+        assert_eq!(content(), before);
+
+        let store = Store::open(&path).await.expect("opens");
+        store.lazily(|tx| Ok(tx.pragma_update(None, "user_version", 1)?)).await.expect("written");
+        drop(store);
+        let before = content();
+        assert!(matches!(Store::look(&path).await, Err(Error::OlderSchema)));
+        assert_eq!(content(), before, "it is the agent that brings it up to date");
+    }
+
+    #[tokio::test]
+    async fn a_newer_schema_is_refused_and_left_alone() {
+        let home = tempfile::tempdir().expect("temporary folder");
+        let path = home.path().join("deskgate.db");
+        let store = Store::open(&path).await.expect("opens");
+        store.lazily(|tx| Ok(tx.pragma_update(None, "user_version", 99)?)).await.expect("written");
+        drop(store);
+        for _ in 0..2 {
+            assert!(matches!(Store::open(&path).await, Err(Error::NewerSchema { found: 99, .. })));
+        }
+    }
+
+    #[tokio::test]
+    async fn failed_work_leaves_nothing_behind() {
+        let home = tempfile::tempdir().expect("temporary folder");
+        let store = Store::open(home.path().join("deskgate.db")).await.expect("opens");
+        let failed: Result<(), Error> = store
+            .durably(|tx| {
+                tx.execute("INSERT INTO setting (key, value) VALUES ('device_name', '\"half\"')", [])?;
+                Err(Error::Closed)
+            })
+            .await;
+        assert!(failed.is_err());
+        assert_eq!(store.settings().device_name().await.expect("readable"), None);
+    }
+}

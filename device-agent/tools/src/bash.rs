@@ -1,0 +1,204 @@
+//! Bash: runs a command in the working directory, in a sandbox.
+//!
+//! Every call is a fresh shell that begins in the working directory: nothing of the shell before it is left, neither its
+//! folder nor its variables. What it has started ends with it, so there is no background mode.
+
+mod words;
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deskgate_definition::tool::{Plan, Shown, Tool, ToolFailure, ToolOutput, ToolResult, ToolSpec};
+use deskgate_definition::{Network, ToolName};
+use deskgate_protocol::control::ToolKind;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::sandbox::{Ending, Reason, Sandbox, Unavailable};
+
+/// Milliseconds that a command may take when the call does not say.
+const TIMEOUT: u64 = 120_000;
+/// The most milliseconds that a call may ask for.
+const TIMEOUT_LIMIT: u64 = 600_000;
+/// The longest command, in bytes: half of what the system takes as one argument.
+const COMMAND_LIMIT: usize = 64 * 1024;
+
+pub(super) struct Bash {
+    sandbox: Arc<Sandbox>,
+    network: Network,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    command: String,
+    timeout: Option<u64>,
+    // For whoever reads along; it changes nothing.
+    #[serde(rename = "description")]
+    _description: Option<String>,
+}
+
+impl Arguments {
+    fn check(&self) -> Result<Duration, String> {
+        if self.command.trim().is_empty() {
+            return Err("The command is empty.".to_owned());
+        }
+        if self.command.contains('\0') {
+            return Err("The command contains a NUL character, which no shell takes.".to_owned());
+        }
+        if self.command.len() > COMMAND_LIMIT {
+            return Err(format!("The command has more than {COMMAND_LIMIT} bytes. Write it into a file and run that."));
+        }
+        match self.timeout.unwrap_or(TIMEOUT) {
+            timeout @ 1..=TIMEOUT_LIMIT => Ok(Duration::from_millis(timeout)),
+            other => Err(format!("A timeout is from 1 to {TIMEOUT_LIMIT} milliseconds; this one is {other}.")),
+        }
+    }
+}
+
+impl Bash {
+    pub(super) fn new(sandbox: Sandbox, network: Network) -> Self {
+        Self { sandbox: Arc::new(sandbox), network }
+    }
+}
+
+impl Tool for Bash {
+    fn spec(&self) -> ToolSpec {
+        let network = match self.network {
+            Network::None => "There is no network.",
+            Network::Host => "The network can be used.",
+        };
+        ToolSpec {
+            name: ToolName::Bash.to_string(),
+            description: format!(
+                "Runs a shell command in the working directory, in a sandbox. Only the working directory and /tmp can be \
+                 written; version control's own folders cannot. Home folders are not visible. {network} Every call is a \
+                 fresh shell in the working directory; /tmp stays from call to call. What a command started ends with \
+                 it: there is no background mode. Standard input is empty. Long output is cut in its middle."
+            ),
+            parameters: json!({
+                "type": "object",
+                "properties": {
+                    "command": { "type": "string", "description": "The command." },
+                    "timeout": {
+                        "type": "integer",
+                        "minimum": 1,
+                        "maximum": TIMEOUT_LIMIT,
+                        "description": format!("Milliseconds it may take. Default: {TIMEOUT}.")
+                    },
+                    "description": { "type": "string", "description": "What the command does, in a few words." }
+                },
+                "required": ["command"],
+                "additionalProperties": false
+            }),
+        }
+    }
+
+    fn kind(&self) -> ToolKind {
+        ToolKind::Write
+    }
+
+    fn plan(&self, arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
+        let plan =
+            crate::blocking::parse(ToolName::Bash.as_str(), arguments.clone()).and_then(|arguments: Arguments| {
+                arguments.check()?;
+                let words = words::split(&arguments.command);
+                // It may reach any file, so no place would be true: no rule with a path lets it run, and "for the rest
+                // of the run" says that it is about every command.
+                Ok(Plan { place: None, shown: Shown::Command { command: arguments.command, words } })
+            });
+        std::future::ready(plan.map_err(ToolOutput::error)).boxed()
+    }
+
+    fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
+        let sandbox = Arc::clone(&self.sandbox);
+        crate::blocking::blocking(ToolName::Bash, arguments, &stop, move |arguments: Arguments, stop| {
+            let time = match arguments.check() {
+                Ok(time) => time,
+                Err(complaint) => return Ok(ToolOutput::error(complaint)),
+            };
+            match sandbox.run(&arguments.command, time, stop) {
+                Ok((output, ending)) => Ok(told(output.text(), ending, time)),
+                // The run may go on with its other tools, or make room, or try again.
+                Err(not_now @ (Unavailable::DiskFull | Unavailable::Busy)) => {
+                    Ok(ToolOutput::error(format!("Nothing was run: {not_now}.")))
+                }
+                Err(error) => {
+                    tracing::warn!(%error, to_do = error.next(), "a command could not be run");
+                    Err(ToolFailure::SandboxUnavailable)
+                }
+            }
+        })
+    }
+}
+
+/// What the command printed, and how it ended if that is worth a word. Never an error of the tool: the command has begun,
+/// and whatever its status, it may have changed something.
+fn told(mut text: String, ending: Ending, time: Duration) -> ToolOutput {
+    text.truncate(text.trim_end_matches('\n').len());
+    let notice = match ending {
+        Ending::Finished(status) if status.success() => None,
+        Ending::Finished(status) => Some(status_in_words(status)),
+        Ending::Ended(Reason::Stopped) => Some("the command was stopped with its run".to_owned()),
+        Ending::Ended(Reason::Time) => {
+            Some(format!("the command was ended because it took longer than {} ms", time.as_millis()))
+        }
+        Ending::Ended(Reason::Memory) => Some("the command was ended because it used too much memory".to_owned()),
+        Ending::Ended(Reason::Disk) => Some("the command was ended because a disk was nearly full".to_owned()),
+    };
+    match notice {
+        Some(notice) if text.is_empty() => text = format!("({notice})"),
+        Some(notice) => text += &format!("\n\n({notice})"),
+        None if text.is_empty() => text = "(no output)".to_owned(),
+        None => {}
+    }
+    ToolOutput::ok(text)
+}
+
+/// A shell reports a signal as a number above 128.
+fn status_in_words(status: ExitStatus) -> String {
+    let signal = status.signal().or_else(|| status.code().filter(|code| *code > 128).map(|code| code - 128));
+    let name = match signal {
+        Some(1) => "SIGHUP",
+        Some(2) => "SIGINT",
+        Some(3) => "SIGQUIT",
+        Some(4) => "SIGILL",
+        Some(6) => "SIGABRT",
+        Some(7) => "SIGBUS",
+        Some(8) => "SIGFPE",
+        Some(9) => "SIGKILL",
+        Some(11) => "SIGSEGV",
+        Some(13) => "SIGPIPE",
+        Some(15) => "SIGTERM",
+        Some(24) => "SIGXCPU",
+        Some(25) => "SIGXFSZ: a file grew beyond its limit",
+        Some(31) => "SIGSYS",
+        _ => "",
+    };
+    match status.code() {
+        Some(code) if name.is_empty() => format!("exit status {code}"),
+        Some(code) => format!("exit status {code}, as after {name}"),
+        None => format!("ended by signal {} {name}", signal.unwrap_or_default()).trim_end().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_is_named_and_silence_is_not_taken_for_failure() {
+        let finished = |wait_status| Ending::Finished(ExitStatus::from_raw(wait_status));
+        let told = |text: &str, ending| told(text.to_owned(), ending, Duration::from_millis(5));
+        assert_eq!(told("", finished(0)), ToolOutput::ok("(no output)"));
+        assert_eq!(told("out\n", finished(0)), ToolOutput::ok("out"));
+        assert_eq!(told("out\n", finished(3 << 8)), ToolOutput::ok("out\n\n(exit status 3)"));
+        assert_eq!(told("", finished(137 << 8)), ToolOutput::ok("(exit status 137, as after SIGKILL)"));
+        assert!(told("", Ending::Ended(Reason::Time)).text.contains("5 ms"));
+    }
+}

@@ -1,0 +1,104 @@
+//! Work on files, on a thread that may wait: from a call's arguments to its answer.
+
+use deskgate_definition::ToolName;
+use deskgate_definition::tool::{Plan, Shown, ToolFailure, ToolOutput, ToolResult};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::access::AccessError;
+use crate::engine::change::Not;
+
+/// Runs file work on a blocking thread. The work sees a token that is cancelled when the run stops
+/// and also when this future is dropped, so no thread works on for a call that nobody waits for.
+pub fn on_blocking_thread<A, W>(
+    tool: ToolName,
+    arguments: Value,
+    stop: &CancellationToken,
+    work: W,
+) -> BoxFuture<'static, ToolResult>
+where
+    A: DeserializeOwned,
+    W: FnOnce(A, &CancellationToken) -> Result<ToolOutput, AccessError> + Send + 'static,
+{
+    blocking(tool, arguments, stop, |arguments, stop| told(work(arguments, stop)))
+}
+
+/// The same for work that says itself how the call ends.
+pub(crate) fn blocking<A, W>(
+    tool: ToolName,
+    arguments: Value,
+    stop: &CancellationToken,
+    work: W,
+) -> BoxFuture<'static, ToolResult>
+where
+    A: DeserializeOwned,
+    W: FnOnce(A, &CancellationToken) -> ToolResult + Send + 'static,
+{
+    let stop = stop.child_token();
+    async move {
+        let guard = stop.clone().drop_guard();
+        let outcome = tokio::task::spawn_blocking(move || match parse(tool.as_str(), arguments) {
+            Ok(arguments) => work(arguments, &stop),
+            Err(complaint) => Ok(ToolOutput::error(complaint)),
+        })
+        .await;
+        drop(guard);
+        match outcome {
+            Ok(result) => result,
+            Err(error) => match error.try_into_panic() {
+                // A fault of ours: let the executor see it as the panic that it is.
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Ok(ToolOutput::error("The call was not run because the agent is stopping.")),
+            },
+        }
+    }
+    .boxed()
+}
+
+/// Looks on a blocking thread at what a call would do.
+pub(crate) fn plan_on_blocking_thread<A, W>(
+    tool: ToolName,
+    arguments: Value,
+    work: W,
+) -> BoxFuture<'static, Result<Plan, ToolOutput>>
+where
+    A: DeserializeOwned,
+    W: FnOnce(A) -> Result<Plan, Not> + Send + 'static,
+{
+    async move {
+        let looked = tokio::task::spawn_blocking(move || {
+            let arguments = parse(tool.as_str(), arguments).map_err(ToolOutput::error)?;
+            work(arguments).or_else(|not| match not {
+                // The call itself ends the run.
+                Not::Access(AccessError::Gone) => Ok(Plan { place: None, shown: Shown::Arguments }),
+                Not::Access(error) => Err(ToolOutput::error(error.to_string())),
+                Not::Told(text) => Err(ToolOutput::error(text)),
+            })
+        });
+        match looked.await.map_err(tokio::task::JoinError::try_into_panic) {
+            Ok(plan) => plan,
+            Err(Ok(panic)) => std::panic::resume_unwind(panic),
+            Err(Err(_)) => Err(ToolOutput::error("The call was not prepared because the agent is stopping.")),
+        }
+    }
+    .boxed()
+}
+
+/// Arguments that do not fit are an answer to the model, not a failure of the run.
+pub(crate) fn parse<A: DeserializeOwned>(tool: &str, arguments: Value) -> Result<A, String> {
+    if !arguments.is_object() {
+        return Err(format!("The arguments of {tool} must be one JSON object."));
+    }
+    serde_json::from_value(arguments).map_err(|error| format!("These arguments do not fit {tool}: {error}."))
+}
+
+fn told(result: Result<ToolOutput, AccessError>) -> ToolResult {
+    match result {
+        Ok(output) => Ok(output),
+        Err(AccessError::Gone) => Err(ToolFailure::WorkspaceGone),
+        Err(error) => Ok(ToolOutput::error(error.to_string())),
+    }
+}

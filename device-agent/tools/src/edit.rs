@@ -1,0 +1,102 @@
+//! Edit: replaces a text in a file that the run has read.
+
+use std::sync::Arc;
+
+use deskgate_definition::ToolName;
+use deskgate_definition::tool::{Plan, Tool, ToolOutput, ToolResult, ToolSpec};
+use deskgate_protocol::control::ToolKind;
+use futures_util::future::BoxFuture;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::writer::Writer;
+use crate::engine::access::AccessError;
+use crate::engine::change::{Change, Not, Target};
+use crate::engine::known::{Known, SIZE_LIMIT};
+use crate::engine::text::{NotReplaced, Text};
+use crate::engine::workspace::Workspace;
+
+pub(super) struct Edit(Writer);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    file_path: String,
+    old_string: String,
+    new_string: String,
+    #[serde(default)]
+    replace_all: bool,
+}
+
+impl Edit {
+    pub(super) fn new(workspace: Arc<Workspace>, known: Arc<Known>) -> Self {
+        Self(Writer::new(ToolName::Edit, workspace, known))
+    }
+}
+
+impl Tool for Edit {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: ToolName::Edit.to_string(),
+            description: "Replaces a text in a file of the working directory. Read the file first. old_string is \
+                          taken exactly, without the line numbers that Read shows, and must be there once only; \
+                          give more of its surroundings, or replace_all. Line ends are kept as the file has them."
+                .to_owned(),
+            parameters: json!({
+                "type": "object",
+                "properties": {
+                    "file_path": {
+                        "type": "string",
+                        "description": "The file, relative to the working directory or absolute within it."
+                    },
+                    "old_string": { "type": "string", "description": "The text to replace." },
+                    "new_string": { "type": "string", "description": "The text to put in its place." },
+                    "replace_all": { "type": "boolean", "description": "Replace it everywhere. Default false." }
+                },
+                "required": ["file_path", "old_string", "new_string"],
+                "additionalProperties": false
+            }),
+        }
+    }
+
+    fn kind(&self) -> ToolKind {
+        ToolKind::Write
+    }
+
+    fn plan(&self, arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
+        self.0.plan(arguments, prepare)
+    }
+
+    fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
+        self.0.run(arguments, &stop, prepare)
+    }
+}
+
+fn prepare<'a>(workspace: &'a Workspace, known: &Known, arguments: &Arguments) -> Result<Change<'a>, Not> {
+    let Arguments { file_path, old_string, new_string, replace_all } = arguments;
+    if old_string.is_empty() {
+        return Err(Not::told("old_string is empty. Use Write to create a file."));
+    }
+    if old_string == new_string {
+        return Err(Not::told("old_string and new_string are the same: nothing would change."));
+    }
+    let target = Target::find(workspace, known, file_path)?;
+    let text = target.text().ok_or(AccessError::Missing)?;
+    let replaced = Text::new(text).replace(old_string, new_string, *replace_all, SIZE_LIMIT);
+    let (after, places, line) = replaced.map_err(|error| match error {
+        NotReplaced::Absent => Not::told("old_string is not in the file. Read the file again and take it exactly."),
+        NotReplaced::TooLarge(limit) => Not::told(format!(
+            "The file would have more than {} MiB, which no tool writes. Replace fewer places.",
+            limit / (1024 * 1024)
+        )),
+        NotReplaced::Several(found) => Not::told(format!(
+            "old_string is in the file {found} times. Give more of the text around the place, or set replace_all."
+        )),
+    })?;
+    let done = match places {
+        1 => format!("changed: one replacement in line {line}"),
+        _ => format!("changed: {places} replacements, the first in line {line}"),
+    };
+    target.becomes(after, done)
+}

@@ -1,0 +1,82 @@
+//! What a file keeps when its content is replaced by a new file's: owner, mode, access control list, `user.*`.
+//!
+//! An access control list or a `user.*` attribute that cannot be kept is a reason to leave the file alone: without its
+//! list a mode may give more than it did. `security.*` (capabilities, labels) and `trusted.*` are not copied: a content
+//! that somebody else wrote has no claim to capabilities, as for the kernel itself, and a label is the directory's
+//! affair.
+
+use std::fs::{File, Permissions};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+
+use rustix::buffer::spare_capacity;
+use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fremovexattr, fsetxattr};
+use rustix::io::Errno;
+
+use super::access::AccessError;
+
+const ACCESS_LIST: &str = "system.posix_acl_access";
+/// Bytes of a list of names, and of a value, as in the kernel.
+const LIMIT: usize = 64 * 1024;
+
+/// A file as it was when it was read to be changed.
+#[derive(Debug)]
+pub(crate) struct Original {
+    pub(crate) file: File,
+    pub(crate) metadata: std::fs::Metadata,
+    pub(crate) text: String,
+}
+
+/// Gives a new file what the original has. Owner before mode: giving a file away takes rights from its mode. Without
+/// the owner those rights are not given.
+pub(crate) fn copy(original: &Original, file: &File) -> Result<(), AccessError> {
+    let theirs = &original.metadata;
+    let names = names(&original.file)?;
+    for name in names.iter().filter(|name| name.starts_with("user.")) {
+        carry(&original.file, file, name)?;
+    }
+    let ours = file.metadata()?;
+    let same = (ours.uid(), ours.gid()) == (theirs.uid(), theirs.gid());
+    let given = same || fchown(file, Some(theirs.uid()), Some(theirs.gid())).is_ok();
+    if !given {
+        let _ = fchown(file, None, Some(theirs.gid()));
+    }
+    if names.iter().any(|name| name == ACCESS_LIST) {
+        carry(&original.file, file, ACCESS_LIST)?;
+    } else {
+        strip(file)?;
+    }
+    let kept = if given { 0o7777 } else { 0o777 };
+    file.set_permissions(Permissions::from_mode(theirs.mode() & kept)).map_err(AccessError::from_writing)
+}
+
+/// The names of a file's attributes; none where the file system has none.
+fn names(file: &File) -> Result<Vec<String>, AccessError> {
+    let mut list = Vec::with_capacity(LIMIT);
+    match flistxattr(file, spare_capacity(&mut list)) {
+        Err(errno) if has_none(errno) => {}
+        listed => drop(listed.map_err(AccessError::reading)?),
+    }
+    // What is not text is none of the names that are looked for, unless it is a user's: then it cannot be kept.
+    let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    names.map(|name| String::from_utf8(name.to_vec()).map_err(|_| AccessError::Attribute)).collect()
+}
+
+fn carry(from: &File, to: &File, name: &str) -> Result<(), AccessError> {
+    let mut value = Vec::with_capacity(LIMIT);
+    fgetxattr(from, name, spare_capacity(&mut value)).map_err(|_| AccessError::Attribute)?;
+    fsetxattr(to, name, &value, XattrFlags::empty()).map_err(|_| AccessError::Attribute)
+}
+
+/// A new file may have inherited a list that the original does not have.
+fn strip(file: impl AsFd) -> Result<(), AccessError> {
+    match fremovexattr(file, ACCESS_LIST) {
+        Err(errno) if errno != Errno::NODATA && !has_none(errno) => Err(AccessError::Attribute),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a file system has no attributes, or none of a kind.
+fn has_none(errno: Errno) -> bool {
+    matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS)
+}

@@ -1,0 +1,209 @@
+//! A change of one file that Edit or Write prepares: looked at first, then made or left.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use deskgate_definition::tool::{Plan, Shown, ToolOutput};
+use deskgate_protocol::canonical::Sha256Digest;
+use rustix::fs::{Access, AtFlags, Mode, OFlags};
+
+use super::access::{AccessError, Kind};
+use super::attributes::Original;
+use super::known::{Content, Known, SIZE_LIMIT};
+use super::spot::Spot;
+use super::workspace::{Links, Workspace, below};
+use super::{diff, guard, replace};
+
+/// Why a change was not prepared.
+pub(crate) enum Not {
+    /// By the file system, or by what is left alone.
+    Access(AccessError),
+    /// By a rule of the tool, in words for the model.
+    Told(String),
+}
+
+impl From<AccessError> for Not {
+    fn from(error: AccessError) -> Self {
+        Self::Access(error)
+    }
+}
+
+impl Not {
+    pub(crate) fn told(text: impl Into<String>) -> Self {
+        Self::Told(text.into())
+    }
+
+    /// As an answer. Only a working directory that is gone is more than that.
+    pub(crate) fn answer(self) -> Result<ToolOutput, AccessError> {
+        match self {
+            Self::Access(error) => Err(error),
+            Self::Told(text) => Ok(ToolOutput::error(text)),
+        }
+    }
+}
+
+/// A file that may be changed, with its text; or the place of one that may be created.
+pub(crate) struct Target<'a> {
+    spot: Spot<'a>,
+    original: Option<Original>,
+}
+
+impl<'a> Target<'a> {
+    /// Finds it, with every rule that holds for changing a file.
+    pub(crate) fn find(workspace: &'a Workspace, known: &Known, file_path: &str) -> Result<Self, Not> {
+        let plain = workspace.relative_without_links(file_path)?;
+        // Such an end asks for a directory.
+        let asks_for_directory = matches!(file_path.rsplit('/').next(), Some("" | "." | ".."));
+        if asks_for_directory || plain.as_os_str().is_empty() {
+            return Err(AccessError::NotAFile(Kind::Directory).into());
+        }
+        let spot = workspace.find(&plain, Links::Refused)?;
+        workspace.guard().check_change(&spot)?;
+        if !spot.missing().is_empty() {
+            return Ok(Self { spot, original: None });
+        }
+        let original = read(&spot)?;
+        match known.of(&spot.path()) {
+            Some(seen) if seen == Sha256Digest::of(original.text.as_bytes()) => {}
+            Some(_) => return Err(Not::told("The file changed since it was read in this run. Read it again first.")),
+            None => return Err(Not::told("The file has not been read in this run. Read it first.")),
+        }
+        Ok(Self { spot, original: Some(original) })
+    }
+
+    /// What the file says now; `None`: there is none.
+    pub(crate) fn text(&self) -> Option<&str> {
+        self.original.as_ref().map(|original| original.text.as_str())
+    }
+
+    /// With this content it would be the change. `done`: what the file was then, in a few words.
+    pub(crate) fn becomes(self, after: String, done: impl Into<String>) -> Result<Change<'a>, Not> {
+        if after.len() > SIZE_LIMIT {
+            let limit = SIZE_LIMIT / (1024 * 1024);
+            return Err(Not::told(format!("The file would have more than {limit} MiB, which no tool writes.")));
+        }
+        if after.contains('\0') {
+            return Err(Not::told("The file would have a NUL character. Only text is written."));
+        }
+        Ok(Change { target: self, after, done: done.into() })
+    }
+}
+
+/// The content of a file that may be changed: text of a bounded size, with one name, in one place.
+fn read(spot: &Spot<'_>) -> Result<Original, Not> {
+    let (file, metadata) = spot.open_file()?;
+    if metadata.nlink() > 1 {
+        return Err(AccessError::HardLink.into());
+    }
+    let name = spot.name().unwrap_or_default();
+    rustix::fs::accessat(spot.directory(), name, Access::WRITE_OK, AtFlags::EACCESS).map_err(AccessError::writing)?;
+    let mut bytes = Vec::new();
+    (&file).take(SIZE_LIMIT as u64 + 1).read_to_end(&mut bytes).map_err(AccessError::from)?;
+    if bytes.len() > SIZE_LIMIT {
+        let limit = SIZE_LIMIT / (1024 * 1024);
+        return Err(Not::told(format!("The file has more than {limit} MiB, which no tool changes.")));
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) if !text.contains('\0') => Ok(Original { file, metadata, text }),
+        _ => Err(Not::told("The file is binary, or not UTF-8. Only UTF-8 text is changed.")),
+    }
+}
+
+/// A change that can be shown and made.
+pub(crate) struct Change<'a> {
+    target: Target<'a>,
+    after: String,
+    done: String,
+}
+
+impl Change<'_> {
+    /// What the file says before.
+    pub(crate) fn before(&self) -> Content {
+        self.target.original.as_ref().map(|original| Sha256Digest::of(original.text.as_bytes()))
+    }
+
+    /// What the file was when the change is made, in a few words.
+    pub(crate) fn done(&self) -> &str {
+        &self.done
+    }
+
+    /// What a person sees of it.
+    pub(crate) fn plan(&self) -> Plan {
+        let path = self.target.spot.path();
+        let diff = diff::unified(&path, self.target.text(), &self.after);
+        let after = Sha256Digest::of(self.after.as_bytes());
+        let place = Some(path.to_string_lossy().into_owned());
+        Plan { place, shown: Shown::Change { before: self.before(), after, diff } }
+    }
+
+    /// Makes it. `planned`: what the change was made from that a person has seen, if one has.
+    pub(crate) fn make(self, known: &Known, planned: Option<Content>) -> Result<PathBuf, Not> {
+        if planned.is_some_and(|planned| planned != self.before()) {
+            return Err(Not::told("The file changed after this call was prepared. Read it again, and call again."));
+        }
+        let Self { target: Target { spot, original }, after, .. } = self;
+        let path = spot.path();
+        match original {
+            Some(mut original) => {
+                let name = spot.name().unwrap_or_default();
+                replace::replace(spot.directory(), name, &mut original, after.as_bytes())?;
+            }
+            None => create(&spot, after.as_bytes())?,
+        }
+        known.seen(path.clone(), Sha256Digest::of(after.as_bytes()));
+        Ok(path)
+    }
+}
+
+/// Creates a file and the directories that it needs. When the file cannot be made, they are removed again.
+fn create(spot: &Spot<'_>, bytes: &[u8]) -> Result<(), AccessError> {
+    let Some((name, directories)) = spot.missing().split_last() else { return Err(AccessError::Changed) };
+    let mut made = Made { first: spot, below: Vec::new() };
+    directories.iter().try_for_each(|directory| made.directory(directory))?;
+    replace::create(made.last(), name, bytes)?;
+    // Each of two calls at once may have been allowed to make one of the last two parts.
+    if guard::completed_repository(spot) {
+        let _ = rustix::fs::unlinkat(made.last(), name, AtFlags::empty());
+        return Err(AccessError::Repository);
+    }
+    made.below.iter_mut().for_each(|made| made.kept = true);
+    Ok(())
+}
+
+/// Directories made for a file that is not there yet.
+struct Made<'a> {
+    first: &'a Spot<'a>,
+    below: Vec<MadeDirectory>,
+}
+
+struct MadeDirectory {
+    name: OsString,
+    handle: OwnedFd,
+    kept: bool,
+}
+
+impl Made<'_> {
+    fn last(&self) -> BorrowedFd<'_> {
+        self.below.last().map_or(self.first.directory(), |made| made.handle.as_fd())
+    }
+
+    fn directory(&mut self, name: &OsString) -> Result<(), AccessError> {
+        rustix::fs::mkdirat(self.last(), name, Mode::from_raw_mode(0o777)).map_err(AccessError::writing)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let handle = below(self.last(), Path::new(name), flags).map_err(AccessError::writing)?;
+        self.below.push(MadeDirectory { name: name.clone(), handle, kept: false });
+        Ok(())
+    }
+}
+
+impl Drop for Made<'_> {
+    fn drop(&mut self) {
+        // Only empty directories can be removed like this: whatever others put there stays.
+        while let Some(made) = self.below.pop().filter(|made| !made.kept) {
+            let _ = rustix::fs::unlinkat(self.last(), &made.name, AtFlags::REMOVEDIR);
+        }
+    }
+}

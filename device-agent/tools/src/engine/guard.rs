@@ -1,0 +1,217 @@
+//! What tools leave alone although it is inside: the agent's own folder, version control's, and what the
+//! service protects.
+//!
+//! The agent's folder is known by the identity (device and inode) of its directories, so another name, another mount
+//! and a link lead to the same refusal. Version control's internals are known by name, folded as the file
+//! systems that fold do it, by identity where such a file system gives another name for them, and by their look.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs::{DirEntry, Metadata};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use deskgate_definition::Protected;
+use rustix::fs::{AtFlags, Mode, OFlags, Stat, fstat, statat};
+
+use super::access::AccessError;
+use super::spot::Spot;
+use super::workspace::{Ground, WorkspaceError};
+
+/// What version control systems keep their state in.
+pub(crate) const INTERNALS: [&str; 4] = [".git", ".hg", ".svn", ".jj"];
+/// How deep the agent's folder is looked through for directories and for files with a second name.
+const OWN_DEPTH: usize = 2;
+/// More levels than a path can have.
+const LEVELS: usize = 4096;
+
+type Identity = (u64, u64);
+
+/// What is left alone below one working directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Guard {
+    own: HashSet<Identity>,
+    protected: Protected,
+    /// Whether the working directory itself is version control's.
+    within_internals: bool,
+}
+
+impl Guard {
+    pub(crate) fn new(root: &OwnedFd, ground: Ground<'_>) -> Result<Self, WorkspaceError> {
+        let mut own = HashSet::new();
+        collect(ground.own, OWN_DEPTH, &mut own).map_err(WorkspaceError::Io)?;
+        if lies_in(root, &own)? {
+            return Err(WorkspaceError::Own);
+        }
+        let protected = Protected::new(ground.protected).map_err(WorkspaceError::Protected)?;
+        let real = ground.directory.canonicalize().map_err(WorkspaceError::Io)?;
+        let within_internals = real.iter().any(is_internal) || looks_internal(root.as_fd(), None);
+        Ok(Self { own, protected, within_internals })
+    }
+
+    /// Whether a directory is the agent's.
+    pub(crate) fn is_own_directory(&self, stat: &Stat) -> bool {
+        self.own.contains(&(stat.st_dev, stat.st_ino))
+    }
+
+    /// Whether a file that was found here is the agent's by another name. Its directory is none of the agent's.
+    pub(crate) fn is_own_file(&self, metadata: &Metadata) -> bool {
+        metadata.nlink() > 1 && self.own.contains(&(metadata.dev(), metadata.ino()))
+    }
+
+    /// Whether the service's owner protects a file or a folder; its path has neither `.` nor `..`.
+    pub(crate) fn is_protected(&self, path: &Path, is_folder: bool) -> bool {
+        self.protected.covers_all_of(path, is_folder)
+    }
+
+    /// Whether the working directory itself is version control's.
+    pub(crate) fn is_within_internals(&self) -> bool {
+        self.within_internals
+    }
+
+    /// Whether a tool may change what is at a spot that was reached without links.
+    pub(crate) fn check_change(&self, spot: &Spot<'_>) -> Result<(), AccessError> {
+        let path = spot.path();
+        let by_identity = |(before, _, handle): (BorrowedFd<'_>, &OsStr, BorrowedFd<'_>)| {
+            looks_internal(handle, None) || fstat(handle).is_ok_and(|stat| has_internal_name(before, &stat))
+        };
+        let last = spot.name().and_then(|name| statat(spot.directory(), name, AtFlags::SYMLINK_NOFOLLOW).ok());
+        if self.within_internals
+            || path.iter().any(is_internal)
+            || looks_internal(spot.root(), None)
+            || spot.way().any(by_identity)
+            || last.is_some_and(|stat| has_internal_name(spot.directory(), &stat))
+        {
+            return Err(AccessError::VersionControl);
+        }
+        // Only the first missing name comes into a directory that may have the other parts.
+        if spot.missing().first().is_some_and(|name| looks_internal(spot.directory(), Some(name))) {
+            return Err(AccessError::Repository);
+        }
+        if self.protected.covers(&path) { Err(AccessError::Protected) } else { Ok(()) }
+    }
+}
+
+/// Whether what was made at a spot completed a repository, with what another call made at the same moment.
+pub(crate) fn completed_repository(spot: &Spot<'_>) -> bool {
+    looks_internal(spot.directory(), None)
+}
+
+/// The identity of a folder, of the directories in it, and of its files that have a second name.
+fn collect(folder: &Path, depth: usize, own: &mut HashSet<Identity>) -> std::io::Result<()> {
+    let metadata = match folder.metadata() {
+        Ok(metadata) => metadata,
+        // Nothing to protect yet.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    own.insert((metadata.dev(), metadata.ino()));
+    let listed = match std::fs::read_dir(folder) {
+        // A run that ends beside this one takes its temporary folder away.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        listed => listed?,
+    };
+    for entry in listed {
+        let entry: DirEntry = entry?;
+        match entry.metadata() {
+            Ok(found) if found.is_dir() && depth > 0 => collect(&entry.path(), depth - 1, own)?,
+            Ok(found) if found.is_dir() || found.nlink() > 1 => {
+                own.insert((found.dev(), found.ino()));
+            }
+            // Gone since it was listed, or a file that has only this name.
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether a directory, or one that it lies in, is among these.
+fn lies_in(directory: &OwnedFd, these: &HashSet<Identity>) -> Result<bool, WorkspaceError> {
+    let mut here = directory.try_clone().map_err(WorkspaceError::Io)?;
+    let mut last = None;
+    for _ in 0..LEVELS {
+        let stat = fstat(&here)?;
+        let identity = (stat.st_dev, stat.st_ino);
+        if these.contains(&identity) {
+            return Ok(true);
+        }
+        if last.replace(identity) == Some(identity) {
+            return Ok(false);
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        here = rustix::fs::openat(&here, "..", flags, Mode::empty())?;
+    }
+    Ok(false)
+}
+
+/// Whether a name is one of version control's, or may be taken for one by a file system that folds names.
+fn is_internal(name: &OsStr) -> bool {
+    let folded = folded(name);
+    let short = folded.split_once('~').is_some_and(|(stem, number)| {
+        INTERNALS.iter().any(|internal| internal[1..] == *stem) && number.bytes().all(|b| b.is_ascii_digit())
+    });
+    short || INTERNALS.contains(&folded.as_str())
+}
+
+/// A name as file systems compare it that fold names: case, characters without width, the ends that Windows drops,
+/// and its streams.
+fn folded(name: &OsStr) -> String {
+    let text = name.to_string_lossy();
+    let visible = text.chars().filter(|c| !is_ignorable(*c));
+    let folded: String = visible.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect();
+    folded.split(':').next().unwrap_or_default().trim_end_matches(['.', ' ']).to_owned()
+}
+
+/// Characters that file systems with Unicode folding drop from names, besides control characters.
+fn is_ignorable(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}')
+        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}')
+        || matches!(c, '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Whether the file system gives one of version control's names to this entry of a directory.
+fn has_internal_name(directory: BorrowedFd<'_>, entry: &Stat) -> bool {
+    INTERNALS.iter().any(|name| {
+        statat(directory, *name, AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|known| (known.st_dev, known.st_ino) == (entry.st_dev, entry.st_ino))
+    })
+}
+
+/// Whether a directory is a Git repository's inside under any name, by what Git itself looks for; or would be with
+/// this name more. Of what kind the parts are does not count: Git follows links to them.
+fn looks_internal(directory: BorrowedFd<'_>, coming: Option<&OsStr>) -> bool {
+    let coming = coming.map(folded);
+    let has = |name: &str| {
+        coming.as_deref().is_some_and(|coming| coming.eq_ignore_ascii_case(name))
+            || statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    };
+    // With `commondir`, a file, the other two may be anywhere.
+    has("HEAD") && (has("commondir") || (has("objects") && has("refs")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_spelling_that_some_file_system_takes_for_an_internal_name_is_one() {
+        for name in [
+            ".git",
+            ".GIT",
+            ".Git ",
+            ".git.",
+            ".git. .",
+            ".git::$INDEX_ALLOCATION",
+            "GIT~1",
+            ".g\u{200d}it",
+            ".\u{17f}vn",
+        ] {
+            assert!(is_internal(OsStr::new(name)), "{name:?}");
+        }
+        for name in [".gitignore", ".github", "git", ".gitattributes", "git~x", "a.git", ".jjx", "hg"] {
+            assert!(!is_internal(OsStr::new(name)), "{name:?}");
+        }
+    }
+}

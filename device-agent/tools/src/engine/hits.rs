@@ -1,0 +1,137 @@
+//! The lines that a search found, in the order of their files, whoever found them first.
+//!
+//! No more is kept than can be shown: once that much is there, whatever comes after the last of it is neither kept
+//! nor, as far as the searchers ask, searched for.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::output::{LIMIT, Output};
+
+/// Lines of one file: at most as many as can be shown, and one more.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    lines: Vec<String>,
+    bytes: usize,
+}
+
+impl Lines {
+    /// Adds a line; `false` when more could not be shown.
+    pub(crate) fn push(&mut self, line: String, head: usize) -> bool {
+        self.bytes += line.len() + 1;
+        self.lines.push(line);
+        self.lines.len() <= head && self.bytes <= LIMIT
+    }
+}
+
+/// What all searchers of one call found.
+#[derive(Debug)]
+pub(crate) struct Hits {
+    head: usize,
+    /// Whether as much is there as can be shown.
+    full: AtomicBool,
+    found: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    files: BTreeMap<PathBuf, Lines>,
+    lines: usize,
+    bytes: usize,
+}
+
+/// Whether there is more than can be shown.
+fn is_full(lines: usize, bytes: usize, head: usize) -> bool {
+    lines > head || bytes > LIMIT
+}
+
+impl Hits {
+    /// For at most `head` lines.
+    pub(crate) fn new(head: usize) -> Self {
+        Self { head, full: AtomicBool::new(false), found: Mutex::default() }
+    }
+
+    /// Lines to show at most.
+    pub(crate) fn head(&self) -> usize {
+        self.head
+    }
+
+    /// Whether lines of this file, or of files below this directory, could still be shown.
+    pub(crate) fn wants(&self, path: &Path) -> bool {
+        !self.full.load(Ordering::Relaxed)
+            || self.lock().files.last_key_value().is_some_and(|(last, _)| path < last.as_path())
+    }
+
+    /// Takes the lines of one file.
+    pub(crate) fn add(&self, path: &Path, found: Lines) {
+        if found.lines.is_empty() {
+            return;
+        }
+        let mut kept = self.lock();
+        kept.lines += found.lines.len();
+        kept.bytes += found.bytes;
+        kept.files.insert(path.to_owned(), found);
+        while let Some(last) = kept.files.last_entry() {
+            let (lines, bytes) = (last.get().lines.len(), last.get().bytes);
+            if !is_full(kept.lines - lines, kept.bytes - bytes, self.head) {
+                break;
+            }
+            kept.files.pop_last();
+            kept.lines -= lines;
+            kept.bytes -= bytes;
+        }
+        self.full.store(is_full(kept.lines, kept.bytes, self.head), Ordering::Relaxed);
+    }
+
+    /// What can be shown, and whether that is not everything.
+    pub(crate) fn finish(self) -> (Output, bool) {
+        let mut output = Output::default();
+        let kept = self.found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for line in kept.files.values().flat_map(|found| &found.lines) {
+            if output.lines() >= self.head || !output.push(line) {
+                return (output, true);
+            }
+        }
+        (output, false)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Kept> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(texts: &[&str]) -> Lines {
+        let mut lines = Lines::default();
+        texts.iter().for_each(|&text| assert!(lines.push(text.to_owned(), 100)));
+        lines
+    }
+
+    #[test]
+    fn the_first_files_are_shown_whatever_order_they_are_found_in_and_the_others_are_not_wanted() {
+        let hits = Hits::new(3);
+        hits.add(Path::new("d"), lines(&["d1", "d2"]));
+        hits.add(Path::new("e"), lines(&["e1"]));
+        assert!(hits.wants(Path::new("z")), "three lines are not more than three");
+        hits.add(Path::new("b"), lines(&["b1", "b2"]));
+        assert!(hits.wants(Path::new("a")) && hits.wants(Path::new("b/c")) && !hits.wants(Path::new("e")));
+        hits.add(Path::new("c"), lines(&["c1"]));
+        assert_eq!(hits.lock().files.len(), 3, "what cannot be shown is not kept");
+        let (output, cut) = hits.finish();
+        assert_eq!((output.finish(&[]).as_str(), cut), ("b1\nb2\nc1", true));
+    }
+
+    #[test]
+    fn what_fits_exactly_is_not_cut() {
+        let hits = Hits::new(2);
+        hits.add(Path::new("b"), lines(&["b1"]));
+        hits.add(Path::new("a"), lines(&["a1"]));
+        let (output, cut) = hits.finish();
+        assert_eq!((output.finish(&[]).as_str(), cut), ("a1\nb1", false));
+    }
+}

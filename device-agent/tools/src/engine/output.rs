@@ -1,0 +1,64 @@
+//! Text for a model that never grows beyond its limit, and says what is missing.
+
+/// Bytes that one tool result may have, notices included.
+pub(crate) const LIMIT: usize = 64 * 1024;
+/// Kept free for the notices at the end.
+const RESERVE: usize = 1024;
+/// Characters that one line of a file may have.
+pub(crate) const LINE_LIMIT: usize = 2000;
+
+/// Lines, then notices.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    text: String,
+    lines: usize,
+}
+
+impl Output {
+    /// Adds a line if there is room for it; `false` when there is not.
+    #[must_use]
+    pub(crate) fn push(&mut self, line: &str) -> bool {
+        let fits = self.text.len() + line.len() < LIMIT - RESERVE;
+        if fits {
+            self.text.push_str(line);
+            self.text.push('\n');
+            self.lines += 1;
+        }
+        fits
+    }
+
+    /// How many lines were added.
+    pub(crate) fn lines(&self) -> usize {
+        self.lines
+    }
+
+    /// The whole text. Notices stand in brackets after an empty line, so they cannot be taken for
+    /// contents.
+    pub(crate) fn finish(mut self, notices: &[String]) -> String {
+        for notice in notices {
+            let start = self.text.len();
+            self.text.push_str(if start == 0 { "(" } else { "\n(" });
+            self.text.push_str(notice);
+            self.text.push_str(")\n");
+        }
+        self.text.truncate(self.text.trim_end_matches('\n').len());
+        self.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_holds_with_notices_and_the_refused_line_is_not_half_there() {
+        let mut output = Output::default();
+        while output.push(&"x".repeat(1000)) {}
+        let lines = output.lines();
+        let text = output.finish(&["something is missing".to_owned()]);
+        assert!(text.len() <= LIMIT);
+        assert!(text.len() > LIMIT - 3000);
+        assert_eq!(text.lines().filter(|line| line.len() == 1000).count(), lines);
+        assert!(text.ends_with("\n\n(something is missing)"));
+    }
+}

@@ -1,0 +1,325 @@
+//! Walks the working directory by handle, as ripgrep would: hidden and ignored names are skipped.
+//!
+//! Every directory and every ignore file is opened from the working directory's own handle, every file from its
+//! directory's, and no symbolic link is followed anywhere on the way. A directory that becomes a link during the walk
+//! is therefore skipped, not entered. As many threads as the computer runs at once share the work, so files come in
+//! no order; who needs one sorts what was found.
+
+use std::collections::VecDeque;
+use std::ffi::{CStr, OsStr, OsString};
+use std::fs::{File, Metadata};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use rustix::fs::{AtFlags, Dir, FileType, OFlags, fstat, statat};
+use tokio_util::sync::CancellationToken;
+
+use super::ignores::Ignores;
+use super::workspace::{Links, Workspace, below, open_in};
+use crate::engine::access::AccessError;
+
+/// Names looked at in one walk: a bound for time and memory in folders of any size.
+const ENTRY_LIMIT: usize = 1_000_000;
+/// Files of one directory that one thread visits in a row; the rest is work for others.
+const PORTION: usize = 256;
+/// More threads only wait for each other.
+const THREADS: usize = 8;
+
+/// What a walk could not do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Walked {
+    /// Directories that could not be listed.
+    pub(crate) unreadable: usize,
+    /// Whether it ended at its limit of names.
+    pub(crate) cut: bool,
+}
+
+impl Walked {
+    /// What the model has to know about the walk.
+    pub(crate) fn notices(self) -> Vec<String> {
+        let mut notices = Vec::new();
+        if self.unreadable > 0 {
+            notices.push(format!("{} directories could not be read", self.unreadable));
+        }
+        if self.cut {
+            notices.push(format!("stopped after {ENTRY_LIMIT} names: give a narrower path"));
+        }
+        notices
+    }
+}
+
+/// A regular file that a walk came to.
+pub(crate) struct Found<'a> {
+    workspace: &'a Workspace,
+    directory: BorrowedFd<'a>,
+    name: &'a OsStr,
+    /// From the working directory.
+    pub(crate) path: &'a Path,
+}
+
+impl Found<'_> {
+    /// Opens it. It may have become something else since it was listed.
+    pub(crate) fn open(&self) -> Result<(File, Metadata), AccessError> {
+        open_in(self.workspace, self.directory, Path::new(self.name))
+    }
+
+    /// When it was last changed, in seconds and nanoseconds; `None` if it is no regular file any more.
+    pub(crate) fn modified(&self) -> Option<(i64, i64)> {
+        let stat = statat(self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        is_file.then_some((stat.st_mtime, stat.st_mtime_nsec as i64))
+    }
+}
+
+/// What one thread of a walk does with the files it comes to.
+pub(crate) trait Visitor: Send {
+    /// Whether this path is still of interest, which is asked of directories and of files.
+    fn wants(&self, _path: &Path) -> bool {
+        true
+    }
+
+    /// A file. An error ends the whole walk.
+    fn visit(&mut self, found: &Found<'_>) -> Result<(), AccessError>;
+}
+
+/// Visits every regular file under `base`, which is relative to the working directory and free of
+/// `.` and `..`. `hidden` says whether names with a leading dot count; `.git` never does. Each thread
+/// works with a visitor of its own; all of them are given back.
+pub(crate) fn walk<V: Visitor>(
+    workspace: &Workspace,
+    base: &Path,
+    hidden: bool,
+    stop: &CancellationToken,
+    visitor: impl Fn() -> V,
+) -> Result<(Walked, Vec<V>), AccessError> {
+    let handle = workspace.open_directory(base, Links::Refused)?;
+    let walk =
+        Walk { workspace, hidden, stop, names: AtomicUsize::new(0), shared: Mutex::default(), more: Condvar::new() };
+    let above = Ignores::above(workspace, base);
+    walk.lock().pending.push_back(Work::Directory { path: base.to_owned(), handle: Some(handle), above });
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
+    let mut visitors: Vec<V> = (0..threads).map(|_| visitor()).collect();
+    std::thread::scope(|scope| {
+        let (ours, others) = visitors.split_at_mut(1);
+        let walk = &walk;
+        for other in others {
+            // Where there may be no more threads, those that are there do the work.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, move || walk.work(other));
+        }
+        ours.iter_mut().for_each(|visitor| walk.work(visitor));
+    });
+    let names = walk.names.into_inner();
+    let shared = walk.shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match shared.error {
+        Some(error) => Err(error),
+        // A removed directory lists like an empty one.
+        None if names == 0 && workspace.is_gone() => Err(AccessError::Gone),
+        None => Ok((Walked { cut: names > ENTRY_LIMIT, ..shared.walked }, visitors)),
+    }
+}
+
+struct Walk<'a> {
+    workspace: &'a Workspace,
+    hidden: bool,
+    stop: &'a CancellationToken,
+    names: AtomicUsize,
+    shared: Mutex<Shared>,
+    more: Condvar,
+}
+
+/// What the threads share. The last work that was added is done first, so few directories wait.
+#[derive(Default)]
+struct Shared {
+    pending: VecDeque<Work>,
+    busy: usize,
+    error: Option<AccessError>,
+    walked: Walked,
+}
+
+enum Work {
+    Directory {
+        path: PathBuf,
+        /// Open already, for the first one only: handles are few.
+        handle: Option<OwnedFd>,
+        above: Option<Arc<Ignores>>,
+    },
+    /// Files of a directory that has many.
+    Files { handle: Arc<OwnedFd>, paths: Vec<PathBuf> },
+}
+
+impl Walk<'_> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Shared> {
+        // A panic of one thread is passed on by the scope; the others may end as usual.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self, visitor: &mut impl Visitor) {
+        while let Some(work) = self.next() {
+            let _busy = Busy(self);
+            let done = match work {
+                Work::Directory { path, handle, above } => self.directory(path, handle, above, visitor),
+                Work::Files { handle, paths } => self.files(&handle, &paths, visitor),
+            };
+            if let Err(error) = done {
+                self.lock().error.get_or_insert(error);
+            }
+        }
+    }
+
+    /// Waits until there is work, or until there will be none.
+    fn next(&self) -> Option<Work> {
+        let mut shared = self.lock();
+        loop {
+            if shared.error.is_some() {
+                return None;
+            }
+            match shared.pending.pop_back() {
+                Some(work) => {
+                    shared.busy += 1;
+                    return Some(work);
+                }
+                None if shared.busy == 0 => return None,
+                None => shared = self.more.wait(shared).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    fn directory(
+        &self,
+        path: PathBuf,
+        handle: Option<OwnedFd>,
+        above: Option<Arc<Ignores>>,
+        visitor: &mut impl Visitor,
+    ) -> Result<(), AccessError> {
+        if !visitor.wants(&path) {
+            return Ok(());
+        }
+        let opened = match handle {
+            Some(handle) => Ok(handle),
+            None => self.open(&path),
+        };
+        let handle = match opened {
+            Ok(handle) => handle,
+            Err(AccessError::Denied) => {
+                self.lock().walked.unreadable += 1;
+                return Ok(());
+            }
+            // It was removed, turned into a link since it was listed, or is the agent's own.
+            Err(_) if !self.workspace.is_gone() => return Ok(()),
+            Err(_) => return Err(AccessError::Gone),
+        };
+        let listed = self.list(&handle)?;
+        let ignores = Ignores::of(self.workspace, handle.as_fd(), &path, &listed.ignore_files, above);
+        let keep = |names: Vec<OsString>, is_directory| -> Vec<PathBuf> {
+            let paths = names.into_iter().map(|name| path.join(name));
+            let seen = paths.filter(|path| !self.workspace.hides(path));
+            seen.filter(|path| !Ignores::skip(ignores.as_ref(), path, is_directory)).collect()
+        };
+        let mut directories = keep(listed.directories, true);
+        directories.sort_by(|a, b| b.cmp(a));
+        let files = keep(listed.files, false);
+        let handle = Arc::new(handle);
+        let mut portions = files.chunks(PORTION);
+        let first = portions.next().unwrap_or_default();
+        let others = portions.map(|paths| Work::Files { handle: Arc::clone(&handle), paths: paths.to_vec() });
+        let below = directories.into_iter().map(|path| Work::Directory { path, handle: None, above: ignores.clone() });
+        let more: Vec<Work> = below.chain(others).collect();
+        if !more.is_empty() {
+            self.lock().pending.extend(more);
+            self.more.notify_all();
+        }
+        self.files(&handle, first, visitor)
+    }
+
+    /// From the working directory's handle, through no link. The directories on the way were looked at before.
+    fn open(&self, path: &Path) -> Result<OwnedFd, AccessError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let handle = below(self.workspace.root(), path, flags).map_err(AccessError::reading)?;
+        let stat = fstat(&handle).map_err(AccessError::reading)?;
+        if self.workspace.guard().is_own_directory(&stat) { Err(AccessError::Own) } else { Ok(handle) }
+    }
+
+    fn files(&self, handle: &OwnedFd, paths: &[PathBuf], visitor: &mut impl Visitor) -> Result<(), AccessError> {
+        for path in paths {
+            if self.stop.is_cancelled() {
+                return Err(AccessError::Stopped);
+            }
+            if let Some(name) = path.file_name().filter(|_| visitor.wants(path)) {
+                visitor.visit(&Found { workspace: self.workspace, directory: handle.as_fd(), name, path })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn list(&self, handle: &OwnedFd) -> Result<Listed, AccessError> {
+        let mut listed = Listed::default();
+        let mut directory = Dir::read_from(handle).map_err(AccessError::reading)?;
+        while let Some(entry) = directory.read() {
+            let Ok(entry) = entry else {
+                self.lock().walked.unreadable += 1;
+                break;
+            };
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            if self.stop.is_cancelled() {
+                return Err(AccessError::Stopped);
+            }
+            if self.names.fetch_add(1, Ordering::Relaxed) >= ENTRY_LIMIT {
+                break;
+            }
+            if matches!(name, b".gitignore" | b".ignore") {
+                listed.ignore_files.push(OsStr::from_bytes(name).to_owned());
+            }
+            if name == b".git" || (!self.hidden && name.starts_with(b".")) {
+                continue;
+            }
+            match kind_of(handle, entry.file_name(), entry.file_type()) {
+                FileType::Directory => listed.directories.push(OsStr::from_bytes(name).to_owned()),
+                FileType::RegularFile => listed.files.push(OsStr::from_bytes(name).to_owned()),
+                _ => {}
+            }
+        }
+        Ok(listed)
+    }
+}
+
+/// A thread at work; others wait for what it may add.
+struct Busy<'a, 'b>(&'a Walk<'b>);
+
+impl Drop for Busy<'_, '_> {
+    fn drop(&mut self) {
+        let mut shared = self.0.lock();
+        shared.busy -= 1;
+        if shared.busy == 0 || shared.error.is_some() {
+            self.0.more.notify_all();
+        }
+    }
+}
+
+#[derive(Default)]
+struct Listed {
+    directories: Vec<OsString>,
+    files: Vec<OsString>,
+    ignore_files: Vec<OsString>,
+}
+
+/// The names in a directory, without `.` and `..`.
+pub(crate) fn list(handle: OwnedFd) -> Result<impl Iterator<Item = OsString>, AccessError> {
+    let directory = Dir::new(handle).map_err(AccessError::reading)?;
+    let names = directory.filter_map(|entry| Some(OsStr::from_bytes(entry.ok()?.file_name().to_bytes()).to_owned()));
+    Ok(names.filter(|name| name != "." && name != ".."))
+}
+
+/// Some file systems do not say in the listing what an entry is.
+fn kind_of(directory: &OwnedFd, name: &CStr, listed: FileType) -> FileType {
+    if listed != FileType::Unknown {
+        return listed;
+    }
+    let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+    stat.map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode))
+}

@@ -1,0 +1,233 @@
+//! Confinement: every access starts at one directory handle and is resolved by the kernel.
+//!
+//! The working directory is opened once for a run. Each path after that is resolved from this handle,
+//! one name at a time, by `openat2` with `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`: see `spot.rs`.
+//! So the kernel itself refuses to leave, and a swap between check and use finds no gap: what was checked
+//! is the handle that is used. Strings are compared for one thing only, to turn an absolute path that a
+//! model sent into a relative one; what that path may reach is still decided by handle.
+//!
+//! What this does not promise:
+//! - An absolute symbolic link is refused even if it points inside: it starts at `/`, which is outside.
+//! - A hard link to a file elsewhere cannot be told from the file itself and is readable. Whoever
+//!   could make it had that file already. Tools that change a file look at its link count first.
+//! - A directory that somebody moves out of the working directory at the very moment in which a file in it is
+//!   replaced takes the new file along. Whoever can do this can write there without our help.
+
+use std::fs::{File, Metadata};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Component, Path, PathBuf};
+
+use deskgate_definition::Network;
+use deskgate_definition::approvals::Hidden;
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
+
+pub use super::access::{AccessError, Kind};
+use super::guard::Guard;
+use super::spot::Spot;
+
+/// How often an access is tried again when a signal came in the middle of it.
+const ATTEMPTS: usize = 64;
+
+/// Why a working directory cannot be used at all.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkspaceError {
+    /// Nothing is there.
+    #[error("the working directory does not exist")]
+    Missing,
+    /// A file or something else is there.
+    #[error("the working directory is not a directory")]
+    NotADirectory,
+    /// The agent's account may not list it.
+    #[error("the working directory is not readable for the account that the agent runs as")]
+    NotReadable,
+    /// It is where the agent keeps its keys.
+    #[error("the working directory is the agent's own folder, or lies in it")]
+    Own,
+    /// The service protects places in words that are no patterns.
+    #[error("the protected places: {0}")]
+    Protected(String),
+    /// The kernel cannot confine accesses; we never work unconfined.
+    #[error(
+        "this kernel cannot confine file access: `openat2` is needed (Linux 5.6 or newer, not blocked by a sandbox)"
+    )]
+    Unsupported,
+    /// Anything else.
+    #[error("the working directory cannot be opened: {0}")]
+    Io(std::io::Error),
+}
+
+impl From<Errno> for WorkspaceError {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::NOENT => Self::Missing,
+            Errno::NOTDIR => Self::NotADirectory,
+            Errno::ACCESS => Self::NotReadable,
+            // Sandboxes that do not know the call answer PERM instead of NOSYS.
+            Errno::NOSYS | Errno::PERM => Self::Unsupported,
+            other => Self::Io(other.into()),
+        }
+    }
+}
+
+/// Whether symbolic links are followed as long as they stay inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Links {
+    /// Relative links that stay inside are followed.
+    Inside,
+    /// None is followed.
+    Refused,
+}
+
+/// Where tools work, and what they leave alone there.
+#[derive(Clone, Copy, Debug)]
+pub struct Ground<'a> {
+    /// The working directory.
+    pub directory: &'a Path,
+    /// The agent's own folder: neither read nor changed, wherever it is and by whatever way it is reached.
+    pub own: &'a Path,
+    /// What the service's owner protects from change; see [`deskgate_definition::Protected`].
+    pub protected: &'a [String],
+    /// The network that commands have.
+    pub network: Network,
+}
+
+/// An open working directory.
+#[derive(Debug)]
+pub struct Workspace {
+    root: OwnedFd,
+    path: PathBuf,
+    guard: Guard,
+    hidden: Hidden,
+}
+
+impl Workspace {
+    /// Opens a working directory and proves that it can be listed and that the kernel confines.
+    pub fn open(ground: Ground<'_>) -> Result<Self, WorkspaceError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(ground.directory, flags, Mode::empty())?;
+        below(&root, Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let guard = Guard::new(&root, ground)?;
+        Ok(Self { root, path: ground.directory.to_owned(), guard, hidden: Hidden::default() })
+    }
+
+    /// The same directory for a tool that never sees some places of it, by whatever way they are reached.
+    pub fn hiding(&self, hidden: Hidden) -> Result<Self, WorkspaceError> {
+        let root = self.root.try_clone().map_err(WorkspaceError::Io)?;
+        Ok(Self { root, path: self.path.clone(), guard: self.guard.clone(), hidden })
+    }
+
+    /// Whether a place, relative to the directory and free of links, is one of those.
+    pub(crate) fn hides(&self, place: &Path) -> bool {
+        self.hidden.covers(place)
+    }
+
+    /// The path that the directory was opened by. For display only.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directory itself.
+    pub fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    pub(crate) fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// Turns a path that a model sent into one to resolve from the working directory. This decides
+    /// nothing about where the path may lead, except that an absolute path elsewhere is outside.
+    pub fn relative(&self, given: &str) -> Result<PathBuf, AccessError> {
+        if given.contains('\0') {
+            return Err(AccessError::Nul);
+        }
+        let path = Path::new(given);
+        let below = if path.is_absolute() {
+            let below = path.strip_prefix(&self.path).map_err(|_| AccessError::Outside)?;
+            // What asks for a directory goes on asking for one.
+            if given.ends_with('/') { below.join(".") } else { below.to_owned() }
+        } else {
+            path.to_owned()
+        };
+        Ok(if below.as_os_str().is_empty() { PathBuf::from(".") } else { below })
+    }
+
+    /// Like [`Self::relative`], for a place that is reached without any symbolic link: `.` and `..` are
+    /// resolved in the text, which is exact then.
+    pub fn relative_without_links(&self, given: &str) -> Result<PathBuf, AccessError> {
+        let mut plain = PathBuf::new();
+        for component in self.relative(given)?.components() {
+            match component {
+                Component::Normal(name) => plain.push(name),
+                Component::CurDir => {}
+                Component::ParentDir if plain.pop() => {}
+                Component::ParentDir | Component::RootDir | Component::Prefix(_) => return Err(AccessError::Outside),
+            }
+        }
+        Ok(plain)
+    }
+
+    /// Follows a path to the place that it names now.
+    pub fn find(&self, relative: &Path, links: Links) -> Result<Spot<'_>, AccessError> {
+        let spot = Spot::find(self, relative, links)?;
+        if !self.hidden.is_empty() && self.hides(&spot.path()) { Err(AccessError::Hidden) } else { Ok(spot) }
+    }
+
+    /// Opens a regular file for reading. A pipe, a device or a socket is refused without waiting
+    /// for its other end.
+    pub fn open_file(&self, relative: &Path, links: Links) -> Result<(File, Metadata), AccessError> {
+        self.find(relative, links)?.open_file()
+    }
+
+    /// Opens a directory for listing.
+    pub fn open_directory(&self, relative: &Path, links: Links) -> Result<OwnedFd, AccessError> {
+        self.find(relative, links)?.open_directory()
+    }
+
+    /// Whether the working directory was removed.
+    pub fn is_gone(&self) -> bool {
+        // A removed directory has no name left; its handle still works and finds nothing.
+        rustix::fs::fstat(&self.root).is_ok_and(|stat| stat.st_nlink == 0)
+    }
+}
+
+/// The one place where a path meets the kernel: beneath a directory, and through no link of any kind.
+pub(crate) fn below(directory: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
+    let mut attempt = 1;
+    loop {
+        match openat2(&directory, path, flags | OFlags::CLOEXEC, Mode::empty(), how) {
+            Err(Errno::AGAIN | Errno::INTR) if attempt < ATTEMPTS => attempt += 1,
+            result => return result,
+        }
+    }
+}
+
+/// Opens a regular file by its name in an open directory.
+pub(crate) fn open_in(
+    workspace: &Workspace,
+    directory: impl AsFd,
+    name: &Path,
+) -> Result<(File, Metadata), AccessError> {
+    // NONBLOCK: opening a pipe would wait for a writer. It means nothing for regular files.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = File::from(below(directory, name, flags).map_err(AccessError::reading)?);
+    let metadata = file.metadata()?;
+    match not_a_file(&metadata) {
+        Some(what) => Err(AccessError::NotAFile(what)),
+        None if workspace.guard.is_own_file(&metadata) => Err(AccessError::Own),
+        None => Ok((file, metadata)),
+    }
+}
+
+fn not_a_file(metadata: &Metadata) -> Option<Kind> {
+    let kind = metadata.file_type();
+    match () {
+        () if kind.is_file() => None,
+        () if kind.is_dir() => Some(Kind::Directory),
+        () if kind.is_fifo() => Some(Kind::Pipe),
+        () => Some(Kind::Device),
+    }
+}

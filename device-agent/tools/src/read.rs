@@ -1,0 +1,248 @@
+//! Read: a text file with line numbers, as `cat -n` prints them.
+//!
+//! Lines are scanned until enough are shown, so the beginning of a file of any size can be read; what lies
+//! beyond the first [`SCAN_LIMIT`] bytes is for Grep. Of a file that Edit may change exactly the bytes that are
+//! shown are noted as seen; a larger one is never loaded whole.
+
+use std::io::{BufRead, BufReader, Cursor, Read as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use deskgate_definition::ToolName;
+use deskgate_definition::tool::{Plan, Tool, ToolOutput, ToolResult, ToolSpec};
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::control::ToolKind;
+use futures_util::future::BoxFuture;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::access::{AccessError, Kind};
+use crate::engine::change::Not;
+use crate::engine::known::{Known, SIZE_LIMIT};
+use crate::engine::output::{LINE_LIMIT, Output};
+use crate::engine::workspace::{Links, Workspace};
+use crate::engine::{display, nearest, walk};
+
+/// Lines shown unless a limit is given.
+const DEFAULT_LINES: usize = 2000;
+/// Bytes scanned for one call.
+const SCAN_LIMIT: usize = 50 * 1024 * 1024;
+/// Bytes that decide whether a file is text.
+const PROBE: usize = 8 * 1024;
+/// Bytes of a line that are kept: enough for [`LINE_LIMIT`] characters of any kind, and one more.
+const KEPT: usize = (LINE_LIMIT + 1) * 4;
+/// Names of a directory that are compared when a file is missing.
+const NEIGHBOURS: usize = 5000;
+
+pub(super) struct Read {
+    workspace: Arc<Workspace>,
+    known: Arc<Known>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    file_path: String,
+    offset: Option<usize>,
+    limit: Option<usize>,
+}
+
+impl Read {
+    pub(super) fn new(workspace: Arc<Workspace>, known: Arc<Known>) -> Self {
+        Self { workspace, known }
+    }
+}
+
+impl Tool for Read {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: ToolName::Read.to_string(),
+            description: format!(
+                "Reads a text file in the working directory. Lines come with their numbers. At most {DEFAULT_LINES} \
+                 lines unless limit says otherwise; lines longer than {LINE_LIMIT} characters are cut. Images, PDFs \
+                 and other binary files cannot be read."
+            ),
+            parameters: json!({
+                "type": "object",
+                "properties": {
+                    "file_path": {
+                        "type": "string",
+                        "description": "The file, relative to the working directory or absolute within it."
+                    },
+                    "offset": { "type": "integer", "minimum": 1, "description": "The first line to read. Default 1." },
+                    "limit": { "type": "integer", "minimum": 1, "description": "How many lines to read." }
+                },
+                "required": ["file_path"],
+                "additionalProperties": false
+            }),
+        }
+    }
+
+    fn kind(&self) -> ToolKind {
+        ToolKind::Read
+    }
+
+    fn plan(&self, arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
+        let workspace = Arc::clone(&self.workspace);
+        crate::blocking::plan_on_blocking_thread(ToolName::Read, arguments.clone(), move |arguments: Arguments| {
+            let file_path = &arguments.file_path;
+            match crate::reader::plan_of_looking(&workspace, file_path) {
+                Err(Not::Access(AccessError::Missing)) => {
+                    Err(Not::told(missing(&workspace, &workspace.relative(file_path)?)))
+                }
+                plan => plan,
+            }
+        })
+    }
+
+    fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
+        let (workspace, known) = (Arc::clone(&self.workspace), Arc::clone(&self.known));
+        crate::blocking::on_blocking_thread(ToolName::Read, arguments, &stop, move |arguments, stop| {
+            read(&workspace, &known, &arguments, stop)
+        })
+    }
+}
+
+fn read(
+    workspace: &Workspace,
+    known: &Known,
+    arguments: &Arguments,
+    stop: &CancellationToken,
+) -> Result<ToolOutput, AccessError> {
+    let path = workspace.relative(&arguments.file_path)?;
+    if let Some(what) = unreadable_kind(&path) {
+        return Ok(ToolOutput::error(format!("This is {what}. Read shows text files only.")));
+    }
+    let opened = workspace.find(&path, Links::Inside).and_then(|spot| Ok((spot.open_file()?.0, spot.path())));
+    let (mut file, found) = match opened {
+        Ok(opened) => opened,
+        Err(AccessError::Missing) => return Ok(ToolOutput::error(missing(workspace, &path))),
+        Err(AccessError::NotAFile(Kind::Directory)) => {
+            return Ok(ToolOutput::error("This is a directory. Use Glob to find the files in it."));
+        }
+        Err(error) => return Err(error),
+    };
+    let mut start = Vec::new();
+    (&mut file).take(SIZE_LIMIT as u64 + 1).read_to_end(&mut start)?;
+    if is_binary(&start[..start.len().min(PROBE)]) {
+        return Ok(ToolOutput::error("This is a binary file. Read shows text files only."));
+    }
+    if start.len() <= SIZE_LIMIT {
+        known.seen(found, Sha256Digest::of(&start));
+    }
+    if start.is_empty() {
+        return Ok(ToolOutput::ok("(The file is empty.)"));
+    }
+    let reader = BufReader::with_capacity(64 * 1024, Cursor::new(start).chain(file));
+    let mut lines = Lines { reader, scanned: 0, stop };
+    show(&mut lines, arguments.offset.unwrap_or(1).max(1), arguments.limit.unwrap_or(DEFAULT_LINES).max(1))
+}
+
+fn show(lines: &mut Lines<'_, impl BufRead>, offset: usize, limit: usize) -> Result<ToolOutput, AccessError> {
+    let mut output = Output::default();
+    let mut kept = Vec::new();
+    let mut number = 0;
+    loop {
+        let next = lines.next(&mut kept)?;
+        if next == Next::End {
+            break;
+        }
+        number += 1;
+        if number >= offset {
+            let text = String::from_utf8_lossy(&kept);
+            let line = format!("{number:>6}\t{}", display::line(text.trim_end_matches('\r'), LINE_LIMIT));
+            if output.lines() == limit || !output.push(&line) {
+                let shown = number - 1;
+                let notice = format!("lines {offset} to {shown} are shown and more follow: go on with offset {number}");
+                return Ok(ToolOutput::ok(output.finish(&[notice])));
+            }
+        }
+        if next == Next::TooFar {
+            let notice = "the rest of the file is beyond the first 50 MiB, which Read does not scan: use Grep";
+            return Ok(match output.lines() {
+                0 => ToolOutput::error(format!(
+                    "Line {offset} was not reached in the first 50 MiB of the file, and Read scans no further. Use Grep."
+                )),
+                _ => ToolOutput::ok(output.finish(&[notice.to_owned()])),
+            });
+        }
+    }
+    Ok(match output.lines() {
+        0 => ToolOutput::error(format!("The file has {number} lines; there is no line {offset}.")),
+        _ => ToolOutput::ok(output.finish(&[])),
+    })
+}
+
+/// Lines of any length in bounded memory.
+struct Lines<'a, R> {
+    reader: R,
+    scanned: usize,
+    stop: &'a CancellationToken,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Line,
+    /// A line, perhaps not its end, and nothing after it is scanned.
+    TooFar,
+    End,
+}
+
+impl<R: BufRead> Lines<'_, R> {
+    /// Puts the beginning of the next line into `kept`, without its line feed.
+    fn next(&mut self, kept: &mut Vec<u8>) -> Result<Next, AccessError> {
+        kept.clear();
+        let mut any = false;
+        loop {
+            if self.stop.is_cancelled() {
+                return Err(AccessError::Stopped);
+            }
+            let buffer = self.reader.fill_buf()?;
+            if buffer.is_empty() {
+                return Ok(if any { Next::Line } else { Next::End });
+            }
+            any = true;
+            let end = buffer.iter().position(|byte| *byte == b'\n');
+            let piece = &buffer[..end.unwrap_or(buffer.len())];
+            kept.extend(&piece[..piece.len().min(KEPT - kept.len())]);
+            let used = end.map_or(buffer.len(), |end| end + 1);
+            self.reader.consume(used);
+            self.scanned += used;
+            if self.scanned > SCAN_LIMIT {
+                return Ok(Next::TooFar);
+            }
+            if end.is_some() {
+                return Ok(Next::Line);
+            }
+        }
+    }
+}
+
+fn is_binary(probe: &[u8]) -> bool {
+    let invalid: usize = probe.utf8_chunks().map(|chunk| chunk.invalid().len()).sum();
+    probe.contains(&0) || invalid * 10 > probe.len() * 3
+}
+
+/// What models ask for although no text is in it, by the ending of the name.
+fn unreadable_kind(path: &Path) -> Option<&'static str> {
+    match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+        "png" | "jpg" | "jpeg" | "gif" | "webp" | "bmp" | "ico" | "tif" | "tiff" | "avif" | "heic" => Some("an image"),
+        "pdf" => Some("a PDF document"),
+        _ => None,
+    }
+}
+
+fn missing(workspace: &Workspace, path: &Path) -> String {
+    let refusal = AccessError::Missing.to_string();
+    let Some(wanted) = path.file_name().map(|name| name.to_string_lossy()) else { return refusal };
+    let parent = path.parent().unwrap_or(Path::new(""));
+    let Ok(Ok(entries)) = workspace.open_directory(parent, Links::Inside).map(walk::list) else {
+        return format!("{refusal} Its directory does not exist either.");
+    };
+    let seen = |name: &String| !workspace.hides(&parent.join(name));
+    let names = entries.take(NEIGHBOURS).filter_map(|name| name.into_string().ok()).filter(seen);
+    let near: Vec<_> =
+        nearest::similar(&wanted, names).into_iter().map(|name| display::name(&parent.join(name))).collect();
+    if near.is_empty() { refusal } else { format!("{refusal} Did you mean {}?", near.join(" or ")) }
+}

@@ -1,0 +1,193 @@
+//! What bubblewrap is told: the file system, namespaces and environment that a command sees.
+//!
+//! The order matters: a later mount lies over an earlier one. Bubblewrap follows links on the way to where it mounts, and
+//! a command could put one there for the next sandbox, or move a folder away with what is protected in it. But nobody
+//! renames or removes what something is mounted on. So every folder on the way to a mount is mounted onto itself.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+use deskgate_definition::Network;
+
+use super::protected::Place;
+
+/// Folders of programs and libraries. Where one is a link into another, as on merged systems, it stays a link.
+const SYSTEM: [&str; 6] = ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+
+/// What programs need of `/etc`, and nobody has to hide. Everything else there is not visible: shadow files, host keys,
+/// private keys, passwords of services.
+#[rustfmt::skip]
+const ETC: [&str; 34] = [
+    "alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version",
+    "fonts", "group", "host.conf", "hosts", "inputrc", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias",
+    "locale.conf", "localtime", "magic", "magic.mime", "mime.types", "networks", "nsswitch.conf", "os-release",
+    "passwd", "perl", "pki/ca-trust/extracted", "pki/tls/certs", "pki/tls/openssl.cnf", "protocols", "resolv.conf",
+    "services", "ssl/certs", "ssl/openssl.cnf", "terminfo",
+];
+
+/// Beginnings of further names there: settings of language versions.
+const ETC_BEGINNINGS: [&str; 2] = ["java-", "python3"];
+
+/// The environment of a command, all of it.
+const ENVIRONMENT: [(&str, &str); 8] = [
+    ("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"),
+    ("HOME", "/tmp"),
+    ("TMPDIR", "/tmp"),
+    ("USER", "user"),
+    ("LOGNAME", "user"),
+    ("SHELL", "/bin/sh"),
+    ("LANG", "C.UTF-8"),
+    ("TERM", "dumb"),
+];
+
+/// Where a command sees the private temporary folder.
+pub(super) const TMP: &str = "/tmp";
+
+/// The user and group that a command sees itself as, whoever the agent runs as.
+const USER: &str = "1000";
+
+/// The bytes that programs may put into `/dev/shm`, which is memory.
+const SHARED_MEMORY: &str = "67108864";
+
+/// The first descriptor that bubblewrap gets; the others follow.
+pub(super) const FIRST_DESCRIPTOR: usize = 3;
+
+/// The arguments, with the handles they speak of, in the order of their numbers.
+pub(super) struct Arguments<'a> {
+    pub(super) list: Vec<OsString>,
+    pub(super) handles: Vec<BorrowedFd<'a>>,
+}
+
+/// What a sandbox is made of.
+pub(super) struct Parts<'a> {
+    /// The path that the working directory has, outside and inside.
+    pub(super) at: &'a Path,
+    pub(super) working_directory: BorrowedFd<'a>,
+    pub(super) tmp: BorrowedFd<'a>,
+    /// The folders in `tmp` on the way to the working directory, each before those in it.
+    pub(super) way: &'a [Place],
+    /// The folders in the working directory on the way to what is protected, each before those in it.
+    pub(super) folders: &'a [Place],
+    pub(super) protected: [&'a [Place]; 2],
+    pub(super) filter: BorrowedFd<'a>,
+    pub(super) network: Network,
+}
+
+impl<'a> Arguments<'a> {
+    /// Everything up to the command.
+    pub(super) fn new(parts: &Parts<'a>) -> Self {
+        let mut arguments = Self { list: Vec::new(), handles: Vec::new() };
+        arguments.namespaces(parts.network);
+        arguments.system();
+        arguments.mount("--bind-fd", parts.tmp, Path::new(TMP));
+        arguments.mount_all("--ro-bind-fd", parts.way, Path::new(TMP));
+        arguments.mount("--bind-fd", parts.working_directory, parts.at);
+        arguments.mount_all("--bind-fd", parts.folders, parts.at);
+        arguments.mount_all("--ro-bind-fd", parts.protected.into_iter().flatten(), parts.at);
+        // Last, so that what lies on it can be mounted: the root itself is memory without a bound.
+        arguments.add(["--remount-ro", "/"]);
+        arguments.add([OsStr::new("--chdir"), parts.at.as_os_str()]);
+        let filter = arguments.descriptor(parts.filter);
+        arguments.add(["--seccomp", &filter]);
+        arguments.add(["--clearenv"]);
+        for (name, value) in ENVIRONMENT {
+            arguments.add(["--setenv", name, value]);
+        }
+        arguments
+    }
+
+    fn namespaces(&mut self, network: Network) {
+        // All of them, without the "if possible" that the short form has for some.
+        self.add(["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]);
+        if network == Network::None {
+            self.add(["--unshare-net"]);
+        }
+        self.add(["--disable-userns", "--assert-userns-disabled"]);
+        self.add(["--uid", USER, "--gid", USER, "--hostname", "sandbox", "--cap-drop", "ALL"]);
+        self.add(["--new-session", "--die-with-parent"]);
+    }
+
+    fn system(&mut self) {
+        self.add(["--ro-bind", "/usr", "/usr"]);
+        // Settings of the administrator's own programs, passwords among them.
+        if Path::new("/usr/local/etc").is_dir() {
+            self.add(["--tmpfs", "/usr/local/etc", "--remount-ro", "/usr/local/etc"]);
+        }
+        for folder in SYSTEM {
+            match std::fs::read_link(folder) {
+                Ok(target) => self.add([OsStr::new("--symlink"), target.as_os_str(), OsStr::new(folder)]),
+                Err(_) if Path::new(folder).is_dir() => self.add(["--ro-bind", folder, folder]),
+                Err(_) => {}
+            }
+        }
+        for path in settings() {
+            self.add(["--ro-bind-try", &path, &path]);
+        }
+        // Read-only: an agent that runs as root owns the kernel's settings there, whatever its commands may not do.
+        self.add(["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]);
+        self.add(["--size", SHARED_MEMORY, "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]);
+    }
+
+    fn mount(&mut self, option: &str, handle: BorrowedFd<'a>, at: &Path) {
+        let number = self.descriptor(handle);
+        self.add([OsStr::new(option), OsStr::new(&number), at.as_os_str()]);
+    }
+
+    fn mount_all(&mut self, option: &str, places: impl IntoIterator<Item = &'a Place>, below: &Path) {
+        for (path, handle) in places {
+            self.mount(option, handle.as_fd(), &below.join(path));
+        }
+    }
+
+    fn descriptor(&mut self, handle: BorrowedFd<'a>) -> String {
+        self.handles.push(handle);
+        (FIRST_DESCRIPTOR + self.handles.len() - 1).to_string()
+    }
+
+    fn add<T: AsRef<OsStr>>(&mut self, words: impl IntoIterator<Item = T>) {
+        self.list.extend(words.into_iter().map(|word| word.as_ref().to_owned()));
+    }
+}
+
+fn settings() -> Vec<String> {
+    let listed = std::fs::read_dir("/etc").into_iter().flatten().flatten();
+    let names = listed.filter_map(|entry| entry.file_name().into_string().ok());
+    let versions = names.filter(|name| ETC_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning)));
+    ETC.into_iter().map(str::to_owned).chain(versions).map(|name| format!("/etc/{name}")).collect()
+}
+
+/// Whether a working directory can have its own path inside: it must not hide what a command needs, nor lie where
+/// the kernel shows its own things.
+pub(super) fn has_a_place(working_directory: &Path) -> bool {
+    let covers = |part: &&str| Path::new(part).starts_with(working_directory);
+    let lies_in = |part: &&str| working_directory.starts_with(part);
+    let is_plain = working_directory.is_absolute() && !working_directory.iter().any(|name| name == "..");
+    is_plain
+        && !["/usr", "/etc", TMP, "/proc", "/dev"].iter().chain(&SYSTEM).any(covers)
+        && !["/proc", "/dev"].iter().any(lies_in)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_working_directory_may_not_lie_over_what_makes_the_sandbox() {
+        for wrong in
+            ["/", "/usr", "/etc", "/tmp", "/proc/self/cwd", "/dev/shm", "/lib", "/srv/../tmp/project", "project"]
+        {
+            assert!(!has_a_place(Path::new(wrong)), "{wrong}");
+        }
+        for right in ["/home/me/project", "/tmp/project", "/usr/src/project", "/srv"] {
+            assert!(has_a_place(Path::new(right)), "{right}");
+        }
+    }
+
+    #[test]
+    fn no_secret_of_the_system_is_on_the_list() {
+        let secrets =
+            ["shadow", "gshadow", "ssh", "ssl", "ssl/private", "sudoers", "pki", "machine-id", "netrc", "environment"];
+        assert!(!ETC.iter().any(|name| secrets.contains(name)));
+    }
+}

@@ -1,0 +1,122 @@
+//! Starting a sandbox, up to the moment in which its command may begin.
+//!
+//! Two shells have a few lines each to say, and the command is in neither of them:
+//!
+//! - Outside, one closes every descriptor that the agent might have inherited, and opens those that bubblewrap gets, out
+//!   of the agent's own: a handle, and never again a path. Then it becomes bubblewrap.
+//! - Inside, one says that the sandbox stands and waits for a line. Until that comes the agent moves everything into
+//!   the control group, and bubblewrap has asked the kernel to be killed with the agent; if the agent dies
+//!   before, the line never comes. Then it becomes the command.
+
+use std::io::{PipeReader, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::arguments::Arguments;
+use super::cgroup::Group;
+use super::limits::Limits;
+use super::program::Programs;
+use super::{Unavailable, tree};
+
+/// How long a sandbox may take to stand. It takes some 20 ms.
+const READY: Duration = Duration::from_secs(20);
+
+const OUTSIDE: &str = r#"
+set -e
+for fd in /proc/self/fd/*; do
+    fd=${fd##*/}
+    [ "$fd" -le 2 ] || eval "exec $fd>&-"
+done
+fd=3
+while [ "$1" != -- ]; do
+    eval "exec $fd<\"\$1\"" || exit 125
+    fd=$((fd + 1))
+    shift
+done
+shift
+exec "$@"
+"#;
+
+const INSIDE: &str = "echo ready; read -r go || exit 125; exec \"$@\" </dev/null";
+
+/// A sandbox in which a command may begin or has begun.
+pub(super) struct Launched {
+    /// Bubblewrap, outside. It ends with the command's status, and the sandbox with it.
+    pub(super) bwrap: Child,
+    /// The first process inside. When it ends, every other one has ended.
+    pub(super) first: OwnedFd,
+    /// What is printed inside, both streams in their order.
+    pub(super) output: PipeReader,
+}
+
+/// Makes a sandbox and lets `command` begin in it.
+pub(super) fn launch(
+    programs: &Programs,
+    arguments: Arguments<'_>,
+    limits: &Limits,
+    group: Option<&Group>,
+    command: &str,
+) -> Result<Launched, Unavailable> {
+    let (mut output, print) = std::io::pipe()?;
+    let mut outside = Command::new(&programs.shell);
+    outside.args(["-c", OUTSIDE, "sandbox"]);
+    let own = std::process::id();
+    outside.args(arguments.handles.iter().map(|handle| format!("/proc/{own}/fd/{}", handle.as_raw_fd())));
+    outside.arg("--").arg(&programs.bwrap).args(arguments.list);
+    outside.arg("--").arg(&programs.shell).args(["-c", INSIDE, "sandbox"]);
+    outside.arg(&programs.prlimit).args(limits.options());
+    outside.arg(&programs.shell).args(["-c", "--", command]);
+    outside.env_clear().stdin(Stdio::piped()).stdout(print.try_clone()?).stderr(print).current_dir("/");
+    let mut bwrap = outside.spawn()?;
+    // It holds the other end of the pipe, which would then never close.
+    drop(outside);
+    match begin(&mut bwrap, &mut output, group) {
+        Ok(first) => Ok(Launched { bwrap, first, output }),
+        Err(error) => {
+            let _ = bwrap.kill();
+            let _ = bwrap.wait();
+            Err(error)
+        }
+    }
+}
+
+fn begin(bwrap: &mut Child, output: &mut PipeReader, group: Option<&Group>) -> Result<OwnedFd, Unavailable> {
+    until_ready(output)?;
+    let root = i32::try_from(bwrap.id()).map_err(std::io::Error::other)?;
+    let inside = tree::below(root);
+    let first = inside.first().copied().and_then(tree::hold).ok_or(Unavailable::NotFound)?;
+    if let Some(group) = group {
+        // Each of them waits, and starts nothing meanwhile.
+        inside.iter().map(|process| process.pid).chain([root]).try_for_each(|pid| group.take(pid))?;
+    }
+    let mut go = bwrap.stdin.take().ok_or(Unavailable::NotFound)?;
+    go.write_all(b"go\n")?;
+    Ok(first)
+}
+
+/// Waits for the line that says so. Anything else is a complaint of bubblewrap's or of a shell's.
+fn until_ready(output: &mut PipeReader) -> Result<(), Unavailable> {
+    let until = Instant::now() + READY;
+    let mut said = Vec::new();
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let wait = left.try_into().map_err(std::io::Error::other)?;
+        let ready = match poll(&mut [PollFd::new(output, PollFlags::IN)], Some(&wait)) {
+            Ok(ready) => ready,
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(errno) => return Err(std::io::Error::from(errno).into()),
+        };
+        let mut bytes = [0; 1024];
+        let read = if ready == 0 { 0 } else { output.read(&mut bytes)? };
+        said.extend_from_slice(&bytes[..read]);
+        if said.ends_with(b"ready\n") {
+            return Ok(());
+        }
+        if read == 0 || said.len() > 4096 {
+            return Err(Unavailable::Refused(String::from_utf8_lossy(&said).trim().to_owned()));
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Runs commands so that they change the working directory and a private temporary folder, and nothing else.
+//!
+//! | file | part |
+//! |---|---|
+//! | `program` | finds bubblewrap and the other programs, where only the system's administrator can put them |
+//! | `arguments` | the file system, namespaces and environment of a command |
+//! | `seccomp` | the system calls it may not make |
+//! | `protected` | places in the working directory that it may not change |
+//! | `scratch` | the private temporary folder of a run |
+//! | `turn` | one command at a time in a folder |
+//! | `limits`, `cgroup` | what it may take, and the kernel's bound for all its processes together |
+//! | `launch` | starts it, by handles and never by paths |
+//! | `call` | sees it through: output, time, stop, and the end of every process |
+//! | `tree` | the processes below one |
+//! | `capture` | what it prints, bounded |
+//! | `probe` | tries to get out of it |
+//!
+//! Trust: a command is content from outside, whoever wrote it. Failure: whatever layer is missing, nothing runs;
+//! there is no weaker sandbox to fall back to. docs/sandbox.md says what is promised, and what is not.
+
+mod arguments;
+mod call;
+mod capture;
+mod cgroup;
+mod launch;
+mod limits;
+mod probe;
+mod program;
+mod protected;
+mod scratch;
+mod seccomp;
+mod tree;
+mod turn;
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use deskgate_definition::Network;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::display;
+use crate::engine::workspace::Workspace;
+use arguments::{Arguments, Parts};
+use call::{Bounds, see_through};
+pub use call::{Ending, Reason};
+pub use capture::Capture;
+use cgroup::Group;
+pub use limits::Limits;
+pub use probe::probe;
+use program::Programs;
+use protected::{Below, Place, Top};
+use scratch::Scratch;
+pub use scratch::remove_left;
+pub use seccomp::FilterError;
+use turn::Turn;
+
+/// Why no command can run here.
+#[derive(Debug, thiserror::Error)]
+pub enum Unavailable {
+    /// A program is not there.
+    #[error("{name} is not installed (looked for in /usr/bin and /bin)")]
+    Missing {
+        /// Which.
+        name: &'static str,
+        /// The package that usually has it.
+        package: &'static str,
+    },
+    /// A program that others than root could have written.
+    #[error("{0} could have been changed by others than root")]
+    Untrusted(PathBuf),
+    /// Bubblewrap did not make a sandbox; in its own words.
+    #[error("no sandbox could be started: {0}")]
+    Refused(String),
+    /// It stood and was gone again.
+    #[error("the sandbox ended before a command could begin in it")]
+    NotFound,
+    /// The agent's own folder and the working directory lie in each other.
+    #[error("the working directory and the agent's own folder lie in each other")]
+    OwnFolder,
+    /// The working directory would lie over a part of the sandbox.
+    #[error("{0} cannot be a working directory for commands: a sandbox has something of its own there")]
+    NoPlace(PathBuf),
+    /// A protected place cannot be protected.
+    #[error("{} in the working directory must be protected and cannot be: {}", display::name(.0), .1)]
+    Protected(PathBuf, String),
+    /// What is in a folder that a command could open cannot be known.
+    #[error("{} in the working directory cannot be looked through for what must be protected: {}", display::name(.0), .1)]
+    Unlisted(PathBuf, String),
+    /// More places than can be protected.
+    #[error(
+        "the working directory holds more than {0} places that had to be protected: repositories, files that the \
+         service protects, and the folders above them"
+    )]
+    ManyPlaces(usize),
+    /// Commands must not change what is version control's, and here everything is.
+    #[error("the working directory is a part of version control's own files")]
+    VersionControl,
+    /// Root is above the limits that a user has.
+    #[error("the agent runs as root, and here only a control group could limit the number of processes then")]
+    NoProcessLimit,
+    /// A disk is nearly full.
+    #[error("a disk that commands write to is nearly full")]
+    DiskFull,
+    /// Another command has its turn.
+    #[error("another command works in this folder, in one around it or in one inside")]
+    Busy,
+    /// The filter of system calls.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    /// Anything else, in the system's words.
+    #[error("the sandbox cannot be prepared: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+impl Unavailable {
+    /// The one thing to do next.
+    pub fn next(&self) -> String {
+        match self {
+            Self::Missing { package, .. } => format!("install the package {package}"),
+            Self::Untrusted(path) => format!("let root alone own {} and the folders above it", path.display()),
+            Self::Refused(_) | Self::NotFound => {
+                "let this user make user namespaces, with bubblewrap 0.10 or a release with its security fixes (see \
+                 docs/sandbox.md)"
+                    .to_owned()
+            }
+            Self::OwnFolder | Self::NoPlace(_) | Self::VersionControl => "choose another working directory".to_owned(),
+            Self::Protected(path, _) => format!(
+                "make {} a plain folder or file that the agent's account may read, or take it away",
+                display::name(path)
+            ),
+            Self::Unlisted(path, _) => {
+                format!("let the agent's account list {}, or take it away", display::name(path))
+            }
+            Self::ManyPlaces(_) => {
+                "choose a narrower working directory, or protect folders instead of files".to_owned()
+            }
+            Self::NoProcessLimit => "run the agent as an ordinary user".to_owned(),
+            Self::DiskFull => "free some space".to_owned(),
+            Self::Busy => "try again when that command has ended".to_owned(),
+            Self::Filter(_) => "leave Bash out on this computer".to_owned(),
+            Self::Io(_) => "remove the cause, and check again".to_owned(),
+        }
+    }
+}
+
+/// The sandbox of one run. Its commands share the private temporary folder and nothing else.
+pub struct Sandbox {
+    programs: Programs,
+    workspace: Arc<Workspace>,
+    scratch: Scratch,
+    filter: File,
+    below_top: Vec<PathBuf>,
+    network: Network,
+    limits: Limits,
+}
+
+impl Sandbox {
+    /// Prepares it and proves that a command can begin and end in it. `own` is the agent's own folder, where temporary
+    /// folders are made and which no command may see. Blocks, for some 30 ms.
+    pub fn open(workspace: Arc<Workspace>, own: &Path, network: Network, limits: Limits) -> Result<Self, Unavailable> {
+        let programs = Programs::find()?;
+        if !arguments::has_a_place(workspace.path()) {
+            return Err(Unavailable::NoPlace(workspace.path().to_owned()));
+        }
+        apart(own, workspace.path())?;
+        if workspace.guard().is_within_internals() {
+            return Err(Unavailable::VersionControl);
+        }
+        let below_top = protected::below_top(&workspace)?;
+        let in_tmp = workspace.path().strip_prefix(arguments::TMP).ok();
+        let scratch = Scratch::make(&own.join("scratch"), in_tmp)?;
+        let filter = seccomp::filter(network)?;
+        // A nearly full disk refuses commands that write, and not the run.
+        let ready = Limits { free_space: 0, ..limits };
+        let sandbox = Self { programs, workspace, scratch, filter, below_top, network, limits: ready };
+        // What cannot be protected is said now, not at the first command.
+        drop((Top::hold(&sandbox.workspace)?, Below::hold(&sandbox.workspace, &sandbox.below_top)?));
+        // This one changes nothing. Without protected places nothing is mounted in the command's own files, so it waits
+        // for no turn.
+        match sandbox.perform(&[], &Below::default(), "true", READY, &CancellationToken::new())? {
+            (_, Ending::Finished(status)) if status.success() => Ok(Self { limits, ..sandbox }),
+            (said, _) => Err(Unavailable::Refused(said.text().trim().to_owned())),
+        }
+    }
+
+    /// Runs a command in a fresh shell in the working directory. When this returns, nothing that the command
+    /// started is left. Blocks as long as that takes, at most `time` and [`Limits::grace`], and before that at most `time`
+    /// until no other command works in the folder.
+    ///
+    /// The kernel kills the sandbox when the calling *thread* ends, so that nothing survives the agent.
+    pub fn run(
+        &self,
+        command: &str,
+        time: Duration,
+        stop: &CancellationToken,
+    ) -> Result<(Capture, Ending), Unavailable> {
+        let Some(_turn) = Turn::take(self.workspace.root(), time, stop)? else {
+            return Ok((Capture::default(), Ending::Ended(Reason::Stopped)));
+        };
+        if self.limits.disk_is_full(&self.disks()) {
+            return Err(Unavailable::DiskFull);
+        }
+        let top = Top::hold(&self.workspace)?;
+        let below = Below::hold(&self.workspace, &self.below_top)?;
+        self.perform(&top.places, &below, command, time, stop)
+    }
+
+    /// Runs a command with these places protected, whoever else works in the folder.
+    fn perform(
+        &self,
+        top: &[Place],
+        below: &Below,
+        command: &str,
+        time: Duration,
+        stop: &CancellationToken,
+    ) -> Result<(Capture, Ending), Unavailable> {
+        let group = Group::make(&self.limits);
+        if group.is_none() && rustix::process::geteuid().is_root() {
+            return Err(Unavailable::NoProcessLimit);
+        }
+        let bounds = Bounds {
+            limits: &self.limits,
+            until: Instant::now() + time,
+            stop,
+            watch_memory: !group.as_ref().is_some_and(|group| group.memory),
+            disks: self.disks(),
+        };
+        let parts = Parts {
+            at: self.workspace.path(),
+            working_directory: self.workspace.root(),
+            tmp: self.scratch.handle(),
+            way: self.scratch.way(),
+            folders: &below.folders,
+            protected: [top, &below.places],
+            filter: self.filter.as_fd(),
+            network: self.network,
+        };
+        let launched = launch::launch(&self.programs, Arguments::new(&parts), &self.limits, group.as_ref(), command)?;
+        Ok(see_through(launched, &bounds)?)
+    }
+
+    /// Folders on the disks that commands write to.
+    fn disks(&self) -> [BorrowedFd<'_>; 2] {
+        [self.workspace.root(), self.scratch.handle()]
+    }
+}
+
+/// How long the first, empty command may take.
+const READY: Duration = Duration::from_secs(10);
+
+/// The agent's folder and the working directory must not lie in each other: a command that owns a folder above the
+/// agent's own can move it, whatever lies over it at that moment.
+fn apart(own: &Path, working_directory: &Path) -> Result<(), Unavailable> {
+    let (own, works) = (own.canonicalize()?, working_directory.canonicalize()?);
+    match own.starts_with(&works) || works.starts_with(&own) {
+        true => Err(Unavailable::OwnFolder),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

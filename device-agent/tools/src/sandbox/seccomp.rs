@@ -1,0 +1,223 @@
+//! The filter of system calls: what no command has a use for, and what has led out of namespaces before.
+//!
+//! The namespaces confine; this takes away the parts of the kernel that are needed to attack them. A denied
+//! call answers "not permitted". The filter belongs to the machine's own calls: those of another architecture,
+//! and the x32 ones, end the process.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Seek, Write};
+
+use deskgate_definition::Network;
+use rustix::fs::{MemfdFlags, memfd_create};
+use seccompiler::SeccompCmpArgLen::Dword;
+use seccompiler::SeccompCmpOp::{Eq, MaskedEq, Ne};
+use seccompiler::{BackendError, BpfProgram, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule, sock_filter};
+
+/// Why there is no filter.
+#[derive(Debug, thiserror::Error)]
+pub enum FilterError {
+    /// The crate cannot make one, above all not for this architecture.
+    #[error("no filter of system calls can be made: {0}")]
+    Rules(#[from] BackendError),
+    /// It cannot be handed over.
+    #[error("the filter of system calls cannot be stored: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// The filter in a file in memory, from its beginning, as bubblewrap reads it.
+pub(super) fn filter(network: Network) -> Result<File, FilterError> {
+    let mut file = File::from(memfd_create("filter", MemfdFlags::CLOEXEC).map_err(std::io::Error::from)?);
+    for instruction in program(network)? {
+        file.write_all(&instruction.code.to_ne_bytes())?;
+        file.write_all(&[instruction.jt, instruction.jf])?;
+        file.write_all(&instruction.k.to_ne_bytes())?;
+    }
+    file.rewind()?;
+    Ok(file)
+}
+
+fn program(network: Network) -> Result<BpfProgram, BackendError> {
+    let arch = std::env::consts::ARCH.try_into()?;
+    let denied = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    let mut rules: BTreeMap<_, _> = denied_calls().map(|call| (call, Vec::new())).collect();
+    rules.extend(modes()?);
+    rules.extend([
+        (libc::SYS_clone, namespaces()?),
+        (libc::SYS_socket, sockets(network)?),
+        (libc::SYS_socketpair, vec![rule(&[(0, Ne, AF_UNIX)])?]),
+        // Typing into the terminal, in two ways.
+        (libc::SYS_ioctl, vec![rule(&[(1, Eq, 0x5412)])?, rule(&[(1, Eq, 0x541c)])?]),
+        // To ask for the personality, and to have the usual one, changes nothing.
+        (libc::SYS_personality, vec![rule(&[(0, Ne, 0), (0, Ne, 0xffff_ffff)])?]),
+    ]);
+    let listed: BpfProgram = SeccompFilter::new(rules, SeccompAction::Allow, denied, arch)?.try_into()?;
+    Ok(preamble().into_iter().chain(listed).collect())
+}
+
+/// A rule that fits when every condition does: which argument, how it compares, with what.
+fn rule(conditions: &[(u8, seccompiler::SeccompCmpOp, u64)]) -> Result<SeccompRule, BackendError> {
+    let condition = |(index, operator, value): &(u8, seccompiler::SeccompCmpOp, u64)| {
+        SeccompCondition::new(*index, Dword, operator.clone(), *value)
+    };
+    SeccompRule::new(conditions.iter().map(condition).collect::<Result<_, _>>()?)
+}
+
+/// One rule for each flag of `clone` that makes a namespace: mount, cgroup, UTS, IPC, user, PID, network.
+fn namespaces() -> Result<Vec<SeccompRule>, BackendError> {
+    let flags = [0x0002_0000, 0x0200_0000, 0x0400_0000, 0x0800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000];
+    flags.into_iter().map(|flag| rule(&[(0, MaskedEq(flag), flag)])).collect()
+}
+
+/// The calls that give a file its mode, with a rule for each way to ask for "runs as its owner" or "as its group": such
+/// a file in the working directory would lend the owner's rights to every other user of the computer.
+fn modes() -> Result<Vec<(i64, Vec<SeccompRule>)>, BackendError> {
+    const CREATES: [u64; 2] = [libc::O_CREAT as u64, (libc::O_TMPFILE & !libc::O_DIRECTORY) as u64];
+    const BITS: [u64; 2] = [libc::S_ISUID as u64, libc::S_ISGID as u64];
+    let mode = |at| BITS.iter().map(|bit| rule(&[(at, MaskedEq(*bit), *bit)])).collect::<Result<Vec<_>, _>>();
+    // Without a flag that creates something the argument is not there and may be anything.
+    let creation = |flags, at| {
+        let both = CREATES.iter().flat_map(|flag| BITS.iter().map(move |bit| (*flag, *bit)));
+        both.map(|(flag, bit)| rule(&[(flags, MaskedEq(flag), flag), (at, MaskedEq(bit), bit)]))
+            .collect::<Result<Vec<_>, _>>()
+    };
+    let mut calls = vec![
+        (libc::SYS_fchmod, mode(1)?),
+        (libc::SYS_fchmodat, mode(2)?),
+        (FCHMODAT2, mode(2)?),
+        (libc::SYS_mknodat, mode(2)?),
+        (libc::SYS_openat, creation(2, 3)?),
+    ];
+    #[cfg(target_arch = "x86_64")]
+    calls.extend([
+        (libc::SYS_chmod, mode(1)?),
+        (libc::SYS_creat, mode(1)?),
+        (libc::SYS_mknod, mode(1)?),
+        (libc::SYS_open, creation(1, 2)?),
+    ]);
+    Ok(calls)
+}
+
+/// Newer than the crate's list; the same number everywhere.
+const FCHMODAT2: i64 = 452;
+
+/// The families that programs use. With the host's network its abstract sockets would be in reach (the display,
+/// the session's bus), so no Unix socket is made there at all; pairs of them are.
+fn sockets(network: Network) -> Result<Vec<SeccompRule>, BackendError> {
+    let usual = [AF_UNIX, AF_INET, AF_INET6, AF_NETLINK];
+    let mut rules = vec![
+        rule(&usual.map(|family| (0, Ne, family)))?,
+        // Of netlink only the questions about addresses and routes.
+        rule(&[(0, Eq, AF_NETLINK), (2, Ne, 0)])?,
+    ];
+    if network == Network::Host {
+        rules.push(rule(&[(0, Eq, AF_UNIX)])?);
+    }
+    Ok(rules)
+}
+
+/// What the crate cannot say: a call beyond the x32 mark ends the process, and `clone3` and `openat2`, whose flags no
+/// filter can see, are calls that this kernel does not have, so that programs use the older ones.
+fn preamble() -> [sock_filter; 7] {
+    const LOAD: u16 = 0x20;
+    const JUMP: u16 = 0x05;
+    const JUMP_EQUAL: u16 = 0x15;
+    const JUMP_AT_LEAST: u16 = 0x35;
+    const RETURN: u16 = 0x06;
+    const X32: u32 = 0x4000_0000;
+    let step = |code, jt, jf, k| sock_filter { code, jt, jf, k };
+    let number = |call: i64| u32::try_from(call).expect("the numbers of system calls are small");
+    [
+        step(LOAD, 0, 0, 0),
+        step(JUMP_EQUAL, 3, 0, number(libc::SYS_clone3)),
+        step(JUMP_EQUAL, 2, 0, number(libc::SYS_openat2)),
+        step(JUMP_AT_LEAST, 2, 0, X32),
+        step(JUMP, 0, 0, 2),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs()),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_KILL_PROCESS),
+    ]
+}
+
+const AF_UNIX: u64 = 1;
+const AF_INET: u64 = 2;
+const AF_INET6: u64 = 10;
+const AF_NETLINK: u64 = 16;
+
+fn denied_calls() -> impl Iterator<Item = i64> {
+    let common = [
+        // File systems and their roots.
+        libc::SYS_mount,
+        libc::SYS_umount2,
+        libc::SYS_pivot_root,
+        libc::SYS_chroot,
+        libc::SYS_move_mount,
+        libc::SYS_open_tree,
+        libc::SYS_fsopen,
+        libc::SYS_fsconfig,
+        libc::SYS_fsmount,
+        libc::SYS_fspick,
+        libc::SYS_mount_setattr,
+        libc::SYS_name_to_handle_at,
+        libc::SYS_open_by_handle_at,
+        libc::SYS_fanotify_init,
+        libc::SYS_quotactl,
+        libc::SYS_swapon,
+        libc::SYS_swapoff,
+        // Namespaces.
+        libc::SYS_unshare,
+        libc::SYS_setns,
+        // Other processes.
+        libc::SYS_ptrace,
+        libc::SYS_process_vm_readv,
+        libc::SYS_process_vm_writev,
+        libc::SYS_process_madvise,
+        libc::SYS_pidfd_getfd,
+        libc::SYS_kcmp,
+        libc::SYS_move_pages,
+        libc::SYS_migrate_pages,
+        // Keyrings, which no namespace divides.
+        libc::SYS_keyctl,
+        libc::SYS_add_key,
+        libc::SYS_request_key,
+        // Large parts of the kernel with a history.
+        libc::SYS_bpf,
+        libc::SYS_perf_event_open,
+        libc::SYS_userfaultfd,
+        libc::SYS_io_uring_setup,
+        libc::SYS_io_uring_enter,
+        libc::SYS_io_uring_register,
+        // The machine itself.
+        libc::SYS_kexec_load,
+        libc::SYS_init_module,
+        libc::SYS_finit_module,
+        libc::SYS_delete_module,
+        libc::SYS_reboot,
+        libc::SYS_syslog,
+        libc::SYS_acct,
+        libc::SYS_settimeofday,
+        libc::SYS_clock_settime,
+        libc::SYS_clock_adjtime,
+        libc::SYS_adjtimex,
+        libc::SYS_sethostname,
+        libc::SYS_setdomainname,
+        libc::SYS_vhangup,
+    ];
+    #[cfg(target_arch = "x86_64")]
+    let own = [libc::SYS_kexec_file_load, libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_modify_ldt, libc::SYS_uselib];
+    #[cfg(not(target_arch = "x86_64"))]
+    let own = [];
+    common.into_iter().chain(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_filter_fits_into_what_the_kernel_takes() {
+        for network in [Network::None, Network::Host] {
+            let length = filter(network).expect("this architecture is known").metadata().expect("it is open").len();
+            assert!(length.is_multiple_of(8) && (8 * 50..8 * 4096).contains(&length), "{length} bytes");
+        }
+    }
+}

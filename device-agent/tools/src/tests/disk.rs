@@ -1,0 +1,111 @@
+//! A disk that is full, and the agent's own folder under another mount: tried on real mounts.
+//!
+//! Each test runs itself again in a mount namespace of its own, where it may mount without being root.
+
+use std::process::Command;
+
+use serde_json::json;
+
+use super::*;
+
+/// Runs the inner test of this module after `prepare`, a shell script that finds the test's folder in `$PLACE`.
+/// `false`, with a word about it, where this system gives no namespaces.
+fn inside_a_namespace(inner: &str, prepare: &str, place: &Path) -> bool {
+    let test = format!("tests::disk::{inner}");
+    let script = format!("set -e; {prepare}; exec \"$0\" --exact {test} --ignored --nocapture");
+    let program = std::env::current_exe().expect("known");
+    let unshare = ["--user", "--map-root-user", "--mount", "sh", "-c", &script];
+    let may = Command::new("unshare").args(["--user", "--map-root-user", "--mount", "true"]).status();
+    if !may.is_ok_and(|status| status.success()) {
+        println!("SKIPPED: this system gives no user namespaces");
+        return false;
+    }
+    let output = Command::new("unshare").args(unshare).arg(program).env("PLACE", place).output().expect("starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    true
+}
+
+fn given() -> std::path::PathBuf {
+    std::env::var_os("PLACE").expect("set by the outer test").into()
+}
+
+#[test]
+fn a_full_disk_leaves_the_old_file_and_nothing_else() {
+    let place = place();
+    inside_a_namespace("on_a_small_disk", "mount -t tmpfs -o size=256k tmpfs \"$PLACE/in\"", place.path());
+}
+
+#[tokio::test]
+#[ignore = "run by a_full_disk_leaves_the_old_file_and_nothing_else, on a disk of 256 KiB"]
+async fn on_a_small_disk() {
+    let inside = given().join("in");
+    write(&inside.join("a.txt"), "old\n");
+    let toolbox = toolbox(&inside);
+    let call = async |tool: &str, arguments| {
+        toolbox.call(tool, arguments, CancellationToken::new()).await.expect("the directory stands")
+    };
+    assert!(!call("Read", json!({ "file_path": "a.txt" })).await.is_error);
+    let before = tree(&inside);
+    let much = "much\n".repeat(100_000);
+    for (tool, arguments) in [
+        ("Edit", json!({ "file_path": "a.txt", "old_string": "old", "new_string": much })),
+        ("Write", json!({ "file_path": "a.txt", "content": much })),
+        ("Write", json!({ "file_path": "new.txt", "content": much })),
+        ("Write", json!({ "file_path": "some/deep/new.txt", "content": much })),
+    ] {
+        let output = call(tool, arguments).await;
+        assert!(output.is_error && output.text.contains("disk is full"), "{}", output.text);
+        assert_eq!(tree(&inside), before, "neither changed, nor anything more");
+    }
+    // There is room for what fits.
+    assert!(!call("Edit", json!({ "file_path": "a.txt", "old_string": "old", "new_string": "new" })).await.is_error);
+}
+
+#[test]
+fn the_agents_own_folder_is_recognised_under_another_mount() {
+    let place = place();
+    write(&place.path().join("out/home/providers/work"), "SECRET\n");
+    write(&place.path().join("out/home/identity"), "SECRET\n");
+    for folder in ["in/home", "in/below", "in/above", "in/file"] {
+        std::fs::create_dir(place.path().join(folder)).expect("creates");
+    }
+    write(&place.path().join("in/file/identity"), "");
+    let mounts = "cd \"$PLACE\"; mount --bind out/home in/home; mount --bind out/home/providers in/below; \
+                  mount --bind out in/above";
+    inside_a_namespace("where_the_own_folder_is_mounted", mounts, place.path());
+}
+
+#[tokio::test]
+#[ignore = "run by the_agents_own_folder_is_recognised_under_another_mount, with mounts in place"]
+async fn where_the_own_folder_is_mounted() {
+    let place = given();
+    let own = place.join("out/home");
+    let open = |directory: &Path| {
+        Toolbox::open(
+            &ToolName::WORKSPACE,
+            &[],
+            Ground { directory, own: &own, protected: &[], network: Network::None },
+        )
+    };
+    let toolbox = open(&place.join("in")).expect("opens");
+    let call = async |tool: &str, arguments| {
+        toolbox.call(tool, arguments, CancellationToken::new()).await.expect("the directory stands")
+    };
+    for path in ["home", "home/identity", "below", "below/work", "above/home/identity", "above/home/providers/work"] {
+        for (tool, arguments) in [
+            ("Read", json!({ "file_path": path })),
+            ("Grep", json!({ "pattern": "SECRET", "path": path })),
+            ("Glob", json!({ "pattern": "*", "path": path })),
+            ("Write", json!({ "file_path": format!("{path}/new"), "content": "x" })),
+        ] {
+            let output = call(tool, arguments).await;
+            assert!(output.is_error && output.text.contains("agent itself"), "{tool} {path}: {}", output.text);
+        }
+    }
+    assert_eq!(call("Grep", json!({ "pattern": "SECRET" })).await.text, "above/secret.txt");
+    assert_eq!(call("Glob", json!({ "pattern": "{identity,work}" })).await.text, "file/identity");
+    for mounted in ["in/home", "in/below", "in/above/home/providers"] {
+        assert!(open(&place.join(mounted)).is_err_and(|error| error.to_string().contains("own folder")), "{mounted}");
+    }
+}

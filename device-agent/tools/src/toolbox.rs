@@ -1,0 +1,122 @@
+//! Which tools there are, and those of one run.
+
+use std::sync::Arc;
+
+use deskgate_definition::approvals::Rulebook;
+use deskgate_definition::tool::{Plan, Tool, ToolOutput, ToolResult, ToolSpec};
+use deskgate_definition::{Skill, ToolName};
+use deskgate_protocol::control::ToolKind;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::access::AccessError;
+use crate::engine::known::Known;
+use crate::engine::workspace::{Ground, Workspace, WorkspaceError};
+use crate::sandbox::{Limits, Sandbox, Unavailable};
+use crate::{bash, edit, glob, grep, read, skill, write};
+
+/// Why a run's tools cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The working directory.
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
+    /// What commands need.
+    #[error("{}; to do: {}", .0, .0.next())]
+    Sandbox(#[from] Unavailable),
+}
+
+/// The tools of one run.
+pub struct Toolbox {
+    tools: Vec<(ToolSpec, Arc<dyn Tool>)>,
+}
+
+impl Toolbox {
+    /// Opens the working directory, once, and puts `names` to work in it, and the skills beside them. Without
+    /// tools the directory is not touched. Blocks for a few system calls; with Bash for an empty command.
+    pub fn open(names: &[ToolName], skills: &[Skill], ground: Ground<'_>) -> Result<Self, OpenError> {
+        Self::open_under(&Rulebook::default(), names, skills, ground)
+    }
+
+    /// The same for a service with rules: what they keep a tool from, it never sees.
+    pub fn open_under(
+        rules: &Rulebook,
+        names: &[ToolName],
+        skills: &[Skill],
+        ground: Ground<'_>,
+    ) -> Result<Self, OpenError> {
+        let skills = (!skills.is_empty()).then(|| -> Box<dyn Tool> { Box::new(skill::Skill::new(skills)) });
+        if names.is_empty() {
+            return Ok(Self::with(skills.into_iter().collect()));
+        }
+        let workspace = Arc::new(Workspace::open(ground)?);
+        let known = Arc::new(Known::default());
+        let seen_by = |name: &ToolName| match (name, rules.hidden_from(name.as_str())) {
+            // What changes a file is judged by its place, which no link can exchange.
+            (ToolName::Read | ToolName::Grep | ToolName::Glob, hidden) if !hidden.is_empty() => {
+                workspace.hiding(hidden).map(Arc::new)
+            }
+            _ => Ok(Arc::clone(&workspace)),
+        };
+        let make = |name: &ToolName| -> Result<Box<dyn Tool>, OpenError> {
+            let (workspace, known) = (seen_by(name)?, Arc::clone(&known));
+            Ok(match name {
+                ToolName::Read => Box::new(read::Read::new(workspace, known)),
+                ToolName::Grep => Box::new(grep::Grep::new(workspace)),
+                ToolName::Glob => Box::new(glob::Glob::new(workspace)),
+                ToolName::Edit => Box::new(edit::Edit::new(workspace, known)),
+                ToolName::Write => Box::new(write::Write::new(workspace, known)),
+                ToolName::Bash => {
+                    let sandbox = Sandbox::open(workspace, ground.own, ground.network, Limits::default())?;
+                    Box::new(bash::Bash::new(sandbox, ground.network))
+                }
+            })
+        };
+        Ok(Self::with(names.iter().map(make).chain(skills.map(Ok)).collect::<Result<_, _>>()?))
+    }
+
+    /// Puts tools that stand ready beside the others.
+    pub fn add(&mut self, tools: Vec<Box<dyn Tool>>) {
+        self.tools.extend(Self::with(tools).tools);
+    }
+
+    /// A toolbox of tools that stand ready.
+    pub fn with(tools: Vec<Box<dyn Tool>>) -> Self {
+        Self { tools: tools.into_iter().map(|tool| (tool.spec(), Arc::from(tool))).collect() }
+    }
+
+    /// What the model is told it may call.
+    pub fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
+        self.tools.iter().map(|(spec, _)| spec)
+    }
+
+    /// What kind of effect a tool can have; `None` when the run has no tool of this name.
+    pub fn kind(&self, name: &str) -> Option<ToolKind> {
+        self.find(name).map(|tool| tool.kind())
+    }
+
+    /// What a call would do; `None` when the run has no tool of this name.
+    pub fn plan(&self, name: &str, arguments: &Value) -> Option<BoxFuture<'static, Result<Plan, ToolOutput>>> {
+        self.find(name).map(|tool| tool.plan(arguments))
+    }
+
+    /// Runs one call. A name that the run has no tool for is an error output, like any other
+    /// mistake of a model. Nothing begins before the future is polled, nor after `stop`.
+    pub fn call(&self, name: &str, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
+        let tool = self.find(name).cloned();
+        async move {
+            match tool {
+                _ if stop.is_cancelled() => Ok(ToolOutput::error(AccessError::Stopped.to_string())),
+                Some(tool) => tool.run(arguments, stop).await,
+                None => Ok(ToolOutput::error("There is no such tool in this service.")),
+            }
+        }
+        .boxed()
+    }
+
+    fn find(&self, name: &str) -> Option<&Arc<dyn Tool>> {
+        self.tools.iter().find(|(spec, _)| spec.name == name).map(|(_, tool)| tool)
+    }
+}

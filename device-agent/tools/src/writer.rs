@@ -1,0 +1,68 @@
+//! What the tools that change files have in common: a call is planned, and made from what was planned.
+
+use std::sync::Arc;
+
+use deskgate_definition::ToolName;
+use deskgate_definition::tool::{Plan, ToolOutput, ToolResult};
+use futures_util::future::BoxFuture;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::access::AccessError;
+use crate::engine::change::{Change, Not};
+use crate::engine::display;
+use crate::engine::known::Known;
+use crate::engine::workspace::Workspace;
+
+/// One such tool at work in one run.
+pub(super) struct Writer {
+    tool: ToolName,
+    workspace: Arc<Workspace>,
+    known: Arc<Known>,
+}
+
+/// How a tool gets from its arguments to a change.
+type Prepare<A> = for<'a> fn(&'a Workspace, &Known, &A) -> Result<Change<'a>, Not>;
+
+impl Writer {
+    pub(super) fn new(tool: ToolName, workspace: Arc<Workspace>, known: Arc<Known>) -> Self {
+        Self { tool, workspace, known }
+    }
+
+    pub(super) fn plan<A: DeserializeOwned + 'static>(
+        &self,
+        arguments: &Value,
+        prepare: Prepare<A>,
+    ) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
+        let (workspace, known) = (Arc::clone(&self.workspace), Arc::clone(&self.known));
+        let call = crate::engine::known::call_key(self.tool, arguments);
+        crate::blocking::plan_on_blocking_thread(self.tool, arguments.clone(), move |arguments: A| {
+            let change = prepare(&workspace, &known, &arguments)?;
+            known.planned(&call, change.before());
+            Ok(change.plan())
+        })
+    }
+
+    pub(super) fn run<A: DeserializeOwned + 'static>(
+        &self,
+        arguments: Value,
+        stop: &CancellationToken,
+        prepare: Prepare<A>,
+    ) -> BoxFuture<'static, ToolResult> {
+        let (workspace, known) = (Arc::clone(&self.workspace), Arc::clone(&self.known));
+        let call = crate::engine::known::call_key(self.tool, &arguments);
+        crate::blocking::on_blocking_thread(self.tool, arguments, stop, move |arguments: A, stop| {
+            let planned = known.take_plan(&call);
+            let made = prepare(&workspace, &known, &arguments).and_then(|change| {
+                if stop.is_cancelled() {
+                    return Err(AccessError::Stopped.into());
+                }
+                let done = change.done().to_owned();
+                let path = change.make(&known, planned)?;
+                Ok(ToolOutput::ok(format!("{} was {done}.", display::name(&path))))
+            });
+            made.or_else(Not::answer)
+        })
+    }
+}
